@@ -25,7 +25,7 @@ const (
 
 // DefaultBackoff returns the schedule of a transactional handler that does not choose its own: 500
 // ms, 2 s, 5 s, 30 s, 1 min, 3 min, 10 min. With [DefaultAttempts] an event is tried for about a
-// quarter of an hour (14 min 37 s, plus at most a random 20 %). So an event does not become dead if
+// quarter of an hour (14 min 37 s, plus a random 0 to 20 %). So an event does not become dead if
 // a table is missing for some minutes, or if another session holds a lock for some minutes.
 func DefaultBackoff() Backoff {
 	return append(FastBackoff(), time.Minute, 3*time.Minute, 10*time.Minute)
@@ -33,7 +33,7 @@ func DefaultBackoff() Backoff {
 
 // ExternalBackoff returns the schedule of an external handler that does not choose its own: 1 s, 5
 // s, 30 s, 2 min, 10 min, 30 min, 2 h, 6 h, 11 h. With [ExternalAttempts] an event is tried for
-// about a day (19 h 42 min, plus at most a random 20 %). So an event does not become dead if a
+// about a day (19 h 42 min, plus a random 0 to 20 %). So an event does not become dead if a
 // vendor is down for hours. The last attempt is made within 24 hours, because many vendors remember
 // the key of a call for that long.
 func ExternalBackoff() Backoff {
@@ -45,7 +45,7 @@ func ExternalBackoff() Backoff {
 
 // FastBackoff returns a schedule that ends within a minute, so that an operator learns of a failure
 // soon: 500 ms, 2 s, 5 s, 30 s. With [FastAttempts] an event is dead after 38 to 45 seconds. If a
-// vendor is down or a table is missing for a minute, all events of that minute become dead.
+// vendor is down or a table is missing for a minute, the first events of that minute become dead.
 func FastBackoff() Backoff {
 	return Backoff{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 30 * time.Second}
 }

@@ -69,9 +69,9 @@ func Permanent(err error) error {
 }
 
 // RetryAfter returns an error that says: make the next attempt after d at the earliest, for
-// instance because a vendor asked for that. The failed attempt counts as an attempt; with [Snooze]
-// it does not. RetryAfter returns nil for a nil err. A negative d counts as zero. [RetryDelay]
-// returns d.
+// instance because a vendor asked for this wait. The failed attempt counts, while an attempt that
+// ends with [Snooze] does not count. RetryAfter returns nil for a nil err. A negative d counts as
+// zero. [RetryDelay] returns d.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -106,9 +106,9 @@ const SnoozeBound = 24 * time.Hour
 // Snooze returns an error that says: the event cannot be handled now, for a reason outside the
 // event, such as a vendor that does not answer or a budget that is spent. The event is due again
 // after d, and the attempt does not count. If an event has been snoozed for [SnoozeBound] without
-// an attempt that counts, each further snooze counts as an attempt. The wait after it is then at
-// least as long as the schedule says. Snooze overrides [RetryAfter]. It returns nil for a nil err.
-// A negative d counts as zero. [SnoozeDelay] returns d.
+// an attempt that counts, each further snooze counts as an attempt. The wait after such a snooze is
+// at least as long as the handler's schedule says. Snooze overrides [RetryAfter]. It returns nil
+// for a nil err. A negative d counts as zero. [SnoozeDelay] returns d.
 func Snooze(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -126,11 +126,11 @@ func SnoozeDelay(err error) (time.Duration, bool) {
 }
 
 // SnoozeKey is [Snooze] for an event whose key cannot be served now: an account is at its limit, or
-// an endpoint does not answer. The inbox also postpones the held events of the key that are due,
-// and does not count that as an attempt. The first of them is due after d. Each further one is due
-// by pace later than the one before it, so pace is the time that the key needs for one event. In
-// this way many events of one key do not delay the events of other keys. A pace of zero or less
-// counts as a millisecond.
+// an endpoint does not answer. If the event was held before this attempt, the inbox also postpones
+// the other held events of its key that are due. They lose no attempt. The first of them is due
+// after d at the earliest, and each further one a pace after the one before it. So many events of
+// one key do not delay the events of other keys. Give the time that the key needs for one event as
+// pace. A pace of less than a millisecond counts as a millisecond.
 //
 // SnoozeKey is for handlers that are not ordered. An ordered handler does not need it, because it
 // runs one event of a key at a time. For an event without a key, SnoozeKey is Snooze. [SnoozeDelay]
@@ -165,8 +165,8 @@ func (e *snoozeError) Unwrap() error { return e.err }
 
 // Discard returns an error that says: the event need not be handled, because it is out of date or
 // of no use. The inbox rolls back what the handler wrote, and moves the event to the archive. The
-// event does not run again and is not dead. An operator can bring it back from the archive. A row
-// of audit has the reason. Later events of its key do not wait for it. The reason must not contain
+// event does not run again and is not dead. An operator can bring it back from the archive. The
+// reason is in the table audit. Later events of its key do not wait. The reason must not contain
 // the event's data. [DiscardReason] returns the reason.
 func Discard(reason string) error { return &discardError{reason: reason} }
 

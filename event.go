@@ -12,7 +12,7 @@ import (
 // events need.
 //
 // An Event is a value, but its copies share Data and Headers. So a function that gets an Event must
-// not change Data and Headers.
+// change neither Data nor Headers.
 type Event struct {
 	// ID identifies the event within its source (CloudEvents id). If a service writes an ID again
 	// with the same content, nothing happens. With different content, the write returns
@@ -100,7 +100,7 @@ func NewEvent(eventType string, data any) Event {
 }
 
 // Follow returns a new event that ev caused. It calls [NewEvent], and copies the key and the
-// correlation id of ev. If ev has no correlation id, Follow takes the id of ev for it.
+// correlation id of ev. If ev has no correlation id, the new event gets the id of ev instead.
 func (ev Event) Follow(eventType string, data any) Event {
 	next := NewEvent(eventType, data)
 	next.Key = ev.Key

@@ -52,8 +52,8 @@ func (m *Mux) Types() []string {
 	return slices.Sorted(maps.Keys(m.handlers))
 }
 
-// Check calls the method Check of each handler that has this method, and returns all faults. If
-// several types have the same pointer as their handler, Check calls it once. The inbox calls
+// Check calls the method Check of each handler that has this method, and returns all faults. If one
+// pointer is the handler of several types, Mux.Check calls the method once. The inbox calls
 // Mux.Check.
 func (m *Mux) Check(ctx context.Context) error {
 	var faults []error

@@ -7,11 +7,11 @@ import (
 	"github.com/postroom/postroom/bench/internal/measure"
 )
 
-// childCommand is the first argument of a child. A benchmark starts this program as a child to run
-// a part in another process.
+// childCommand is the first argument of a child. The benchmark starts this program once more, as a
+// child, to run a part of a measurement in another process.
 const childCommand = "bench-child"
 
-// serveChild runs the part that args names. If in ends, serveChild returns early.
+// serveChild runs the part that args names. If the input in ends first, it returns an error.
 func serveChild(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 1 || args[0] != "relay" {
 		return usagef("say what to run: relay")

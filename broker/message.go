@@ -17,16 +17,16 @@ type Message struct {
 	eventlog.Event
 
 	// AckGroup names a group of messages. The publisher may send messages with the same AckGroup
-	// together and wait for all their acknowledgements before it reports them. All messages of the
-	// group go to one stream, which takes events at the moment. If AckGroup is empty, the publisher
-	// must report the message as soon as its own acknowledgement comes. A publisher may clear
-	// AckGroup.
+	// together and wait for all their acknowledgements before it reports them. All messages of a
+	// group go to one stream, and the relay knows no outage of this stream. If AckGroup is empty,
+	// the publisher must report the message as soon as its own acknowledgement comes. A publisher
+	// may clear AckGroup.
 	AckGroup string
 
 	// Only the publisher sets Isolated, LostSeq and FailedLookups. If the relay sends the message
 	// again, these fields still have the publisher's values.
 	Isolated      bool   // the broker refused the message in a batch, so the publisher sends it alone from now on
-	LostSeq       uint64 // the sequence of an earlier copy that the stream lost, although the broker called this message a duplicate of it; 0: there is none
+	LostSeq       uint64 // 0, or the sequence of a lost copy: the broker called this message a duplicate of that copy, but the stream has lost the copy
 	FailedLookups int    // how many times in a row the publisher could not find out whether the stream lost the message
 
 	// Only the relay uses Owner. A publisher must not change it.

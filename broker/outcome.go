@@ -53,7 +53,7 @@ const (
 	Unavailable
 
 	// Unroutable means that no stream takes the event, or that the connection's user may not
-	// publish it. The event waits, as with Unavailable, until an operator corrects that.
+	// publish it. The event waits, as with Unavailable, until an operator corrects the fault.
 	Unroutable
 
 	// Refused means that the broker refused this event now, but may take it later. If the broker

@@ -21,24 +21,24 @@ type Publisher interface {
 	// Abilities returns what the publisher can do besides publishing. It does no I/O.
 	Abilities() Abilities
 
-	// Check reports whether the publisher can publish. An error that
-	// matches [postroom.ErrUnrecoverable] is a fault of the set-up, any other an outage.
+	// Check returns nil if the publisher can publish. An error that matches
+	// [postroom.ErrUnrecoverable] is a fault of the set-up. Any other error is an outage.
 	Check(ctx context.Context) error
 
 	// Connected reports whether there is a connection to the broker. It does no I/O.
 	Connected() bool
 
-	// Run publishes the batches that it receives until ctx ends or batches is closed. It
-	// may stop receiving while the broker is unavailable. It does not retry: the relay
-	// sends a failed event again in a later batch.
+	// Run publishes the batches that it receives, until ctx ends or the channel batches is closed.
+	// It may stop receiving while the broker is unavailable. It does not retry: the relay sends a
+	// failed event again in a later batch.
 	//
 	// Run calls report at most once for each message that it received, from any goroutine. It
 	// reports the class Stored after the broker stored the event durably, and otherwise what went
-	// wrong. report does not block. After Run returned, report must not be called: a message that
-	// has no outcome then is not reported. If the error of Run matches [postroom.ErrUnrecoverable],
-	// the relay ends. After any other error, the relay calls Run again. Run returns
-	// [ErrReconnected] after a broken connection was restored. The relay then checks whether the
-	// broker lost messages.
+	// wrong. report does not block. After Run has returned, it must not call report, even if some
+	// messages have no outcome yet. If the error of Run matches [postroom.ErrUnrecoverable], the
+	// relay ends. After any other error, the relay calls Run again. Run returns [ErrReconnected]
+	// after a broken connection was restored. The relay then checks whether the broker lost
+	// messages.
 	Run(ctx context.Context, batches <-chan []*Message, report func(m *Message, o Outcome)) error
 
 	Inspector
@@ -119,9 +119,9 @@ type Abilities struct {
 	Risks []Risk
 }
 
-// Risk names a danger for events, such as a setting of a stream with which the broker loses events
-// that it has acknowledged. A relay does not start if there is a risk that its Config does not
-// accept. A Risk is an error, so that errors.Is finds it.
+// Risk names a danger for events, such as a setting of a stream that lets the broker lose
+// acknowledged events. A relay does not start if there is a risk that its Config does not accept. A
+// Risk is an error, so that errors.Is finds it.
 type Risk string
 
 // The risks of a publisher that cannot examine its streams.

@@ -23,8 +23,8 @@ type bulkChange struct {
 	progress func(n int64) // may be nil
 }
 
-// run calls do with at most change.BulkSize events at a time, and returns how many events do has
-// changed.
+// run calls do with at most change.BulkSize ids of events at a time. It returns the sum of the
+// results of do: the number of events that were changed.
 func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error)) (all int64, err error) {
 	if err := errors.Join(s.err, s.filter.validate(), s.by.validate()); err != nil {
 		return 0, err
@@ -79,8 +79,8 @@ func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]int64,
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// discard moves dead events to the archive. It skips an event that a replay has released since
-// choose.
+// discard moves dead events to the archive. It skips an event that a replay has released after
+// choose selected the event.
 func (s bulkChange) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error) {
 	if err := s.tables.Lock(ctx, tx, ids); err != nil {
 		return 0, err
@@ -128,7 +128,7 @@ func (s bulkChange) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64
 	return n, nil
 }
 
-// auditIDs records an action on events. If it is one event, the record names the event.
+// auditIDs records an action on events. If there is only one event, the record names the event.
 func (s bulkChange) auditIDs(ctx context.Context, tx pgx.Tx, name string, ids []int64) (int64, error) {
 	a := change.Action{Name: name, By: change.By(s.by), Events: int64(len(ids)), Details: map[string]any{"filter": s.filter}}
 	if len(ids) == 1 {

@@ -139,8 +139,8 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 }
 
 // Purge writes to w the events that were discarded before the given time, and then deletes these
-// events. While an event is in the archive, its inbox row does not expire. After the purge it can
-// expire. Purge also deletes replays that ended before the given time. It keeps the audit.
+// events. While an event is in the archive, its inbox row does not expire. After the purge this row
+// can expire. Purge also deletes replays that ended before the given time. It keeps the audit.
 //
 // An outgoing event stays in the archive while the log has the event. Without its row in the
 // archive, a republish would publish the event.

@@ -38,7 +38,7 @@ var (
 	ErrTooOld = errors.New("events are too old for their consumers")
 
 	// ErrStepOpen says that an event cannot be edited, because a call of its handler began and the
-	// outcome of the call is unknown: the vendor may have got the event as it is now.
+	// outcome of the call is unknown: the vendor may have got data from before the edit.
 	ErrStepOpen = errors.New("a call was begun and its outcome is unknown")
 
 	// ErrEdited says that an [Edit] was made from another revision than the event has now.

@@ -9,7 +9,7 @@ type Details struct {
 	Letter
 
 	DedupeKey     string            `json:"dedupe_key,omitempty"`  // the event's key in inbox
-	BlockedKey    string            `json:"blocked_key,omitempty"` // the key, if the event blocks it or waits behind an earlier event of it
+	BlockedKey    string            `json:"blocked_key,omitempty"` // the event's key, if the event blocks the key or waits behind an earlier event of the key
 	Position      int64             `json:"position,omitempty"`    // the event's position among the events of that key
 	NextAt        *time.Time        `json:"next_at,omitempty"`
 	ClaimedBy     string            `json:"claimed_by,omitempty"`

@@ -17,11 +17,11 @@ type PreviewGroup struct {
 	Type        string `json:"type"`
 	Events      int64  `json:"events"`       // events that the replay would release
 	InReplay    int64  `json:"in_replay"`    // events that are in another running replay; this replay would skip them
-	KeysWaiting int64  `json:"keys_waiting"` // keys whose later events wait for one of the events, and then continue
+	KeysWaiting int64  `json:"keys_waiting"` // keys with later events that wait for one of these events
 
 	Isolated   int64 `json:"isolated"`    // events that may crash a process; each of them runs alone
 	StepsDone  int64 `json:"steps_done"`  // events with steps that are done; the replay does not call these steps again
-	StepsOpen  int64 `json:"steps_open"`  // events with calls of unknown outcome: each handler asks the vendor by the key, or the event dies again
+	StepsOpen  int64 `json:"steps_open"`  // events with calls of unknown outcome: the handler repeats a call with the same key or asks the vendor, or the event dies again
 	TooOld     int64 `json:"too_old"`     // outgoing events that are too old for their consumers: use ReplayOptions.AsNew
 	HasProcess bool  `json:"has_process"` // a live process runs the handler
 }

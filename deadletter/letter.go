@@ -58,8 +58,8 @@ func newLetter(r *held.Row) Letter {
 	return l
 }
 
-// stateOf maps the states of package held to fewer states: an event is due or abandoned only for a
-// moment, so these states have no name of their own.
+// stateOf maps the states of package held to fewer states. A due event counts as scheduled or
+// retrying. An event whose claim has run out (held.Abandoned) counts as running.
 func stateOf(r *held.Row) State {
 	switch r.State {
 	case held.Due, held.Retrying, held.Scheduled:
@@ -92,7 +92,7 @@ type Page struct {
 }
 
 // Cursor is a position in a list. If events are added or removed between two pages, [Store.List]
-// returns every other event exactly once.
+// still returns exactly once each event that was neither added nor removed.
 type Cursor struct {
 	At time.Time `json:"at"`
 	ID int64     `json:"id"`

@@ -10,8 +10,8 @@ import (
 // one attempt, as fast as handlers run them. Such a replay stops if more than a tenth of its events
 // fail.
 type ReplayOptions struct {
-	// Limit is the largest number of events in the replay, which takes the events that died first.
-	// Zero means all.
+	// Limit is the largest number of events in the replay. The replay takes the events that died
+	// first. Zero means all.
 	Limit int `json:"limit,omitempty"`
 
 	// Attempts is how many attempts an event has before it is dead again: 1 to 1,000.
@@ -30,7 +30,7 @@ type ReplayOptions struct {
 	Canary int `json:"canary,omitempty"`
 
 	// StopAt is a share from 0 to 1. The replay stops when a larger share of the events that have
-	// ended has failed. Without a canary, the replay compares the share only after ten events have
+	// ended has failed. Except during a canary, it compares the share only after ten events have
 	// ended. With [StopAtFirstFailure] the first failure stops the replay. With [NeverStop] no
 	// failure does.
 	//
@@ -132,7 +132,7 @@ type ReplayPhase string
 
 // Phases of a replay.
 const (
-	PhaseCanary ReplayPhase = "canary" // the events of the canary run: their outcomes decide whether the replay releases the rest
+	PhaseCanary ReplayPhase = "canary" // only events of the canary are released: their outcomes decide whether the replay releases the rest
 	PhaseRest   ReplayPhase = "rest"
 	PhaseEnding ReplayPhase = "ending" // it was stopped or cancelled, and waits for events that run
 )

@@ -19,8 +19,8 @@ const (
 	idlePause = 250 * time.Millisecond
 )
 
-// Preview counts the events that a replay would release, by handler and type. It runs nothing;
-// [Store.DryRun] does.
+// Preview counts the events that a replay would release, by handler and type. It runs no event; to
+// run events, use [Store.DryRun].
 func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]PreviewGroup, error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
@@ -38,7 +38,7 @@ func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]Previ
 // events that it tries of one cause. A process that has the handler runs it in a transaction,
 // checks deferred constraints, and rolls back. A rollback does not undo everything: for instance,
 // numbers that the handler took from a sequence stay used. DryRun does not run handlers that call
-// other systems. It returns when it has all results, or when wait has passed. The verdict of an
+// other systems. It returns when it has all results, or after the time wait. The verdict of an
 // event without a result is [DryRunUnanswered].
 func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int, wait time.Duration) (trials []DryRun, err error) {
 	o = o.defaults()
@@ -69,9 +69,9 @@ func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int,
 	return trials, run.wait(ctx, wait)
 }
 
-// CreateReplay creates a replay of the dead events that match now. It releases none of them;
-// [Store.RunReplay] does. It skips events that are in another running replay. So an event is
-// replayed once, even if several operators replay it.
+// CreateReplay creates a replay of the dead events that match now. It releases none of them:
+// [Store.RunReplay] releases events. CreateReplay skips events that are in another running replay.
+// So an event is replayed once, even if several operators replay it.
 func (s *Store) CreateReplay(ctx context.Context, f Filter, o ReplayOptions, audit Audit) (Replay, error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate(), audit.validate()); err != nil {
@@ -103,9 +103,9 @@ func (s *Store) GetReplay(ctx context.Context, id int64) (Replay, error) {
 	return jobs[0], nil
 }
 
-// ListReplays returns at most limit replays, the newest first. If before is not zero, it returns
-// only replays whose id is smaller than before. If running is true, it returns only running
-// replays.
+// ListReplays returns at most limit replays, the newest first. If before is not zero, it is the id
+// of a replay, and ListReplays returns only replays with smaller ids. If running is true,
+// ListReplays returns only running replays.
 func (s *Store) ListReplays(ctx context.Context, limit int, before int64, running bool) ([]Replay, error) {
 	var behind *int64
 	if before != 0 {
@@ -120,7 +120,8 @@ func (s *Store) ListReplays(ctx context.Context, limit int, before int64, runnin
 // RunReplay is called again.
 //
 // RunReplay calls progress after each step, unless progress is nil. When ctx ends, RunReplay
-// returns the error of ctx, and the last state of the replay. It does not cancel the replay.
+// returns an error, and does not cancel the replay. If ctx ends in the pause between two steps,
+// RunReplay also returns the last state of the replay.
 func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) (Replay, error) {
 	for {
 		moved, err := s.step(ctx, id)

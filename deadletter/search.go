@@ -24,8 +24,8 @@ func (s *Store) Check(ctx context.Context) error {
 // List returns a page of the events that match, and the cursor of the next page. The events that
 // died last, or were discarded last, come first. The cursor is zero if this is the last page.
 //
-// For a page, List reads at most 50,000 events, or 10,000 if the filter has a Text. So it can
-// return a cursor together with fewer events than the limit, or none.
+// For a page, List reads at most 50,000 events, or 10,000 if the filter has a Text. So a page can
+// have fewer events than the limit, or no events, although there is a next page.
 func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return nil, Cursor{}, err
@@ -54,8 +54,8 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, e
 }
 
 // Count returns how many events match, and whether there may be more. It reads the 100,000 events
-// that died last. If the filter has only IDs, Handler, Cause, EventID, Since and Until, it reads
-// 1,000,000. If the filter has a Text, it reads 5,000.
+// that died last. If the filter has no Type, Key, Class, Source or Text, Count reads 1,000,000
+// events. If the filter has a Text, Count reads 5,000 events.
 func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return 0, false, err

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// maxOpen is how many events of a replay may be open at once. So at most as many events can
-	// still fail after the failure that stops the replay.
+	// maxOpen is the number of open events at which a replay releases no more. It limits how many
+	// events can still fail after the failure that stops the replay.
 	maxOpen = 500
 
-	// minEnded is how many events must have ended before a replay without a canary compares the
-	// share of failures with StopAt.
+	// minEnded is how many events must have ended before a replay compares the share of failures
+	// with StopAt. It does not apply during a canary.
 	minEnded = 10
 )
 
@@ -170,7 +170,7 @@ func (j *replayState) countTakenBack(n int) {
 	j.added.skipped, j.skipped = j.added.skipped+n, j.skipped+n
 }
 
-// takeBack makes dead again the released events that a statement selects.
+// takeBack takes back the released events that a statement selects: these events are dead again.
 func (s *replayStep) takeBack(ctx context.Context, which string) error {
 	j := s.j
 	rows, _ := s.tx.Query(ctx, which, j.id) // CollectRows reports the error

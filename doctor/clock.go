@@ -8,7 +8,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// The doctor reports a finding if two clocks differ by more than this.
+// The doctor reports a warning or a fault if two clocks differ by more than these times.
 const (
 	clockWarning = time.Second // with a larger difference, ages and lags are useless
 	clockFault   = time.Minute // with a larger difference, events become due or too old at the wrong time
@@ -18,8 +18,8 @@ const (
 // uncertainty is half of the time that the answer took.
 type clock struct{ ahead, uncertainty time.Duration }
 
-// measureClock returns the clock of a server. told is the time that the server told at a moment
-// between before and after.
+// measureClock returns the clock of a server that answered with the time told. This machine sent
+// the question at the time before, and had the answer at the time after.
 func measureClock(before, told, after time.Time) clock {
 	doubt := after.Sub(before) / 2
 	return clock{ahead: told.Sub(before.Add(doubt)), uncertainty: doubt}
@@ -39,8 +39,8 @@ func checkDatabaseClock(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// checkRoundTrip compares the time that the database takes to answer with the lease of the relays.
-// A relay must renew its lease before it ends.
+// checkRoundTrip compares the lease of the relays with the time that the database takes to answer.
+// A relay must renew its lease before the lease ends.
 func checkRoundTrip(ctx context.Context, e *examination) error {
 	c, err := e.databaseClock(ctx)
 	if err != nil {

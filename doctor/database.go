@@ -65,7 +65,7 @@ func checkSchema(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// settingNames are the settings of the server that checks read.
+// settingNames are the names of the server's settings that the checks use.
 var settingNames = []string{
 	"fsync", "full_page_writes", "data_checksums", "synchronous_commit", "default_transaction_isolation",
 	"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout",

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// loadSettings returns the settings of the server that checks read. It loads them once, as all load
+// loadSettings returns the server's settings that the checks use. It loads them once, as all load
 // functions do.
 func (e *examination) loadSettings(ctx context.Context) (map[string]string, error) {
 	return e.settings.get(func() (map[string]string, error) {
@@ -110,8 +110,8 @@ func (e *examination) js() (jetstream.JetStream, error) {
 }
 
 // loadStreams returns the streams that handlers read, the streams that store the subjects of the
-// newest events, and the streams that the Config names. The last stream that it returns has no
-// name: its field missing lists the subjects that no stream stores.
+// newest events, and the streams that the Config names. If there are tables, the last stream has
+// no name: its field missing lists the subjects that no stream stores.
 func (e *examination) loadStreams(ctx context.Context) ([]*stream, error) {
 	return e.streams.get(func() ([]*stream, error) {
 		js, err := e.js()

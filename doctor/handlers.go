@@ -29,7 +29,7 @@ type subscription struct {
 	AckFloorID      string
 	AckFloorStored  *time.Time
 	Ordered         bool
-	Led             bool // its epoch is above 0: a reader has raised it
+	Led             bool // the handler's epoch is above 0, because a reader has raised the epoch
 	Lives           bool // a live process runs the handler
 	instance        string
 }
@@ -93,8 +93,8 @@ func retire(name string, s subscription) string {
 	return text
 }
 
-// eventsAre returns "1 event is" or "2 events are". If n is most or more, it returns "10000 events
-// or more are".
+// eventsAre returns "1 event is" or "2 events are". If n has reached the limit most, it returns
+// "10000 events or more are".
 func eventsAre(n, most int64) string {
 	switch {
 	case n >= most:

@@ -26,9 +26,9 @@ func checkRights(ctx context.Context, e *examination) error {
 	}
 	isWhole := func(part string) bool { return len(lacking[part]) == 0 }
 	whole := slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return !isWhole(part) })
-	// The role is meant for a part if it lacks some rights of the part and may write one of its
-	// tables. A table does not count if the role has all rights of another part that also uses this
-	// table.
+	// The role is meant for a part if it lacks some rights of the part and may write one of the
+	// part's tables. A table does not count if the role has all rights of another part that also
+	// uses this table.
 	meant := slices.DeleteFunc(parts, func(part string) bool {
 		return isWhole(part) || !slices.ContainsFunc(needs, func(r right) bool {
 			shared := slices.ContainsFunc(needs, func(o right) bool { return o.Relation == r.Relation && isWhole(o.Part) })
@@ -36,7 +36,7 @@ func checkRights(ctx context.Context, e *examination) error {
 		})
 	})
 	switch {
-	case len(meant) > 0: // report one part: the role lacks the fewest rights for it
+	case len(meant) > 0: // report only the part for which the role lacks the fewest rights
 		part := slices.MinFunc(meant, func(a, b string) int { return len(lacking[a]) - len(lacking[b]) })
 		e.fault(part, fmt.Sprintf("as the owner of the tables: SELECT %s.grant_%s('…'), with this role", e.d.name, part),
 			"this role has some of the rights of %s, and lacks %s", roleNames[part], firstOf(lacking[part]))
@@ -52,7 +52,7 @@ func checkRights(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// roleNames has the name, in texts, of each part of Postroom that may have its own role.
+// roleNames has the parts of Postroom that may have their own role, each with its name in a text.
 var roleNames = map[string]string{
 	"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests", "sagas": "a saga", "webhooks": "a sender of webhooks",
 	"operator": "an operator",

@@ -136,8 +136,8 @@ func mayHaveDropped(info *jetstream.StreamInfo, at time.Time) bool {
 
 // findMissing reads the headers of the messages since a time, and returns the events that are not
 // among these messages. read reports whether it read all of the messages or found all events. It
-// reads the newest messages first, because nearly always all events are among them. All messages
-// may be too many to read.
+// reads the newest messages first, because nearly always all events are among them, and because
+// there may be too many messages to read all of them.
 func (s *stream) findMissing(ctx context.Context, info *jetstream.StreamInfo, events []publishedEvent, since time.Time) (missing []publishedEvent, read bool, err error) {
 	if info.State.Msgs == 0 {
 		return events, true, nil

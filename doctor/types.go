@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// checkTypes looks for types for which handlers ask and that no producer writes. It also looks for
-// types in a stream that no handler reads.
+// checkTypes looks for types that handlers ask for and that no producer writes. It also looks for
+// types that are in a stream and that no handler reads.
 func checkTypes(ctx context.Context, e *examination) error {
 	used, err := query[struct{ Subject string }](ctx, e, schema.In(e.d.name, eventtype.UsedSQL))
 	if err != nil {
@@ -35,8 +35,8 @@ func checkTypes(ctx context.Context, e *examination) error {
 	return err
 }
 
-// compareTypes compares the types that the handlers of a stream ask for with the types of the
-// stream's events. seen are the types of events in the database.
+// compareTypes compares the types of a stream's events with the types that the handlers of the
+// stream ask for. seen are the types of events in the database.
 func compareTypes(ctx context.Context, e *examination, s *stream, seen []string) error {
 	within, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()

@@ -10,7 +10,7 @@ type process struct {
 	Name     string
 	Handlers []string
 	Windows  []float64 // for how many seconds each handler needs its inbox rows
-	Ages     []float64 // the greatest age, in seconds, of an event that runs, for each handler
+	Ages     []float64 // for each handler, the greatest age, in seconds, of an event that it runs
 }
 
 // defaultWindow is the default of inbox.Config.DedupeWindow.

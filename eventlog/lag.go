@@ -54,9 +54,9 @@ type SagaCount struct {
 	Saga string
 
 	// Running and Compensating are the numbers of instances in these states, up to 10,000 each.
-	// Stuck is the number of instances in either state that have waited for longer than their
-	// definition allows. The log looks only at the 10,000 instances that have waited for the
-	// longest.
+	// Stuck is the number of instances, in the two states together, that have waited for longer
+	// than their saga allows. For Stuck, the log looks only at the 10,000 instances that have
+	// waited for the longest.
 	Running, Compensating, Stuck int64
 
 	// Oldest is the longest time that an instance has waited for its current step.
@@ -74,8 +74,8 @@ const (
 	HeldDead      HeldReason = "dead"      // an operator has to decide
 )
 
-// HeldCount is the number of events that are held for one reason, and for how long the oldest of
-// them has been held.
+// HeldCount has the number of events that are held for one reason, and the time since the first of
+// them failed (HeldRetry), was held (HeldKey) or died (HeldDead). HeldScheduled has no Age.
 type HeldCount struct {
 	Events int64
 	Age    time.Duration

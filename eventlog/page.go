@@ -11,12 +11,12 @@ type Page struct {
 	// caller owns the slice.
 	Events []Event
 
-	// Late is the number of Events that became visible only after the relay had read
-	// events with a higher Seq, because their transactions were open for longer.
+	// Late is the number of Events that became visible only after the relay had read events with a
+	// higher Seq. The transactions that wrote these late events were open for longer.
 	Late int
 
-	// Scheduled is the number of events of this page that must be published later. The
-	// next Record moves them to held.
+	// Scheduled is the number of events that the read found and that must be published later. The
+	// valid ones are not in Events: the next Record moves them to held.
 	Scheduled int
 
 	// Unstorable is the number of events since the last page whose values do not fit into the

@@ -2,7 +2,7 @@ package eventlog
 
 import "time"
 
-// Progress says what happened since the last Record to events that were read.
+// Progress says what has happened, since the last Record, to the events that the relay read.
 type Progress struct {
 	// Published are the seqs of events that the broker has.
 	Published []int64
@@ -18,16 +18,16 @@ type Progress struct {
 	// are published again unchanged, before newer events.
 	Lost []int64
 
-	// LostBehindKey are the seqs of lost events if the broker still has later events of the same
-	// key. Their order cannot be restored. So a republish publishes them, beside other events and
-	// with the header of a republish.
+	// LostBehindKey are the seqs of the lost events for which the broker still has later events of
+	// the same key. Their order cannot be restored. So a republish publishes the lost events,
+	// beside other events and with the header of a republish.
 	LostBehindKey []int64
 
 	// Positions are the new positions of streams whose position changed.
 	Positions []StreamPosition
 
-	// Republished are events of republishes that are no longer on their way. Events that
-	// are in Held or in Published are not in Republished.
+	// Republished are the results of republished events that are no longer on their way. Events
+	// that are in Held or in Published are not in Republished.
 	Republished []RepublishResult
 }
 
@@ -43,8 +43,8 @@ type Deferral struct {
 	// Key is the key that waits for the event, or "" if no key waits.
 	Key string
 
-	// RepublishID is the id of the republish that read the event. It is zero for any other
-	// event, and for an event that was read from held.
+	// RepublishID is the id of the republish for which the event was read. It is zero if there was
+	// no such republish, and for an event that was read from held.
 	RepublishID int64
 
 	// Failure is what went wrong. It is nil if the event only waits behind its key.

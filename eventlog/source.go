@@ -20,11 +20,11 @@ type Source interface {
 	// Check reports whether the log can be read.
 	Check(ctx context.Context) error
 
-	// Lead begins a term: owner leads for the time of lease, and for longer if it calls
-	// Renew or Record before that time ends. If another owner leads, Lead returns an error
-	// that matches [ErrLeaseHeld]. If owner leads already, its previous term is over. Lead
-	// first prepares all that a term needs, and takes the lease last. If the log does not
-	// answer, Lead returns an error after some time.
+	// Lead begins a term, in which the process with the name owner leads. The term lasts for the
+	// time lease, or longer if the process calls Renew or Record before that time ends. If another
+	// owner leads, Lead returns an error that matches [ErrLeaseHeld]. If owner leads already, its
+	// previous term is over. Lead first prepares all that a term needs, and takes the lease last.
+	// If the log does not answer, Lead returns an error after some time.
 	Lead(ctx context.Context, owner string, lease time.Duration) (Term, error)
 
 	// Paused returns an operator's pause of the log's relays, and whether there is one. While
@@ -52,9 +52,9 @@ type History interface {
 	Checkpoints(ctx context.Context, stream string) ([]Checkpoint, error)
 
 	// Entries begins to read the events that were published after a checkpoint, and the events that
-	// may be on their way or published. If since is not zero, it begins with events of about that
-	// time. Each call of next returns more events, in the order of their seqs. At the end it
-	// returns none.
+	// a relay may be publishing now. If since is not zero, Entries may leave out events that were
+	// written before since. Each call of the function next returns more events, in the order of
+	// their seqs. At the end it returns none.
 	Entries(ctx context.Context, after Checkpoint, since time.Time) (next func(ctx context.Context) ([]HistoryEntry, error), err error)
 }
 

@@ -16,7 +16,7 @@ type lease struct {
 	op    *operation
 }
 
-// lease returns the claim of an attempt that has not claimed its key yet.
+// lease returns the lease with which an attempt can claim its key.
 func (s *store) lease(op *operation) *lease {
 	return &lease{store: s, op: op, Claim: s.claims.New(claim.Terms{
 		Key: claim.Key(op.key), Keyed: op.keyed, Lock: op.lock, Print: op.print[:], Length: op.rules.Lease, TTL: op.rules.TTL,

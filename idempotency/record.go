@@ -16,7 +16,7 @@ import (
 // State is the state of an operation.
 type State string
 
-// The states of an operation. Transaction mode stores no row before it is complete.
+// The states of an operation. Transaction mode stores only complete operations.
 const (
 	StatePending  State = "pending"  // an attempt claimed the key, and runs or died
 	StateFailed   State = "failed"   // an attempt failed, and the next attempt continues

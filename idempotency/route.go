@@ -61,8 +61,8 @@ const (
 	// what OversizeDrops does.
 	OversizeFails Oversize = iota
 
-	// OversizeDrops sends the answer, and records that it was sent. A repeated request
-	// gets 409, and the handler does not run.
+	// OversizeDrops sends the answer, and records that it was too large to be kept. A repeated
+	// request gets 409, and the handler does not run.
 	OversizeDrops
 )
 
@@ -74,8 +74,8 @@ type Route struct {
 	// Mode says how the guard prevents two effects: with a transaction or with a claim.
 	Mode Mode
 
-	// Required lists the methods whose requests must have a key, Optional the methods whose
-	// requests may have a key. The guard passes requests with other methods on to the handler. A
+	// Required lists the methods whose requests must have a key. Optional lists the methods whose
+	// requests may have one. The guard passes requests with other methods on to the handler. A
 	// request of Optional without a key runs in its own transaction, and its answer is not kept.
 	//
 	// Required defaults to POST and PATCH, without methods in Optional. Optional defaults to PUT
@@ -197,14 +197,15 @@ type Route struct {
 	// Defaults to a minute.
 	Lease time.Duration
 
-	// Isolation is the transaction's isolation level. Above read committed, a handler may sometimes
-	// run although another attempt has just committed. Then its effects are rolled back.
+	// Isolation is the transaction's isolation level. At a level above read committed, a handler
+	// may run although another attempt has just committed. Then the guard rolls the effects back.
 	//
 	// Defaults to the database's default.
 	Isolation pgx.TxIsoLevel
 
-	// TxRetries is how many times a handler runs again after a conflict with another transaction
-	// (SQLSTATE 40001, 40P01, or 55P03 if ignored). The handler must have no effects elsewhere.
+	// TxRetries is how many times a handler runs again after a conflict with another transaction:
+	// SQLSTATE 40001 or 40P01, or 55P03 if the handler ignored the error and succeeded. The handler
+	// must have no effects outside its transaction.
 	TxRetries int
 
 	// TxRequired makes it an error if a handler succeeds without calling Tx. It is for tests.

@@ -20,11 +20,11 @@ import (
 // same transaction that the step is done. If an earlier attempt has done the step, Phase returns
 // the recorded result and does not run fn. Values of T must survive encoding as JSON, and have no
 // U+0000. Names must be unique within an operation. Phase returns an error if a step of the same
-// name runs.
+// name is running.
 //
-// If Phase returns [ErrLeaseLost], the step was not done, and another attempt may run: return from
-// the handler. If it returns [ErrOutcomeUnknown], the database did not answer the commit: return
-// too, and the next attempt will find out. Phase panics outside a handler of lease mode.
+// If Phase returns [ErrLeaseLost], another attempt may run: return from the handler. If it returns
+// [ErrOutcomeUnknown], the database did not answer the commit: return too, and the next attempt
+// will find out whether the step is done. Phase panics outside a handler of lease mode.
 func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	l := leaseFrom(ctx, "Phase")
 	var out T
@@ -170,7 +170,7 @@ var (
 // Call runs a step of a handler in lease mode that calls another system. fn gets a key, made with
 // [DeriveKey]. The key is the same in every attempt, and different in each schema and database.
 // Give the key to the vendor: if the record of a call is lost, Call makes the call again. If an
-// earlier attempt recorded the call, Call returns that result and does not run fn. Values of T must
+// earlier attempt recorded a result, Call returns this result and does not run fn. Values of T must
 // survive encoding as JSON, without U+0000. Names must be unique within an operation.
 //
 // Without options Call assumes that the vendor recognises the key for ever. If the vendor

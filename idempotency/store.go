@@ -38,7 +38,7 @@ func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 }
 
-// look returns the row of a key without a transaction, or nil if there is none.
+// look returns the row of a key, or nil if there is none. It begins no transaction.
 func (s *store) look(ctx context.Context, k Key) (*row, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -132,9 +132,9 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	ctx, cancel := t.store.bounded(ctx)
 	defer cancel()
 	op, batch := a.op, &pgx.Batch{}
-	// If the handler ended this transaction and began another, the batch must fail. If effects are
-	// kept, store.sql fails. If a statement failed, the rollback to the savepoint fails, because
-	// only this transaction has the savepoint. Otherwise still.sql fails.
+	// If the handler ended this transaction and began another, finish must fail. If answer and
+	// effects are kept, store.sql fails. If a statement of the handler failed, the rollback to the
+	// savepoint fails, because only this transaction has it. Otherwise still.sql fails.
 	if !t.failed() && (!op.keyed || res.verdict == keepAnswer) {
 		batch.Queue(t.store.sql.Still, t.began)
 	}

@@ -44,8 +44,8 @@ type Acceptance struct {
 // handler will handle it. Accept itself runs no handler. The event may be of any age.
 //
 // Register the handler first, with [Inbox.Handle] or [Inbox.HandleExternal], or with
-// [Inbox.Declare] in a process that does not run it. [Inbox.Run] need not run. For an ordered
-// handler, Accept returns [ErrOrdered], because the handler's events get their order from a stream.
+// [Inbox.Declare] in a process that does not run it. [Inbox.Run] need not run here. For an
+// ordered handler, Accept returns [ErrOrdered], because its events get their order from a stream.
 // An event without an ID gets a new ID, so it is never a duplicate. An event without a TraceParent
 // gets the trace of ctx.
 //
@@ -54,7 +54,7 @@ type Acceptance struct {
 // event may be stored: accept it again, with the same id.
 //
 // The body may have up to postroom.MaxAccepted bytes (8 MiB). An event that goes through a broker
-// has a smaller limit. That limit applies to the events that the handler writes with outbox.Write.
+// has a smaller limit: for instance, an event that a handler writes with outbox.Write.
 //
 // Accept recognises an event by its source and id, and then compares the content. An event with the
 // same identity and other content is a [Conflict]: it is dead and waits for an operator. Some
@@ -78,9 +78,9 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 	return results[0], nil
 }
 
-// AcceptAll is [Inbox.Accept] for several events, which may have different handlers. It stores all
-// of them or none, and returns a result for each event. A second transaction holds the conflicts:
-// if it fails, AcceptAll returns an error, and the other events are stored. Call it again.
+// AcceptAll is [Inbox.Accept] for several events, which may have different handlers. It returns a
+// result for each event. One transaction stores all new events or none. A second one holds the
+// conflicts: if it fails, the new events are stored, but AcceptAll returns an error. Call it again.
 func (in *Inbox) AcceptAll(ctx context.Context, all ...Acceptance) ([]AcceptResult, error) {
 	return in.accept(ctx, nil, all)
 }

@@ -57,14 +57,14 @@ type Config struct {
 	// Defaults to 29 thirtieths of DedupeWindow, which is 29 days.
 	MaxEventAge time.Duration
 
-	// PullBytes is about how many bytes of events all handlers together request from the broker and
-	// keep in memory. Each handler gets at least 2 MiB. PullBytes must be well below the server's
-	// max_pending (64 MB), because the server disconnects a client for which more bytes wait. Over
-	// a slow link a handler requests less: as much as arrives in an eighth of AckWait.
+	// PullBytes limits, approximately, the bytes of events that all handlers together request from
+	// the broker and keep in memory. Each handler gets at least 2 MiB. PullBytes must be well below
+	// the server's max_pending (64 MB), because the server disconnects a client for which more
+	// bytes wait. Over a slow link a handler requests less: what arrives in an eighth of AckWait.
 	//
-	// PullBytes also limits the bytes of the held events that all handlers together have claimed. A
-	// second limit of the same size applies to events of the same key that run in the transaction
-	// of a claimed event. Each handler may claim at least 2 MiB, and at least one event of any
+	// PullBytes also limits the bytes of the held events that all handlers together have claimed.
+	// Later events of a claimed event's key may run in its transaction: a second limit of the same
+	// size applies to them. Each handler may claim at least 2 MiB, and at least one event of any
 	// size. So a handler of large events may run fewer events than it has workers.
 	//
 	// Defaults to 32 MiB.
@@ -81,11 +81,11 @@ type Config struct {
 	// must return within 10 seconds and must not end the transaction. If the transaction does not
 	// commit, the inbox may call OnDead again. So use it only for work in that transaction.
 	//
-	// If OnDead returns an error, the event does not become dead: the inbox makes its last attempt
-	// again after a minute. If no handler can run the event, for instance because it is too old, it
-	// stays in the stream and is delivered again. If a handler itself committed its transaction,
-	// the event must not run again, so it becomes dead anyway. OnDead is not called for events that
-	// an operator makes dead, or for events that a relay cannot publish.
+	// If OnDead returns an error, the event does not become dead: the inbox makes the event's last
+	// attempt again after a minute. An event that no handler can run, for instance because it is
+	// too old, stays in the stream and is delivered again. If a handler itself committed its
+	// transaction, the event must not run again, so it becomes dead anyway. OnDead is not called
+	// for events that an operator makes dead, or for events that a relay cannot publish.
 	//
 	// Defaults to nil, which does nothing.
 	OnDead func(ctx context.Context, tx pgx.Tx, l Letter) error

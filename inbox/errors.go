@@ -46,8 +46,7 @@ var (
 // the transaction, after the handler returned.
 var ErrTxOwned = ledger.ErrTxOwned
 
-// ErrOutcomeUnknown is what [Attempt.Step] returns if the outcome of a call of the step, in this
-// attempt or an earlier one, is unknown, and the vendor might not recognise a second call as a
-// repetition. If a handler returns ErrOutcomeUnknown, the event is dead, of
-// class outcome_unknown: a person must ask the vendor.
+// ErrOutcomeUnknown is returned by [Attempt.Step] if the outcome of a call of the step is unknown,
+// and the vendor might not recognise a second call as a repetition. If a handler returns
+// ErrOutcomeUnknown, the event is dead, of class outcome_unknown: a person must ask the vendor.
 var ErrOutcomeUnknown = delivery.ErrOutcomeUnknown

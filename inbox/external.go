@@ -10,7 +10,7 @@ import (
 )
 
 // The default number of workers of an external handler, and how many of its workers may settle
-// events at the same time. A worker needs a connection only while it settles.
+// events (record them as done) at the same time. A worker needs a connection only while it settles.
 const (
 	externalWorkers = 32
 	externalSettles = 4

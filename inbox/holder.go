@@ -178,7 +178,7 @@ func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 
 // finishTogether finishes a parcel: a delivery that was to be held, and the deliveries that
 // followed it. They have the same key and the same term, so either all of them may run, or none.
-// Only if their term ends while they are stored, the last deliveries can have another fate.
+// The last deliveries can have another fate only if the term ends while they are stored.
 func (c *holds) finishTogether(life delivery.Lifetime, p holder.Parcel, became []delivery.Fate) {
 	if became[0] == delivery.FateFree {
 		c.flights.Back(p.D, p.Along)

@@ -11,11 +11,11 @@ import (
 
 // Pause says when a handler pauses because something that it needs is unavailable. Each process
 // decides for itself. While a handler is paused, its process runs only one event at a time, as a
-// probe, and reads no others. (An external handler still reads and holds them.) The first success
-// resumes the handler. Together, the failures that cause a pause and those during it cost an event
-// at most one attempt. Failures that are about the event itself ([postroom.Permanent],
-// [postroom.Discard]) neither cause a pause nor end it. If a probe fails in that way, the next
-// probe follows at once.
+// probe, and reads no others. (An external handler still reads the others and holds them.) The
+// first success resumes the handler. The failures that cause a pause, and the failures during the
+// pause, together cost an event at most one attempt. Failures that are about the event itself
+// ([postroom.Permanent], [postroom.Discard]) neither cause a pause nor end it. If a probe fails in
+// that way, the next probe follows at once.
 type Pause struct {
 	Off bool // turns pauses off
 
@@ -51,7 +51,7 @@ func (c *loop) enter(life delivery.Lifetime, d *delivery.Delivery, next *ledger.
 	return c.gate.Enter(life.Take, d.Key)
 }
 
-// deliverBatch decides a delivery and those that wait behind it. A probe decides only one.
+// deliverBatch decides a delivery and those that wait behind it. A probe is decided alone.
 func (c *loop) deliverBatch(life delivery.Lifetime, d *delivery.Delivery, lane <-chan *delivery.Delivery) {
 	pass, ok := c.enter(life, d, nil)
 	defer pass.Leave()

@@ -15,7 +15,8 @@ func (c *loop) deliver(life delivery.Lifetime, d *delivery.Delivery) {
 }
 
 // finish ends a delivery. If the event is decided, or no process asked for it, finish acknowledges
-// the message. Otherwise it gives the message back to the broker. It counts the delivery, and
+// the message. Otherwise finish gives the message back to the broker. If an event of an ordered
+// handler could not even be held, its delivery may wait in memory. finish counts the delivery, and
 // starts the next delivery that waited for this one.
 func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Result) {
 	if r.Outcome == "" { // another worker may already have the delivery
@@ -131,9 +132,8 @@ func (c *loop) isTooOld(d *delivery.Delivery) bool {
 	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom(c.window))
 }
 
-// maxRounds is how often one transaction is run in a row if neither the event nor the handler
-// causes its failures, such as serialization failures, deadlocks and commits whose answers were
-// lost.
+// maxRounds is how often one transaction is run in a row if it fails for another reason than the
+// event or the handler, such as a serialization failure, a deadlock or a lost answer to a commit.
 const maxRounds = 10
 
 // persist runs one transaction. If it fails and the event is not the cause, persist runs it again:

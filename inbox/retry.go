@@ -24,7 +24,7 @@ type retries struct {
 func (c *retries) open() {
 	room, running := max(1, c.workers/4), 0
 	switch {
-	case c.isOrdered() || c.external != nil: // all workers run held events: those of an ordered handler block other events, and an external handler has no others
+	case c.isOrdered() || c.external != nil: // all workers run held events: in an ordered handler these block other events, and an external handler runs only held events
 		room = c.workers
 	case c.reader == nil: // the handler has only held events; more are claimed than can run, so that one statement claims many
 		running = c.workers * c.sub.Batch
@@ -191,9 +191,9 @@ func (c *retries) release(life delivery.Lifetime, cl *claims.Claim) {
 	c.signals.Ended(life.Work, delivery.Released, cl.Task)
 }
 
-// freed records that an event of a key was settled and that no event of the key is
-// claimed now. A delivery of the key that waits in memory goes on, or checks whether it
-// may go on. before is the version that the key had when the event began to run.
+// freed records that an event of a key was settled, and that this process did not claim the next
+// event. A delivery of the key that waits in memory goes on. If events of the key may be held, the
+// database checks whether the delivery must wait. before is the key's version before the run.
 func (c *retries) freed(cl *claim, before uint64) {
 	if cl.Blocking == "" || !c.isOrdered() {
 		return
@@ -299,7 +299,7 @@ func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error)
 	return tx, err
 }
 
-// failRerun rolls back a failed attempt. It also records it, unless Config.OnDead must be called.
+// failRerun rolls back an attempt, and records its failure unless Config.OnDead must be called.
 func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, failed error) error {
 	h := c.failedAgain(cl, delivery.FailureOf(failed))
 	if c.inbox.tells(h) {
@@ -392,7 +392,7 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 	return nil
 }
 
-// follower says how the next event of a key goes on. If claims is true, this process claims it.
+// follower says who claims the next event of a key: only this process if claims is true, else any.
 func (c *retries) follower(claims bool) ledger.Follower {
 	f := ledger.Follower{Lease: c.queue.Lease, Bytes: c.queue.Part(), Types: c.queue.Types, Subjects: c.queue.Subjects}
 	if claims {
@@ -404,8 +404,8 @@ func (c *retries) follower(claims bool) ledger.Follower {
 
 // endClaim ends the transaction of a held event. If err is nil, it settles the event first. If the
 // settling statement claimed the next event of the key, this process has the new claim from the
-// commit on. If it claimed none, the commit also begins the transaction of the event that the
-// worker runs next.
+// commit on. Otherwise, the commit also begins the transaction of the event that the worker runs
+// next, if one waits.
 func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err error) error {
 	switch {
 	case err == nil && cl.Blocking == "":
@@ -434,8 +434,8 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 	return err
 }
 
-// alone makes a claim run without other events of its key if a handler ended their common
-// transaction, because the inbox does not know for which event the handler did that.
+// alone makes a claim run again without other events of its key if the handler ended their common
+// transaction. The inbox does not know for which of the events the handler ended it.
 func (c *retries) alone(cl *claim, err error) error {
 	if delivery.IsEnded(err) && len(cl.along) > 0 {
 		cl.reach = 0

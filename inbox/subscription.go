@@ -147,9 +147,9 @@ type Subscription struct {
 
 	// Classify says what an error of the handler means. It returns an error of
 	// [postroom.Permanent], [postroom.RetryAfter], [postroom.Snooze] or [postroom.Discard], or nil
-	// to leave the error as it is. The inbox does not call it for panics. Nor does the inbox call
-	// Classify for lost connections, for conflicts with other transactions, or while the server
-	// lacks resources. Classify may be called concurrently, and runs within Timeout.
+	// to leave the error as it is. The inbox does not call Classify for panics, for lost
+	// connections, for conflicts with other transactions, or while the server lacks resources.
+	// Classify may be called concurrently, and runs within Timeout.
 	Classify func(error) error
 
 	// Pause says when the handler pauses because nearly all its events fail.
@@ -159,9 +159,9 @@ type Subscription struct {
 
 	// VendorWindow is how long the vendors of an external handler recognise a key that they got
 	// before. Set it to the time in their documentation, or to less if the documentation is vague.
-	// If the outcome of a step is not known, the step is called again only until VendorWindow minus
-	// Timeout has passed since its first call. If the vendors of a handler differ, give each call
-	// of Step its own window with the option [VendorWindow].
+	// A step whose outcome is not known is called again only if its first call is less than
+	// VendorWindow minus Timeout ago. If the vendors of a handler differ, give each call of Step
+	// its own window with the option [VendorWindow].
 	//
 	// Attempts of the schedule can come after VendorWindow. Such an attempt asks the step's
 	// [Lookup], and calls again only if Lookup did not find the call. Without a Lookup the event is
@@ -172,11 +172,11 @@ type Subscription struct {
 	VendorWindow time.Duration
 
 	// Timeout is how long one run of the handler may take. After that time the handler's context
-	// ends. If the handler does not return then, the inbox waits for half of Timeout (100 ms to 5
-	// s), and abandons the handler and its transaction. If a process dies while it runs a held
-	// event, the event is run again after Timeout and a few seconds (of an external handler: after
-	// Config.AckWait). If an attempt of an external handler runs out of time, and its steps waited
-	// for the database for at least half of the time, the attempt does not count.
+	// ends. If the handler does not return then, the inbox waits for half of Timeout (at least 100
+	// ms, at most 5 s). Then it abandons the handler and its transaction. If a process dies while
+	// it runs a held event, the event is run again after Timeout and a few seconds (of an external
+	// handler: after Config.AckWait). If an attempt of an external handler runs out of time, and
+	// its steps waited for the database for at least half of the time, the attempt does not count.
 	//
 	// Defaults to 30 seconds.
 	Timeout time.Duration

@@ -64,8 +64,8 @@ func scanAuditEntry(row pgx.CollectableRow, a *AuditEntry) error {
 		&a.wanted, &a.last)
 }
 
-// clockSlop limits how much later an action can be than an action with a higher id. The time of an
-// action is the start of its transaction, and a long transaction takes its id late.
+// clockSlop limits how much the order by time may differ from the order by id. The time of an
+// action is the start of its transaction, but the action gets its id only later.
 const clockSlop = time.Hour
 
 func readAudit(m *view, f AuditFilter) ([]AuditEntry, error) {
@@ -86,7 +86,7 @@ func readAudit(m *view, f AuditFilter) ([]AuditEntry, error) {
 	return rows(m, "audit", m.sql.Audit, scanAuditEntry, f.Actor, f.Action, f.Handler, since, before, most)
 }
 
-// fill adds the found actions to the page. If an action does not fit, fill sets Next.
+// fill adds the found actions to the page. If there may be more actions, fill sets Next.
 func (p *AuditPage) fill(all []AuditEntry, f AuditFilter) {
 	for _, a := range all {
 		if len(p.Entries) == limit(f.Limit) {

@@ -152,7 +152,7 @@ func (v *BrokerView) setMissing(code, handler, text, do string) {
 	v.missing = Finding{Code: code, Handler: handler, Text: text, Remedy: do}
 }
 
-// measureLag finds the handler's first message at the sequence from or later, and stores its age.
+// measureLag finds the handler's first message from a sequence on, and stores the message's age.
 func (v *BrokerView) measureLag(ctx context.Context, nc *nats.Conn, stream jetstream.Stream, subjects []string, from uint64, now time.Time) {
 	r, err := messages.Open(ctx, nc, stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubjects: wildcard.Union(nil, subjects),

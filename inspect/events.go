@@ -97,9 +97,9 @@ type HandlerState struct {
 }
 
 // Events returns the events that match, newest first. It searches the log. It also returns events
-// that the log does not have, if they are held or were discarded. In held and in the archive it
-// reads the events first that were held last. The log has an index only for CausationID. For the
-// other properties Events reads the log from its end.
+// that the log does not have, if they are held or were discarded. In held and in the archive,
+// Events begins with the events that were held last. The log has an index only for CausationID. For
+// the other properties Events reads the log from its end.
 func (i *Inspector) Events(ctx context.Context, f EventFilter) (*EventPage, error) {
 	s := eventsearch.Selection{
 		Key: f.Key, Type: f.Type, Source: f.Source, CorrelationID: f.CorrelationID, CausationID: f.CausationID, Any: f.Any, Since: f.Since, Until: f.Until,

@@ -65,8 +65,8 @@ func (h HeldSummary) Events(states ...State) int64 {
 	return n
 }
 
-// overdue returns how long the first due event has been due. No process has claimed this event, or
-// the broker does not accept it from the relay.
+// overdue returns how long the first due event has been due. Either no process has a claim on this
+// event, or the relay tries to publish it and the broker does not accept it.
 func (h HeldSummary) overdue() float64 {
 	var seconds float64
 	for _, c := range h.States {
@@ -148,9 +148,9 @@ type HeldPage struct {
 }
 
 // HeldEvents returns held events, sorted by handler. For each handler, events with a due time come
-// first, sorted by this time. Then come events that wait behind an earlier event of their key, and
-// last dead events, the latest death first. If Key is set and it has at most 5,000 held events,
-// events are in the order in which they were held.
+// first, sorted by this time. Then come events that wait behind an earlier event of their key. Dead
+// events come last, the latest death first. If Key is set, and this key has at most 5,000 held
+// events, they come in the order in which they were held.
 func (i *Inspector) HeldEvents(ctx context.Context, f HeldFilter) (*HeldPage, error) {
 	s := held.Selection{Handler: f.Handler, Type: f.Type, Key: f.Key, Class: f.Class, DueSince: f.DueSince, DueUntil: f.DueUntil}
 	for _, state := range f.States {

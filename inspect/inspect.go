@@ -280,7 +280,7 @@ func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*AuditPage, error
 
 // view is the database at one moment.
 type view struct {
-	ctx    context.Context // valid until do returns
+	ctx    context.Context // ends when inTx returns
 	tx     pgx.Tx
 	schema string
 	sql    *statements
@@ -290,7 +290,7 @@ type view struct {
 
 // rows returns the rows of a statement. scan reads each row.
 func rows[T any](m *view, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) ([]T, error) {
-	r, _ := m.tx.Query(m.ctx, sql, args...) // CollectRows returns its error
+	r, _ := m.tx.Query(m.ctx, sql, args...) // CollectRows returns the error of Query
 	all, err := pgx.CollectRows(r, func(row pgx.CollectableRow) (T, error) {
 		var to T
 		err := scan(row, &to)

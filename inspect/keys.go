@@ -92,7 +92,7 @@ const (
 
 func limit(n int) int { return min(max(cmp.Or(n, defaultLimit), 1), maxLimit) }
 
-// fill adds the found keys to the page. If a key does not fit, fill sets Next.
+// fill adds the found keys to the page. If there may be more keys, fill sets Next.
 func (p *Keys) fill(all []keyRow, room int) {
 	for _, k := range all {
 		if len(p.Keys) == room {

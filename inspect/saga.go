@@ -14,12 +14,12 @@ type SagaStep struct {
 	Step      string `json:"step"`
 	Direction string `json:"direction"` // do or undo
 
-	// Kind is command, reply, deadline or decision. Another event that the command caused is also a
-	// reply, which the saga has not counted.
+	// Kind is command, reply, deadline or decision. Every event that the command caused is a reply,
+	// even if the saga has not counted it as the reply.
 	Kind string `json:"kind"`
 
-	// Outcome is what the saga recorded for a reply or deadline (done, failed or undone), or an
-	// operator's decision. It is empty if the saga has recorded nothing.
+	// Outcome is what the saga recorded: done, failed, undone or deadline, or the operator's
+	// decision. It is empty if the saga has recorded nothing.
 	Outcome string    `json:"outcome,omitempty"`
 	At      time.Time `json:"at,omitzero"` // when the command was written, or when the saga recorded the outcome
 }

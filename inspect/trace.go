@@ -110,7 +110,8 @@ type Decision struct {
 	Handler   string `json:"handler"`
 	DedupeKey string `json:"dedupe_key"`
 
-	// At is when the event was decided or, if it was held, when it took effect or was discarded.
+	// At is when the event was decided. If the event was held then, and later took effect or was
+	// discarded, At is that later time.
 	At time.Time `json:"at"`
 
 	// State is the state of an event that is held or was discarded. It is empty if the event took
@@ -137,7 +138,7 @@ type HeldEvent struct {
 	Type          string    `json:"type"`
 	Subject       string    `json:"subject"`
 	Key           string    `json:"key,omitempty"`
-	BlockedKey    string    `json:"blocked_key,omitempty"` // the key, if the event blocks it or waits behind an earlier event of it
+	BlockedKey    string    `json:"blocked_key,omitempty"` // the key, if the event blocks this key or waits behind an earlier event of it
 	Position      int64     `json:"position,omitzero"`
 	State         State     `json:"state"`
 	Attempts      int64     `json:"attempts"`
@@ -264,7 +265,7 @@ func heldEvents(rows []held.Row) []HeldEvent {
 	return all
 }
 
-// readFailures parses the stored failures. If err is set, the row was not read, and it returns err.
+// readFailures parses the stored failures. If the row could not be read, readFailures returns err.
 func readFailures(to *[]Failure, document []byte, err error) error {
 	if err == nil {
 		err = json.Unmarshal(document, to)

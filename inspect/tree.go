@@ -62,9 +62,10 @@ const (
 
 // Tree returns the causes of an event and its effects: the events that it caused. It searches the
 // databases of all inspectors, because each service may have its own. It finds causes and effects
-// by causation id. It adds events with the same correlation id, from 200,000 rows of each log,
-// beginning at the first event of the process. TreeEvent.Handlers has the states in all databases.
-// Tree returns [ErrNotFound] if no database has the event or an effect.
+// by causation id. It also adds events with the same correlation id. To find these, it reads at
+// most 200,000 rows of each log, from the first event of the business process on.
+// TreeEvent.Handlers has the states in all databases. Tree returns [ErrNotFound] if it finds
+// neither the event, nor an effect of it, nor an event with the id as its correlation id.
 //
 // It keeps a read-only transaction open in each database until it returns. It does not ask the
 // broker.

@@ -28,8 +28,8 @@ type streamTypes struct {
 	accepts  []string
 }
 
-// types asks the broker which types the events in streams have. If the broker does not answer about
-// a stream, types leaves the stream out, because an unknown type is not urgent.
+// types asks the broker which types the events in streams have. It leaves out a stream that it
+// cannot look up. If it cannot list the subjects of a stream, it sets b.Fault and stops.
 func (o brokerClient) types(ctx context.Context, b *Broker, subs []subscription) map[string]streamTypes {
 	all := map[string]streamTypes{}
 	if o.nc == nil || b.Fault != "" {
@@ -44,7 +44,7 @@ func (o brokerClient) types(ctx context.Context, b *Broker, subs []subscription)
 	for _, name := range streamsOf(subs) {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
-			continue // the handler's view already reports that
+			continue // the handler's view reports this fault
 		}
 		t := streamTypes{accepts: stream.CachedInfo().Config.Subjects}
 		if t.subjects, t.complete, err = eventtype.InStream(ctx, stream); err != nil {
@@ -65,8 +65,8 @@ func streamsOf(subs []subscription) []string {
 	return slices.Compact(names)
 }
 
-// checkTypes finds types that handlers ask for and that are probably misspelt. It returns notes
-// about handlers for whose types there are no events. seen are the subjects in the database.
+// checkTypes finds types that handlers ask for and that are probably misspelt. It returns a note
+// about each handler whose types no known event has. seen are the subjects in the database.
 func (l *findingList) checkTypes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	notes := []string{}
 	for _, sub := range subs {
@@ -86,7 +86,7 @@ func (l *findingList) checkTypes(subs []subscription, streams map[string]streamT
 	return notes
 }
 
-// unhandledNotes returns notes about the types in streams that no handler of this database reads.
+// unhandledNotes returns a note for each stream with types that no handler of this database reads.
 func unhandledNotes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	var notes []string
 	for _, name := range streamsOf(subs) {

@@ -10,17 +10,17 @@ const (
 	// The largest number of events in an ack group.
 	maxGroup = 32
 
-	// After an ambiguous group (see ackGroup), this many events are sent without a group. The
-	// number doubles after each ambiguous group, and falls when groups succeed: few groups succeed
-	// if other programs publish much to the same stream.
+	// After an ambiguous group (see ackGroup), from minSingles to maxSingles events are sent
+	// without a group. The number doubles each time, because few groups succeed if other programs
+	// publish much to the same stream. The number falls when groups succeed.
 	minSingles = 1 << 10
 	maxSingles = 1 << 20
 )
 
 // ackGroup is a group of events whose acknowledgements come on one subject. For each answer, the
 // broker looks up which clients listen on the answer's subject, and it caches the last lookups. If
-// each event had its own subject, the cache would never help, and the lookups would be a tenth of
-// the broker's work for an event.
+// each event had its own subject for the answer, the cache would never help, and the lookups would
+// be a tenth of the broker's work for an event.
 //
 // An acknowledgement does not say which event it is for. But the broker stores a connection's
 // messages in order, and no message gets two sequences. So an event's place in the group gives its

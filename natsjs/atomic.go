@@ -75,8 +75,8 @@ func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message,
 }
 
 // split passes the events of a batch to their streams. An atomic batch goes to one stream. If the
-// events of a key go to several streams, split passes them on until one goes to another stream.
-// That event and the later ones of its key get BlockedByKey.
+// events of a key go to several streams, split passes on only the events before the first change of
+// stream. The later events of the key get BlockedByKey.
 func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 	if name, one := r.oneStream(batch); one {
 		r.stream(ctx, name).push(batch)

@@ -224,8 +224,8 @@ func (b *batchSender) start(ctx context.Context, messages []*broker.Message) (*b
 	return next, nil
 }
 
-// refence takes the fence again: it publishes the lease message. If that fails, refence reports the
-// outcomes of the batch's events, unless the term or ctx has ended, and done is true.
+// refence takes the fence again: it publishes the lease message. If that fails, done is true.
+// Unless the term or ctx has ended, refence also reports the outcomes of the batch's events.
 func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err error) {
 	err = b.fence.take(ctx)
 	switch {
@@ -268,15 +268,15 @@ func (b *batchSender) sendAll(of *batch) (done bool) {
 		switch {
 		case err == nil:
 			return false
-		case !of.refused(of.sent[n-1], err): // if the client refused the event, the batch starts again without it
+		case !of.refused(of.sent[n-1], err): // the connection broke; if the client refused the event instead, the loop sends the batch again without it
 			of.reply.Put(replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, err)})
 			return false
 		}
 	}
 }
 
-// sendable returns the events that the client library does not refuse, and that do not come
-// after a refused event of their key.
+// sendable returns the events of the batch, without those that the client library refused and
+// without later events of the same keys.
 func (of *batch) sendable() []*broker.Message {
 	if len(of.faults) == 0 {
 		return of.messages
@@ -313,7 +313,7 @@ func (of *batch) refused(f *broker.Message, err error) bool {
 
 // send sends the n-th message of a batch. The first message has the fence: the broker stores the
 // batch only if the lease message is still the last one of its subject. The last message commits
-// it.
+// the batch.
 func (b *batchSender) send(of *batch, n int) error {
 	f := of.sent[n]
 	last := n == len(of.sent)-1

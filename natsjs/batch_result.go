@@ -192,7 +192,7 @@ func (b *batchSender) reportStored(of *batch, last uint64) {
 	b.run.reportBatch(of.messages, outcomes)
 }
 
-// reportNotStored reports a batch that is not stored, or that may be stored.
+// reportNotStored reports a batch that the broker did not store, or may not have stored.
 func (b *batchSender) reportNotStored(of *batch, o broker.Outcome) {
 	if o.Stream == "" && o.Class != broker.Unroutable {
 		o.Stream = b.name
@@ -209,8 +209,8 @@ func (b *batchSender) reportNotStored(of *batch, o broker.Outcome) {
 
 // sendOneByOne sends events one by one, with the fence, and waits for each answer before it sends
 // the next event. So each event gets its own outcome. If an event is stored already, the broker
-// calls it a duplicate. If no answer comes, or maxProbes events find the stream unavailable, the
-// others are not sent.
+// calls it a duplicate. It does not send the rest after an event without an answer, or if maxProbes
+// events found the stream unavailable and none is stored.
 func (b *batchSender) sendOneByOne(ctx context.Context, messages []*broker.Message) error {
 	outcomes := make([]broker.Outcome, len(messages))
 	missed := make(map[string]struct{})

@@ -43,8 +43,8 @@ func ConnectOptions() []nats.Option {
 // maxFlush is the time limit of a write to the connection.
 const maxFlush = 5 * time.Second
 
-// checkConnection returns an unrecoverable error if the connection is closed, or lacks an option of
-// ConnectOptions. If the connection is down at the moment, the error is an outage.
+// checkConnection returns an unrecoverable error if the connection is closed, or has an option that
+// ErrUnsafeConnection describes. If the connection is down at the moment, the error is an outage.
 func checkConnection(nc *nats.Conn) error {
 	var faults []error
 	if nc.Opts.ReconnectBufSize >= 0 {
@@ -113,7 +113,7 @@ func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig
 	return nil
 }
 
-// Right after a stream was deleted, a server can fail for a moment to create the files of a new
+// For a moment after a stream was deleted, a server may be unable to create the files of a new
 // stream of the same name. Then EnsureStream tries again.
 const (
 	storeTries = 20
@@ -127,7 +127,7 @@ func isStoreFault(err error) bool {
 	return errors.As(err, &refused) && refused.ErrorCode == code
 }
 
-// widen adds to the stream the subjects of cfg that it does not take. It allows atomic
+// widen adds to the stream those subjects of cfg that the stream does not take. It allows atomic
 // batches if cfg does.
 func widen(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, cfg.Name)

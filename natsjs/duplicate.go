@@ -33,7 +33,7 @@ var errLostCopy = errors.New("the broker calls it a duplicate of a message that 
 // duplicate window.
 type duplicateVerifier struct {
 	p          *Publisher
-	unanswered atomic.Bool // a lookup was not answered, so do not ask again
+	unanswered atomic.Bool // the last lookup for an event had no answer, so do not ask again
 }
 
 // verify looks up the first message of an event that the broker called a duplicate. If the

@@ -49,8 +49,9 @@ var (
 func LeaseSubjects(stream string) string { return wire.LeasePrefix + "*." + stream }
 
 // fence prevents a leader that was replaced from storing anything in a stream. In each term, the
-// leader publishes the lease message on a subject that only its log uses. With each later publish,
-// it asks the broker to store it only if the lease message is still the last one on that subject.
+// leader publishes the lease message on a subject that only its log uses. With each later message,
+// the leader asks the broker to store the message only if the lease message is still the last one
+// on that subject.
 type fence struct {
 	run     *atomicRun
 	stream  string
@@ -87,9 +88,9 @@ func (f *fence) try(ctx context.Context) error {
 		return err
 	}
 	if last == 0 {
-		// The publish at the end needs a last message of the subject as its condition. If there
-		// were none, for instance because it became too old, the broker could not refuse a leader
-		// that stalled. So put publishes a message first.
+		// The publish at the end names the last message of the subject as its condition. Without a
+		// last message (it may have become too old), the broker could not refuse a leader that
+		// stalled. So put publishes a message first.
 		if _, err := f.put(ctx, 0); err != nil {
 			return err
 		}
@@ -184,8 +185,8 @@ func endsTerm(err error) bool {
 	return errors.Is(err, eventlog.ErrLeaseLost) || errors.Is(err, ErrStreamReplaced)
 }
 
-// outcomeOf converts an error of take, which does not end the term, into the outcome of the
-// events that wait for the fence.
+// outcomeOf returns the outcome of the events that wait for the fence, for an error of take that
+// does not end the term.
 func (f *fence) outcomeOf(err error) broker.Outcome {
 	o := failure(err)
 	switch {

@@ -28,7 +28,7 @@ func failure(err error) broker.Outcome {
 // codes are the classes of JetStream's API errors. The texts of the errors change from
 // version to version, so they are not used.
 var codes = map[int]broker.Class{
-	10071: broker.Unknown, // the broker refused the fence; Run sends no fence
+	10071: broker.Unknown, // the broker refused the fence, which only RunAtomic sends
 	10158: broker.Unknown, // the same message id is being stored
 	10164: broker.Unknown, // a message with the same fence is being stored
 	10201: broker.Unknown, // a message of the batch is stored already

@@ -59,8 +59,8 @@ func (p *Publisher) Abilities() broker.Abilities {
 // Connected reports whether the connection is up.
 func (p *Publisher) Connected() bool { return p.nc.IsConnected() }
 
-// Check reports whether the connection has the options of [ConnectOptions], and whether
-// JetStream answers on it.
+// Check reports whether the connection is up and has no unsafe options (see [ErrUnsafeConnection]),
+// and whether JetStream answers on it.
 func (p *Publisher) Check(ctx context.Context) error {
 	if err := checkConnection(p.nc); err != nil {
 		return err
@@ -102,11 +102,11 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, r
 	tick := time.NewTimer(ackTimeout)
 	tick.Stop() // so that an idle relay does not wake up
 	defer tick.Stop()
-	denied := p.nc.LastError() // the loop compares it, because the program may have replaced our error handler
+	denied := p.nc.LastError() // the loop looks for a newer error, because the program may have replaced our error handler
 	for {
 		incoming := batches
 		if !p.nc.IsConnected() {
-			w.failAll(nats.ErrDisconnected) // their acknowledgements were sent to the broken connection
+			w.failAll(nats.ErrDisconnected) // the acknowledgements of these events were sent to the broken connection
 			incoming = nil
 		}
 		if p.nc.Stats().Reconnects != reconnects {
@@ -144,9 +144,9 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, r
 	}
 }
 
-// RunAtomic publishes as [broker.AtomicPublisher] describes. Each batch has a fence: the
-// broker stores it only while the last message on the log's lease subject in the same stream
-// is the one that this term published. See [LeaseSubjects].
+// RunAtomic publishes as [broker.AtomicPublisher] describes. Each batch has a fence: the broker
+// stores the batch only if this term published the last message on the log's lease subject in the
+// same stream. See [LeaseSubjects].
 func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
 	js, err := jetstream.New(p.nc)
 	if err != nil {
@@ -180,8 +180,9 @@ func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	return asking.Wait
 }
 
-// checkTimeouts reports events whose acknowledgement is overdue. If the connection has another last
-// error than the given one, it calls Deny with that error. It returns the connection's last error.
+// checkTimeouts reports events whose acknowledgement is overdue. If the connection's last error is
+// not the given one, checkTimeouts calls Deny with the newer error. It returns the connection's
+// last error.
 func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
 	w.expire(now.Add(-ackTimeout))
 	err := p.nc.LastError()

@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// maxCounted is the number of subjects for which messages are counted, if the stream limits
-// the messages of each subject.
+// maxCounted is the largest number of subjects whose messages checkRoom counts, if the stream
+// limits the messages of each subject.
 const maxCounted = 100
 
 // checkRoom adds a fault if a stream has reached a limit at which it refuses new messages.

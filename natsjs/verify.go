@@ -19,10 +19,10 @@ import (
 // lookTimeout is the time limit of a request about a stream.
 const lookTimeout = 2 * ackTimeout
 
-// Compare compares a stream with a position, as [broker.Verifier] describes. If the message at the
-// position was deleted, that counts as a loss, because a stream that [EnsureStream] created does
-// not allow deletes. But it is no loss if the configuration of the stream can remove messages that
-// are not the oldest.
+// Compare compares a stream with a position, as [broker.Verifier] describes. A deleted message at
+// the position counts as a loss, because a stream that [EnsureStream] created does not allow
+// deletes. But if the stream's configuration can remove messages that are not the oldest, a missing
+// message is no loss.
 func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -116,7 +116,7 @@ func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (s
 var errUnreadable = errors.New("the answer cannot be read")
 
 // ReadStored reads the headers of a stream's messages, as [broker.Verifier] describes. It creates a
-// consumer, which stop removes.
+// consumer. Call stop to remove this consumer.
 func (p *Publisher) ReadStored(ctx context.Context, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	js, err := jetstream.New(p.nc)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 // window has the events that were sent and not acknowledged. Each group of events has a slot. The
 // number of the slot and a serial number are part of the subject of the group's acknowledgements.
-// So if an answer comes too late, the slot is empty or has another serial number.
+// So window recognises a late answer: its slot is empty, or has another serial number.
 type window struct {
 	prefix   string
 	reportFn func(f *broker.Message, o broker.Outcome)
@@ -43,16 +43,16 @@ type sendState struct {
 	encoder *wire.Encoder
 	msg     nats.Msg
 	refs    []slotRef // the groups of the batch
-	names   []byte    // memory for reuse
+	names   []byte    // the reply subjects of the batch, one after another
 }
 
 // resends has the events of ambiguous groups, which are sent again without a group.
 type resends struct {
 	again         []*broker.Message // events to be sent again
 	resend        chan struct{}     // signals that there are events to send again
-	singlesLeft   int               // how many events are still sent without a group
+	singlesLeft   int               // how many more events are sent without a group
 	nextSingles   int               // the value of singlesLeft after the next ambiguous group
-	lastAmbiguous uint64            // the last serial number at the time of the last ambiguous group
+	lastAmbiguous uint64            // window.serial at the time when groups were last stopped (see backOff)
 }
 
 // duplicates has the events that the broker called duplicates.
@@ -158,17 +158,17 @@ func (w *window) expire(before time.Time) {
 	w.fail(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout), func(g *ackGroup, _ *broker.Message) bool { return g.sent.Before(before) })
 }
 
-// Deny reports events with the subject to which the user may not publish, according to an
-// error of the connection. The server does not say which event it refused, and does not
-// answer the publish itself.
+// Deny handles an error of the connection. If the error says that the user may not publish to a
+// subject, Deny reports all events with this subject. The server does not say which event it
+// refused, and sends no answer to the event's reply subject.
 func (w *window) Deny(err error) {
 	if subject, denied := replies.DeniedSubject(err); denied {
 		w.fail(broker.ErrNotAllowed, func(_ *ackGroup, f *broker.Message) bool { return f.Subject == subject })
 	}
 }
 
-// fail reports each event for which the function returns true. A denial can come while the group of
-// an event is still being sent. In that case fail reports the event after the group was sent. The
+// fail reports err for the events for which the given function returns true. If a group is still
+// being sent, fail only records the failure, and sentAll reports it after the group was sent. The
 // publisher sends the other events of the group again.
 func (w *window) fail(err error, which func(g *ackGroup, f *broker.Message) bool) {
 	w.mu.Lock()
@@ -273,7 +273,7 @@ func (w *window) ask(p slotRef) {
 		select {
 		case w.toLookUp <- unanswered:
 			return
-		case waiting := <-w.toLookUp: // one lookup serves many
+		case waiting := <-w.toLookUp: // add this event to those that wait
 			unanswered = append(waiting, unanswered...)
 		}
 	}

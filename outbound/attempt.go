@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// errNothing is the error of an attempt if Next returned nothing.
+// errNothing is the error of an attempt if Config.Next returned nothing.
 var errNothing = errors.New("the next RoundTripper returned neither a response nor an error")
 
 // errLate is the error of an attempt that was not made, because no time was left.
@@ -127,7 +127,7 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	}
 	carrier := op.t.cfg.Protocol.header()
 	if op.foreign || op.key == "" && !isSafe(req.Method) {
-		// http.Transport itself may repeat a request that has one of the next two headers.
+		// If a request has one of these two headers, http.Transport itself may repeat it.
 		req.Header.Del("Idempotency-Key")
 		req.Header.Del("X-Idempotency-Key")
 		if carrier != "" {
@@ -138,8 +138,8 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	}
 }
 
-// account records what the vendor may have done because of the attempt, and asks the functions
-// Decide.
+// account records what the vendor may have done because of the attempt. Then it calls Config.Decide
+// and, if necessary, Protocol.Decide.
 func (op *operation) account(r *result, unsent bool) {
 	r.unsent = r.err != nil && unsent
 	if !r.unsent {
@@ -173,7 +173,7 @@ func (op *operation) account(r *result, unsent bool) {
 	r.later = r.again || decision == Undecided && r.resp != nil && op.sent != "" && slices.Contains(op.t.cfg.Protocol.Busy, r.resp.StatusCode)
 }
 
-// word returns the result of an attempt for the breaker.
+// word returns what an attempt tells the breaker: nil for a success, errOutage or errNoWord.
 func (op *operation) word(r result) error {
 	switch {
 	case r.resp != nil && !isOutage(r.resp.StatusCode):
@@ -196,8 +196,8 @@ func (p *probe) trace() *httptrace.ClientTrace {
 	}
 }
 
-// unsent reports whether an attempt that ended with err certainly sent nothing: it asked for a
-// connection and got none, or the error says that dialling failed.
+// unsent reports whether an attempt that ended with err certainly sent nothing. It must not have
+// got a connection. Also, it must have asked for one, or err must say that nothing was sent.
 func (p *probe) unsent(err error) bool {
 	if err == nil || p.got.Load() {
 		return false

@@ -47,8 +47,8 @@ func (b *body) keep(kept []byte) {
 	b.again = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(kept)), nil }
 }
 
-// readBody reads the complete body and closes it, even if the context ends while the body's reader
-// blocks.
+// readBody reads the complete body and closes it. If the context ends during a read, readBody
+// closes the body at once, so that a read that blocks can end.
 func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte, error) {
 	var closed atomic.Bool
 	closeOnce := func() {

@@ -93,8 +93,8 @@ type breaker struct {
 	opened  atomic.Pointer[time.Time] // when the breaker last opened
 }
 
-// newBreaker returns a breaker. It calls changed when its state changes. changed must not call
-// methods that lock the breaker.
+// newBreaker returns a breaker. When the breaker's state changes, the breaker calls the function
+// changed, which must not call methods that lock the breaker.
 func newBreaker(cfg Breaker, changed func(to gobreaker.State)) *breaker {
 	if cfg.Off {
 		return nil

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Budget limits the retries at each host. The retries within any Window are at most Ratio times the
-// requests in the Window, plus Floor for each second of the Window. The retries within any second
-// are at most Ratio times the average requests of a second, plus Floor for each second of a Window.
-// So calls cannot spend the budget of a whole Window at once when a vendor begins to fail. The
-// budget decides about a retry before the retry's wait, by the requests so far. The retry counts at
-// the time when the wait ends. So the budget also limits retries that will be made at the same
-// moment.
+// Budget limits the retries at each host. Within any Window, it allows Ratio retries for each
+// request, and Floor retries for each second of Window. Within any second, it allows Ratio retries
+// for each request of an average second, plus the Floor retries of a whole Window. So when a vendor
+// begins to fail, calls cannot spend at once what Ratio allows for a whole Window. The budget
+// decides about a retry before the retry's wait, and knows only the requests up to then. The retry
+// counts at the time when the wait ends. So the budget also limits retries that will be made at the
+// same moment.
 type Budget struct {
-	// Ratio is how many retries each request within Window adds.
+	// Ratio is how many retries each request within Window adds to the budget.
 	//
 	// Defaults to 0.1.
 	Ratio float64
@@ -27,8 +27,8 @@ type Budget struct {
 	// Defaults to 10 seconds.
 	Window time.Duration
 
-	// Floor is how many retries each second of Window adds, so that a client with
-	// few requests can retry at all.
+	// Floor is how many retries each second of Window adds to the budget, so that a client with few
+	// requests can retry at all.
 	//
 	// Defaults to 1.
 	Floor float64

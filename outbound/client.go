@@ -28,15 +28,15 @@ func NewClient(cfg Config) *Client {
 // Check returns all faults of the Config.
 func (c *Client) Check() error { return c.transport.Check() }
 
-// HTTP returns an http.Client for a library of the vendor. Such a library needs responses with any
-// status.
+// HTTP returns an http.Client for a library of the vendor. This http.Client returns responses with
+// any status, because such a library needs them.
 func (c *Client) HTTP() *http.Client { return c.http }
 
 // Do carries out one operation. It returns a response if the status is 2xx, or 304 for GET and
 // HEAD. Otherwise it returns an [Error]. The caller must close the response's body.
 //
 // GET and HEAD follow up to ten redirects. If a redirect leads to another host, or from TLS to
-// plain HTTP, Do sends only headers that describe the request. There it does not send the key,
+// plain HTTP, Do then sends only headers that describe the request. It no longer sends the key,
 // cookies, the Authorization or any other header that may be a secret. POST, PUT, PATCH and DELETE
 // follow 307 and 308 within their host, with the same key. Any other redirect is an error that
 // matches [ErrRedirect], and Do does not follow it.
@@ -94,9 +94,9 @@ func brokeOff(resp *http.Response, err error) error {
 	return e
 }
 
-// unwrap removes the url.Error that http.Client puts around an error, because it shows the whole
-// URL. last is the last operation that the Transport carried out, or nil. After that operation,
-// http.Client may return an error of its own, because it cannot follow a redirect.
+// unwrap removes the url.Error that http.Client puts around an error, because a url.Error shows the
+// whole URL. last is the last operation that the Transport carried out, or nil. If http.Client
+// cannot follow the redirect in that operation's response, it returns an error of its own.
 func unwrap(req *http.Request, last *operation, err error) error {
 	var e *Error
 	if errors.As(err, &e) {

@@ -1,5 +1,5 @@
-// Package outbound calls the HTTP interfaces of other systems. If it is safe to repeat a call, the
-// package repeats it with the same key. It limits repetitions.
+// Package outbound calls the HTTP interfaces of other systems. If a call fails and is safe to
+// repeat, the package repeats it with the same key. The package limits these repetitions.
 //
 // A [Transport] is an [http.RoundTripper]. One [http.Request] is one operation. It has one or more
 // attempts, which all send the same key. The Transport makes another attempt if three conditions
@@ -28,9 +28,9 @@
 //
 // A vendor that accepts no keys cannot recognise a repetition. Use [NoKeys] for it: then a POST is
 // repeated only if nothing was sent. This package stores nothing: after a crash it does not know
-// that a call began. A step with receipts stores it: use Attempt.Step of package inbox in a handler
-// of events, and idempotency.Call for requests and jobs. Both ask the vendor about a call, or
-// return an error that says that the outcome is unknown. They never repeat a call blindly. Each
+// that a call began. A step with receipts stores this: use Attempt.Step of package inbox in a
+// handler of events, and idempotency.Call for requests and jobs. Both ask the vendor about a call,
+// or return an error that says that the outcome is unknown. They never repeat a call blindly. Each
 // process has its own budgets and breakers.
 //
 // [http.Transport] itself repeats a request if an idle connection turns out to be closed,

@@ -37,9 +37,9 @@ var (
 	// again, because the circuit breaker of its host is open.
 	ErrBreakerOpen = errors.New("the circuit breaker is open")
 
-	// ErrRedirect matches an [Error] if the vendor redirected the request to a place that the
-	// request must not follow. After 307 and 308 the vendor certainly did nothing. After any other
-	// redirect the vendor may have acted.
+	// ErrRedirect matches an [Error] if the vendor answered with a redirect that the request must
+	// not follow. After 307 and 308 the vendor certainly did nothing. After any other redirect the
+	// vendor may have acted.
 	ErrRedirect = errors.New("the vendor redirected the request to a place that it must not follow")
 
 	// ErrDeadline matches an [Error] if the operation was not tried again because Config.Total or
@@ -163,8 +163,8 @@ func (e *Error) Timeout() bool { return e.Class == ClassTimeout }
 
 // NotApplied reports whether err says that the vendor certainly did nothing: nothing was sent, or
 // the vendor rejected everything. If NotApplied returns true, wrap err, so that the step can begin
-// again. In a step of an external handler, wrap it with inbox.NotApplied. In a call of lease mode,
-// wrap it with idempotency.NotApplied.
+// again. Use inbox.NotApplied in a step of an external handler, and idempotency.NotApplied in an
+// idempotency.Call.
 func NotApplied(err error) bool {
 	return errors.Is(err, ErrNotSent) || errors.Is(err, ErrRejected)
 }
@@ -175,7 +175,7 @@ const SnoozeUnsent = 15 * time.Second
 
 // ForHandler converts err for a handler of events. It returns:
 //
-//   - [postroom.Permanent] if another attempt would end the same way. It may end differently if the
+//   - [postroom.Permanent] if another attempt would end the same way. That is not certain if the
 //     vendor or Decide said to try again, or if the status may mean that a call with the same key
 //     is running;
 //   - [postroom.Snooze] if nothing was sent, because the breaker was open, the budget was spent, or
@@ -221,7 +221,7 @@ func isPassing(err error) bool {
 }
 
 // timeoutError is the error of an attempt that took too long. It does not match
-// context.DeadlineExceeded, because that would mean the caller's context.
+// context.DeadlineExceeded, because a match would say that the caller's context ended.
 type timeoutError struct{ after time.Duration }
 
 func (e *timeoutError) Error() string { return fmt.Sprintf("no answer within %s", e.after) }

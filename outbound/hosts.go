@@ -22,7 +22,7 @@ type Hosts struct {
 	known  map[string]*list.Element // values are *host
 	byUse  *list.List               // all known hosts, the least recently used first
 	total  time.Duration            // the longest time of an operation
-	looked int                      // how many hosts forget has examined
+	looked int                      // how many hosts the method forget has examined
 }
 
 // host is the state of one host.
@@ -34,10 +34,10 @@ type host struct {
 }
 
 // NewHosts returns budgets and breakers for several transports in this process. Use it, for
-// instance, if two transports call one vendor with different protocols or times. Set the result as
-// Config.Hosts of each transport. NewHosts cannot fail: [Transport.Check] returns the faults of the
-// settings. The first transport that calls a host logs and counts the changes of the host's
-// breaker.
+// instance, if two transports call one vendor with different protocols or time limits. Set the
+// result as Config.Hosts of each transport. NewHosts cannot fail: [Transport.Check] returns the
+// faults of the settings. The transport that first calls a host logs the changes of the host's
+// breaker, and records them in its metrics.
 func NewHosts(budget Budget, breaker Breaker) *Hosts {
 	h := &Hosts{budget: budget.defaults(), breaker: breaker.defaults(), known: make(map[string]*list.Element), byUse: list.New()}
 	h.err = errors.Join(h.budget.validate(), h.breaker.validate())

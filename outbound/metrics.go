@@ -101,7 +101,7 @@ func (m *metrics) attempted(ctx context.Context, op *operation, span trace.Span,
 	span.End()
 }
 
-// methodOf returns a request's method for metrics. As the conventions demand, a method
+// methodOf returns a request's method for metrics. As OpenTelemetry's conventions demand, a method
 // that HTTP does not define is "_OTHER".
 func methodOf(req *http.Request) string {
 	switch req.Method {

@@ -39,7 +39,7 @@ type Protocol struct {
 
 	// Busy lists statuses that may mean that a call with this key is running. Such a status does
 	// not prove that the vendor did nothing. If a key was sent, ForHandler does not make the error
-	// permanent. 409 always counts as one of these statuses.
+	// permanent, unless the decision is Stop. 409 always counts as one of these statuses.
 	Busy []int
 
 	// Decide says whether to try again after a response, if Config.Decide did not say so. It must
@@ -53,7 +53,7 @@ type Decision int
 // The decisions. Retry alone does not lead to another attempt: an attempt, time and budget must be
 // left, and it must be safe to repeat the call.
 const (
-	Undecided Decision = iota // no decision: Protocol.Decide is asked after Config.Decide, and then the status decides
+	Undecided Decision = iota // no decision: Config.Decide leaves it to Protocol.Decide, and Protocol.Decide to the status
 	Retry                     // another attempt may end differently
 	Stop                      // another attempt would end the same way
 )

@@ -11,9 +11,9 @@ const longestRetryAfter = 24 * time.Hour
 
 // ParseRetryAfter returns the delay that a response's Retry-After header asks for, and whether it
 // asks for one. The header is a number of seconds or a date. ParseRetryAfter compares a date with
-// the response's own Date, if it has one, so that the clocks need not agree. Otherwise it compares
-// the date with now. A date in the past means no delay. A value that is invalid, negative,
-// fractional or given twice is ignored. A delay of more than a day counts as a day.
+// the response's Date header, so that the clocks need not agree. If there is no valid Date header,
+// it compares the date with now. A date in the past means no delay. A value that is invalid,
+// negative, fractional or given twice is ignored. A delay of more than a day counts as a day.
 func ParseRetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	values := h.Values("Retry-After")
 	if len(values) != 1 {

@@ -18,17 +18,17 @@ type Schedule interface {
 // at the same time are not repeated at the same time.
 type Jitter int
 
-// The wait after the n-th attempt. upper is Base·2ⁿ, or Cap if that is less.
+// The ways to choose the wait after the n-th attempt. upper is Base·2ⁿ, but at most Cap.
 const (
 	FullJitter  Jitter = iota // 0 to upper: spreads calls best
-	RangeJitter               // half of upper to upper, so that waits do not become shorter before Cap
+	RangeJitter               // half of upper to upper: waits do not become shorter until upper reaches Cap
 	NoJitter                  // upper
 )
 
 // Exponential is a schedule of waits that double. The zero value waits up to 200 ms,
 // 400 ms, 800 ms, 1.6 s and then 2 s.
 type Exponential struct {
-	// Base is half of the longest wait after the first attempt.
+	// Base sets the first wait: after the first attempt, the longest wait is twice Base.
 	//
 	// Defaults to 100 milliseconds.
 	Base time.Duration

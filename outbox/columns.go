@@ -41,7 +41,7 @@ func (r *newRow) encode() error {
 }
 
 // isNew reports whether insert_new.sql can insert the event: this package made its id, so that the
-// log cannot have the event yet, and insert_new.sql has a parameter for each of its values.
+// log cannot have the event yet, and insert_new.sql has a parameter for each value of the event.
 func (r *newRow) isNew() bool {
 	return r.made && r.CorrelationID == "" && r.CausationID == "" && r.TraceState == "" &&
 		r.headers == nil && r.Time.IsZero() && r.NotBefore.IsZero()
@@ -139,7 +139,7 @@ func optionalTime(t time.Time) *time.Time {
 // contentDigest returns the first 16 bytes of a SHA-256 over the content of an event: type,
 // subject, key, data and user headers. The length of each field comes before the field, so that
 // different contents never give the same bytes. Headers are sorted by name. NotBefore comes last,
-// after an '@'. No header's name begins with '@'.
+// after an '@', with which no header's name begins.
 //
 // postroom.content_digest (schema/sql/0001_log.sql) computes the same digest in SQL.
 func contentDigest(ev postroom.Event) []byte {

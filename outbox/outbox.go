@@ -131,8 +131,8 @@ func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 // [postroom.ErrEventConflict]. If you read the results one by one, you get the error of the
 // database, with SQLSTATE 23PR1, instead.
 //
-// The driver prepares the statements of a batch before it sends any. If tables or rights are
-// missing, this fails, and Queue cannot add advice to the error. Pass the error to
+// The driver prepares all statements of a batch before it runs the first. If tables or rights are
+// missing, the preparation fails, and Queue cannot add advice to its error. Pass the error to
 // [Outbox.Explain], which adds the advice.
 //
 // Queue has no context, so it cannot set the trace: set TraceParent yourself. Queue keeps
@@ -143,7 +143,7 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 		return err
 	}
 	sql, parameters := o.insert(written)
-	// This sets Fn, because a function that is given to Exec runs only after a success.
+	// Queue sets Fn and does not call Exec: the function that Exec gets runs only after a success.
 	batch.Queue(sql, parameters...).Fn = func(results pgx.BatchResults) error {
 		_, err := results.Exec()
 		return written.explain(o.advise(err, nil))
@@ -158,8 +158,8 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 //
 // Cancel returns false if the event was published, or was not scheduled. It returns false if
 // the event's time has come, because the relay may be publishing the event. It also returns
-// false if neither the log nor held has the id: retention removes published events from the
-// log.
+// false if neither the log nor held has the id, for instance because retention removed the
+// published event.
 //
 // While a transaction that cancels an event is open, the relay does not publish the event, even if
 // it is due. So keep the transaction short. If the transaction has an isolation level above read
@@ -194,7 +194,7 @@ func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 }
 
 // insert returns a statement and its parameters. The statement inserts the events. If the log
-// already has the id of an event, it compares the two.
+// already has the id of an event, the statement compares the two events.
 func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	switch {
 	case len(written) > 1:

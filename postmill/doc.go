@@ -35,9 +35,10 @@
 // [Relay] has no:
 //
 //   - Repair: if the broker loses messages that it acknowledged, the relay does not notice, and
-//     does not publish them again. [broker.NotVerified] accepts this.
-//   - Preflight: the relay does not check that topics exist and keep their messages.
-//     [broker.NotInspected] accepts this.
+//     does not publish them again. To accept this, put [broker.NotVerified] into
+//     relay.Config.Accept.
+//   - Preflight: the relay does not check that topics exist and keep their messages. To accept
+//     this, put [broker.NotInspected] into relay.Config.Accept.
 //   - Deduplication by the broker: an event that the relay publishes again, after an error or a
 //     crash, arrives again. Consumers recognise it by [MetadataID] and [MetadataSource], and drop it.
 //   - Batches: each message is a separate call of Publish.
@@ -45,8 +46,7 @@
 //     the broker will never accept, and the later events of its key wait.
 //
 // The relay still keeps three promises. It publishes each committed event until Publish returns nil
-// (NoLoss). If a transaction was rolled back, it publishes none of its events (NoGhost). It
-// publishes the events of a key in their order (KeyOrder), because it has only one event of a key
-// in flight. For these promises, the publisher must return nil only after its broker stored the
-// message.
+// (NoLoss). It publishes no event of a transaction that was rolled back (NoGhost). It publishes the
+// events of a key in their order (KeyOrder), because it has only one event of a key in flight. For
+// these promises, the publisher must return nil only after its broker stored the message.
 package postmill

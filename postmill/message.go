@@ -70,10 +70,10 @@ func setContent(ev *postroom.Event, msg *message.Message) error {
 	return nil
 }
 
-// toMessage returns the message from which a Publisher, or Watermill's publisher for JetStream,
-// made an event. For any other event the message has the event's id as its UUID, and the event's
-// headers as its metadata. The payload is a copy, because a subscriber may change a message, but
-// must not change an event.
+// toMessage converts an event to a message. If a Publisher, or Watermill's publisher for JetStream,
+// made the event from a message, toMessage returns that message again. Otherwise the UUID is the
+// event's id, and the metadata is the event's headers. The payload is a copy, because a subscriber
+// may change a message, but must not change an event.
 func toMessage(ev postroom.Event) *message.Message {
 	msg := message.NewMessage(ev.ID, bytes.Clone(ev.Data))
 	uuid, written := ev.Headers[uuidHeader]

@@ -71,7 +71,7 @@ func (c PublisherConfig) defaults() PublisherConfig {
 var _ message.Publisher = (*Publisher)(nil)
 
 // Publisher is a Watermill publisher that writes to an outbox. A relay publishes the messages after
-// the transaction has committed. It may be used concurrently if each goroutine has its own
+// the transaction has committed. A Publisher may be used concurrently if each goroutine has its own
 // transaction.
 type Publisher struct {
 	out *outbox.Outbox
@@ -85,8 +85,8 @@ func NewPublisher(out *outbox.Outbox, cfg PublisherConfig) *Publisher {
 
 // Publish writes each message in the transaction of the message's context: see [WithTx]. If a
 // message has no transaction and PublisherConfig.Pool is nil, Publish writes nothing and returns
-// [ErrNoTx]. After an error that matches [postroom.ErrInvalidEvent] the transaction can still be
-// used. After any other error, the transaction cannot be committed.
+// [ErrNoTx]. After ErrNoTx, and after an error that matches [postroom.ErrInvalidEvent], the
+// transaction can still be used. After any other error, it cannot be committed.
 //
 // UUID, metadata and payload arrive unchanged at a [Subscriber] or [Handler].
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
@@ -137,8 +137,8 @@ func (p *Publisher) write(ctx context.Context, tx pgx.Tx, events []postroom.Even
 // subscriberName is the name that a Router uses for a Subscriber.
 var subscriberName = strings.TrimPrefix(fmt.Sprintf("%T", (*Subscriber)(nil)), "*")
 
-// isOfSubscriber reports whether a Router publishes a message that a handler of a Subscriber
-// returned.
+// isOfSubscriber reports, from a message's context, whether a Router publishes the message for a
+// handler of a Subscriber.
 func isOfSubscriber(ctx context.Context) bool {
 	return message.SubscriberNameFromCtx(ctx) == subscriberName
 }
@@ -184,7 +184,7 @@ func (p *Publisher) event(topic string, m *message.Message) (postroom.Event, err
 }
 
 // Close does nothing: a publisher has no resources to free, and several handlers of a Router may
-// share it. It may be called more than once.
+// share it. Close may be called more than once.
 func (p *Publisher) Close() error { return nil }
 
 // In returns a publisher that writes every message in tx, even if the message's context has

@@ -81,8 +81,8 @@ func topicOf(ev postroom.Event) string {
 // cannot inspect the broker, so set relay.Config.Accept to [broker.NotInspected] and
 // [broker.NotVerified]. The documentation of this package lists what such a relay cannot do.
 //
-// A message has the UUID, metadata and payload that a [Publisher] got. If an event was not a
-// message, its message has the event's id as UUID, and the event's headers as metadata. Relay adds
+// A message has the UUID, metadata and payload that a [Publisher] got. If an event was not made
+// from a message, the UUID is the event's id, and the metadata is the event's headers. Relay adds
 // the metadata that this package's constants name.
 func Relay(pub message.Publisher, cfg RelayConfig) broker.Publisher {
 	return &relayPublisher{pub: pub, cfg: cfg.defaults()}

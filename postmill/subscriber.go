@@ -52,9 +52,9 @@ type SubscriberConfig struct {
 	// acked in that time, the attempt counts as failed.
 	Subscription inbox.Subscription
 
-	// Inbox tunes the inbox that each call of Subscribe runs. Its DrainTimeout is how long Close
-	// waits for messages that are offered or received and not yet acked. DrainTimeout defaults to 1
-	// second.
+	// Inbox tunes the inbox that each call of Subscribe runs. Close waits up to its DrainTimeout
+	// for messages that were offered on the channel, received or not, and have no ack or nack yet.
+	// DrainTimeout defaults to 1 second.
 	Inbox inbox.Config
 }
 
@@ -123,8 +123,8 @@ func NewSubscriber(pool *pgxpool.Pool, nc *nats.Conn, cfg SubscriberConfig) *Sub
 }
 
 // Subscribe delivers the messages of a topic until ctx ends or the subscriber is closed. Then it
-// closes the channel. The messages' contexts have the values of ctx. They end when the message is
-// acked or nacked.
+// closes the channel. The context of each message has the values of ctx, and ends when the message
+// is acked or nacked.
 //
 // Subscribe returns an error if inbox.Inbox.Check returns one: for instance if the tables, the
 // stream or the rights are missing, or if a server cannot be reached. Once the subscription runs,
@@ -238,9 +238,9 @@ func (s *Subscriber) handlerName(topic string) string {
 }
 
 // Close ends all subscriptions, waits for them, and closes their channels. Messages that were
-// received can still be acked for the time of SubscriberConfig.Inbox.DrainTimeout. All other
-// messages are handled again later, which does not count as a failed attempt. Close may be called
-// more than once.
+// received can still be acked for the time of SubscriberConfig.Inbox.DrainTimeout. Messages without
+// an ack or a nack by then are handled again later, and the ended attempt does not count as failed.
+// Close may be called more than once.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.end()

@@ -46,7 +46,7 @@ const (
 	Snoozed Outcome = "snoozed"
 
 	// Dead means that the handler failed. An inbox would call the handler again only if an operator
-	// orders a replay. Its changes are rolled back, unless the handler committed them itself.
+	// orders a replay. The changes are rolled back, unless the handler committed them itself.
 	Dead Outcome = "dead"
 
 	// Discarded means that the handler discarded the event: see [postroom.Discard].
@@ -74,8 +74,8 @@ type Result struct {
 	Attempts int
 
 	// Written are the events that the handler wrote. [Apply] commits them if the outcome is
-	// Applied. Otherwise Apply rolls them back, and Written has the events that the handler wrote
-	// before the failure.
+	// Applied. Otherwise Apply rolls them back, and Written still has them. But Written is empty if
+	// a failed statement aborted the transaction, or if the handler ended it.
 	Written []postroom.Event
 }
 
@@ -202,12 +202,12 @@ var (
 )
 
 // ended returns an error if the handler ended the transaction with the given id. If the handler has
-// begun another one, the status of the connection does not show it. Then ended finds that only if
-// sure is true, because its statement would be one more that [Crash] can cut.
+// then begun another transaction, the connection's status looks as before, and only a statement can
+// find out. ended sends it only if sure is true, because [Crash] would cut at that statement too.
 func ended(ctx context.Context, tx pgx.Tx, id string, sure bool) error {
 	conn := tx.Conn().PgConn()
 	if conn.IsClosed() || conn.TxStatus() == 'E' || conn.TxStatus() == 'T' && !sure {
-		return nil // overlooked reports the first two
+		return nil // overlooked reports a closed connection and the status 'E'
 	}
 	var runs, committed bool
 	switch err := tx.Conn().QueryRow(ctx, endedSQL, id).Scan(&runs, &committed); {

@@ -49,8 +49,8 @@ const (
 //
 // BEGIN, COMMIT and ROLLBACK are statements too, and so is each statement of a batch. Crash
 // recognises a statement by its text, and by how many times the scenario has sent that text before.
-// So a scenario may do several things at once. If a later run does not reach a statement, Crash
-// does not cut the connection in that run.
+// The order of different statements may differ in each run, so a scenario may do several things at
+// once. If a later run does not reach a statement, Crash does not cut the connection in that run.
 //
 // Package servers provides the databases. Run and check run on the test's goroutine.
 func Crash(t testing.TB, scenario Scenario, check func(ctx context.Context, pool *pgxpool.Pool) error) {

@@ -14,24 +14,24 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// drainPatience limits a Drain. If the deadline of go test is earlier, the Drain ends lastWords
-// before that deadline.
+// drainPatience limits a Drain. If go test has an earlier deadline, the Drain ends before that
+// deadline, by the time lastWords.
 const (
 	drainPatience = time.Minute
 	lastWords     = 10 * time.Second // the time to report what is left
 )
 
 // Drain runs relays and inboxes until they have nothing left to do, and then stops them. They have
-// nothing left to do if each committed event is published and the given handlers have decided each
-// published event. Also no event may wait for another attempt or behind an earlier event of its
-// key. Events that handlers write meanwhile count too. If that takes longer than a minute, or if
+// nothing left to do when each committed event is published, the inboxes' handlers have decided
+// each published event, and no event waits for another attempt or behind an earlier event of its
+// key. Events that handlers write meanwhile count too. If Drain takes longer than a minute, or if
 // one of the parts fails, Drain ends the test and reports what is left.
 //
 // Drain does not wait for dead events, but logs how many there are. It does not wait for scheduled
 // events.
 //
-// Meanwhile only the parts may write to the log or handle events. A part may also be another
-// [postroom.Runner]: Drain runs it too.
+// While Drain runs, only the parts may write to the log or handle events. A part may be any other
+// [postroom.Runner] too: Drain runs it beside the relays and inboxes.
 func Drain(t testing.TB, parts ...postroom.Runner) {
 	t.Helper()
 	patience := drainPatience

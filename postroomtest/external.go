@@ -45,8 +45,8 @@ type Answer struct {
 	Body   []byte
 }
 
-// External is a vendor for tests. It is an HTTP server that fails as the test requests, and that
-// remembers idempotency keys as good vendors do. It is safe for concurrent use.
+// External is a vendor for tests. It is an HTTP server that fails when the test tells it to, and
+// that remembers idempotency keys as good vendors do. It is safe for concurrent use.
 type External struct {
 	// URL is the server's URL, without a slash at its end.
 	URL string
@@ -70,9 +70,9 @@ type External struct {
 	works    []Request
 }
 
-// NewExternal returns a vendor. The vendor calls work for each request that has no key, or for
-// whose key it has not done the work. It makes one call at a time. If work is nil, the
-// vendor answers 200. NewExternal closes the server when the test ends.
+// NewExternal returns a vendor. The vendor calls work once for each key, and for each request
+// without a key. It makes one call at a time. If work is nil, the vendor answers 200. NewExternal
+// closes the server when the test ends.
 func NewExternal(t testing.TB, work func(r Request) Answer) *External {
 	t.Helper()
 	if work == nil {

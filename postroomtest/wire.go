@@ -240,7 +240,7 @@ func (w *wire) isDone() bool {
 	return w.syncs <= 0
 }
 
-// reader splits the messages of a server, even if they arrive in pieces.
+// reader finds the messages in the bytes of a server, even if a message arrives in pieces.
 type reader struct {
 	head []byte // the first bytes of a message, as long as fewer than five have arrived
 	rest int    // how many bytes of the message have not arrived

@@ -28,10 +28,11 @@ type comparison struct {
 	messages int // messages that were read
 }
 
-// run returns the seqs of the events that the stream should have and does not have, ascending. It
-// returns the seqs of events that are out of order separately. It first reads which events are
-// published, and then calls look to read the stream's state. So events that are published during
-// the comparison do not count as missing. It calls tell when the counts have changed.
+// run returns the seqs of the events that the stream should have and does not have, ascending.
+// outOfOrder has those for which the stream has a later event of their key, and missing has the
+// others. run first reads which events are published, and then calls look to read the stream's
+// state. So events that are published during the comparison do not count as missing. run calls tell
+// when the counts have changed.
 func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (broker.StreamState, error), tell func()) (missing, outOfOrder []int64, err error) {
 	sources, err := c.log.Sources(ctx)
 	if err != nil {
@@ -61,8 +62,8 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 	})
 }
 
-// span returns the part of the stream that may have the events to compare. first are the first of
-// these events in the log.
+// span returns the part of the stream that may have the events to compare. The slice first has the
+// log's first page of these events.
 func (c *comparison) span(first []eventlog.HistoryEntry, last uint64) broker.SeqRange {
 	if seq := c.mark.Position.Seq; c.mark.ID != 0 {
 		return broker.SeqRange{From: max(seq, overlap) - overlap + 1, To: last}
@@ -71,7 +72,7 @@ func (c *comparison) span(first []eventlog.HistoryEntry, last uint64) broker.Seq
 	return broker.SeqRange{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
 }
 
-// prepend returns a reader that returns first and then what rest returns.
+// prepend returns a reader that has one more page than rest: a page before the pages of rest.
 func prepend[T any](first []T, rest reader[T]) reader[T] {
 	read := false
 	return func(ctx context.Context) ([]T, error) {
@@ -83,7 +84,7 @@ func prepend[T any](first []T, rest reader[T]) reader[T] {
 	}
 }
 
-// rateLimited returns a reader that reads at most rate items in a second. 0 means no
+// rateLimited returns a reader that reads at most rate items in a second. If rate is 0, there is no
 // limit.
 func rateLimited[T any](next reader[T], rate float64) reader[T] {
 	if rate == 0 {

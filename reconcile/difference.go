@@ -39,9 +39,10 @@ type difference struct {
 	log    map[identity]logEvent
 	stream map[identity]struct{}
 
-	// The next two maps have an entry for each key with events in the map log. waiting has the
-	// number of these events. last has the highest seq of the key that the stream has. The log is
-	// read in the order of its seqs, so only these keys can have an event that is out of order.
+	// The maps waiting and last have a key only while the map log has events of the key. waiting
+	// has the number of these events. last has the highest seq among the events of the key that
+	// were found in the stream in that time. An event in log is out of order if last has a higher
+	// seq. The log is read in the order of its seqs, so last never misses a later event.
 	seed    maphash.Seed
 	waiting map[uint64]int
 	last    map[uint64]int64
@@ -67,8 +68,8 @@ type logEvent struct {
 
 // coverageOf returns a function that reports whether a stream takes an event, and whether the
 // stream certainly should have the event. A stream should have all events if it never dropped any,
-// or if it was created again. Otherwise it should have the events that were written after it stored
-// the first message that it still has.
+// or if it was created again. Otherwise it should have the events that were written after
+// FirstTime, when it stored the first message that it still has.
 func coverageOf(s broker.StreamState) func(e eventlog.HistoryEntry) (takes, sure bool) {
 	subjects := make(map[string]bool)
 	whole := s.First <= 1 || s.Verdict == broker.Recreated
@@ -88,9 +89,8 @@ func coverageOf(s broker.StreamState) func(e eventlog.HistoryEntry) (takes, sure
 // reader returns the next page of items, and an empty page at the end.
 type reader[T any] func(ctx context.Context) ([]T, error)
 
-// run reads the log and the stream to their ends. It returns the seqs of the events that
-// the stream lacks, ascending, and those that are out of order separately. It calls tell
-// after each page.
+// run reads the log and the stream to their ends, and calls tell after each page. It returns the
+// seqs of the events that the stream lacks, in the two slices of the method missing.
 func (d *difference) run(ctx context.Context, log reader[eventlog.HistoryEntry], stream reader[broker.StoredMessage], tell func()) (missing, outOfOrder []int64, err error) {
 	logEnded, streamEnded := false, false
 	for !logEnded || !streamEnded {
@@ -116,8 +116,9 @@ func (d *difference) run(ctx context.Context, log reader[eventlog.HistoryEntry],
 	return missing, outOfOrder, nil
 }
 
-// missing returns the events that the stream lacks. inOrder can be published again in the
-// order of their keys. outOfOrder cannot, because the stream has later events of their keys.
+// missing returns the events that the stream lacks, by ascending seq. Those in inOrder can be
+// published again in the order of their keys. Those in outOfOrder cannot, because the stream has
+// later events of their keys.
 func (d *difference) missing() (inOrder, outOfOrder []int64) {
 	for _, e := range d.log {
 		switch {

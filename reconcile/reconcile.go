@@ -34,8 +34,8 @@ type Config struct {
 	// Defaults to the beginning of the log.
 	Since time.Time
 
-	// Rate is the most events of the log that are read in a second. A higher rate slows live
-	// traffic more.
+	// Rate is the largest number of events of the log that are read in a second. A higher rate
+	// slows live traffic more.
 	//
 	// Defaults to [DefaultRate].
 	Rate float64
@@ -60,8 +60,8 @@ type Result struct {
 	Unknown  int // events older than the stream's first message: the stream may have had and dropped them
 
 	// Missing are the seqs of the events that the stream should have and does not have,
-	// ascending. OutOfOrder are those of Missing for which the stream has a later event of
-	// the key: they can only be published again out of order.
+	// ascending. OutOfOrder are those of Missing for which the stream has a later event of the same
+	// key. These events can only be published again out of order.
 	Missing    []int64
 	OutOfOrder []int64
 
@@ -77,7 +77,8 @@ type Result struct {
 // and published. If log and stream have nearly the same order, it needs little memory. In
 // the worst case it needs some hundred bytes for each event.
 //
-// An error is an outage. If one stream cannot be compared, its Result says so.
+// An error is an outage, or says that Rate is not valid. If one stream cannot be compared, its
+// Result says so.
 func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier, cfg Config) ([]Result, error) {
 	cfg.Rate = cmp.Or(cfg.Rate, DefaultRate)
 	if !(cfg.Rate > 0) { // this refuses a NaN too

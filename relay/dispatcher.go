@@ -85,8 +85,8 @@ func (d *dispatcher) room() int {
 }
 
 // chunk returns the least number of events that are sent at once. It is a small part of the window,
-// so that relay and broker work at the same time. With a large part, each would often wait for the
-// other. With atomic batches it is larger, because large batches are better.
+// so that relay and broker work at the same time. With a large part, relay and broker would often
+// wait for each other. With Atomic a chunk is larger: a batch of any size has one acknowledgement.
 func (d *dispatcher) chunk() int {
 	if d.relay.cfg.Atomic {
 		return max(d.relay.cfg.Window/4, 1)
@@ -95,10 +95,10 @@ func (d *dispatcher) chunk() int {
 }
 
 // wakeup sets how many results wake the loop. It returns a timeout channel, and a function that
-// stops the timer. If more can be sent, each result wakes the loop, and so does the next failed
-// event that is due. If nothing more can be sent, the loop waits for the results of a chunk, or for
-// maxResultWait. To wake for each result would take processor time from a broker on the same
-// machine.
+// stops the timer. If there is room to send more, the loop wakes for each result, and when the next
+// failed event is due. If there is no room, the loop waits until results make room for a chunk, but
+// at most for maxResultWait. To wake for each result would take processor time from a broker on the
+// same machine.
 func (d *dispatcher) wakeup(ending bool) (due <-chan time.Time, stop func() bool) {
 	switch {
 	case ending:
@@ -130,7 +130,7 @@ func (d *dispatcher) addPage(p page) {
 	d.passHeld()
 }
 
-// passHeld passes the events that must be written to held to the recorder.
+// passHeld passes to the recorder the events that must be written to held.
 func (d *dispatcher) passHeld() {
 	if !d.scheduler.HasHeld() {
 		return
@@ -169,8 +169,8 @@ func (d *dispatcher) send(life lifetime, batch []*broker.Message) bool {
 	}
 }
 
-// retryTimer returns a channel that receives when the next failed event is due, and a
-// function that stops its timer. The channel is nil if no failed event waits.
+// retryTimer returns a channel that receives when the next failed event, or the next round of
+// probes, is due. stop stops the channel's timer. The channel is nil if neither waits.
 func (d *dispatcher) retryTimer() (due <-chan time.Time, stop func() bool) {
 	at, ok := d.scheduler.NextRetry()
 	if !ok {
@@ -180,8 +180,8 @@ func (d *dispatcher) retryTimer() (due <-chan time.Time, stop func() bool) {
 	return timer.C, timer.Stop
 }
 
-// passRepublished subtracts the events of republishes that left the scheduler from the numbers in
-// intake. It passes the events that the scheduler dropped to the recorder.
+// passRepublished reduces the numbers in intake when events of republishes have left the scheduler.
+// It passes to the recorder the events that the scheduler dropped.
 func (d *dispatcher) passRepublished() {
 	if !d.scheduler.HasGone() {
 		return

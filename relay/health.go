@@ -86,9 +86,9 @@ func (h Health) Live() error {
 	return nil
 }
 
-// Ready returns nil if the relay works: it is connected, and a check of its streams has passed at
-// least once since Run began. Also, it is on standby or paused by an operator, or it leads and has
-// recorded or renewed within the time of its lease. Otherwise Ready returns the reason.
+// Ready returns nil if the relay works, and otherwise the reason why not. It works if it is
+// connected, a check of its streams has passed since Run began, and it leads, is on standby or is
+// paused. A leader must have recorded or renewed its lease within the time of the lease.
 func (h Health) Ready() error {
 	quiet := h.taken.Sub(h.RecordedAt)
 	works := h.State == Leading || h.State == Standby || h.State == Paused
@@ -261,7 +261,7 @@ func (v *healthState) snapshot() Health {
 	return h
 }
 
-// healthTerm is a term that notes in the health state when it recorded.
+// healthTerm is a term that notes in the health state when it renewed its lease or recorded.
 type healthTerm struct {
 	eventlog.Term
 

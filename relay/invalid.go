@@ -25,7 +25,7 @@ func dropInvalid(batch []*broker.Message, report func(m *broker.Message, o broke
 			valid = append(valid, m)
 		}
 	}
-	for i := len(waiting) - 1; i >= 0; i-- { // the last first, so that each is reported before the event that it waits for
+	for i := len(waiting) - 1; i >= 0; i-- { // in reverse, so that each event is reported before the event that it waits for
 		report(waiting[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
 	}
 	for _, i := range invalid {

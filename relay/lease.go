@@ -19,12 +19,12 @@ const (
 	// A lease that the relay chooses lasts for at least this many round trips to the database. The
 	// leader renews the lease when a third of its time is over, and gives up when three quarters
 	// are over. So it has four round trips for a step of pruning and a recording. These take five if
-	// both statements are sent for the first time. Should the lease end because of that, the next
+	// both statements are sent for the first time. If the leader gives up because of that, its next
 	// lease is twice as long.
 	leaseTrips = 10
 
-	// A term that recorded nothing counts as useful if it lasted for this many leases. The reason
-	// is that there was nothing to record.
+	// A term that recorded nothing counts as useful if it lasted for this many leases. It recorded
+	// nothing because there was nothing to record.
 	usefulLeases = 2
 )
 
@@ -62,7 +62,7 @@ func (t *leadAttempt) wasUseful() bool {
 	return t.recorded || t.renewed && time.Since(t.ledAt) > usefulLeases*t.lease
 }
 
-// attempts summarizes the tries to lead of one Run.
+// attempts summarises the tries to lead in one call of Run.
 type attempts struct {
 	chosen     time.Duration // Config.Lease
 	leaseFixed bool          // the user set Config.Lease

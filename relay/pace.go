@@ -6,7 +6,7 @@ const (
 	// If more than manyEvents come in a second, the relay waits between two reads, even if Wake is
 	// called. The reason is that a read costs the database, the relay and the broker as much work
 	// as many events, and slows the producers. The wait is lingerShare times as long as a read
-	// takes, between minLinger and maxLinger. So it is longer on a busy machine.
+	// takes, but at least minLinger and at most maxLinger. So the wait is longer on a busy machine.
 	manyEvents  = 1500
 	lingerShare = 25
 	minLinger   = 4 * time.Millisecond

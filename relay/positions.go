@@ -16,11 +16,11 @@ type position struct {
 	eventlog.StreamPosition
 
 	// unverified means that the stream must be compared with the position before the position may
-	// move. The reason is that the term has not compared it yet, or that it used a sequence twice.
+	// move. Either the term has not compared the stream yet, or the stream used a sequence twice.
 	unverified bool
 }
 
-// ackRange summarizes the acknowledgements of a stream since the last call of advance.
+// ackRange summarises the acknowledgements of a stream since the last call of advance.
 type ackRange struct {
 	low, high  uint64 // low is the lowest sequence of a new message, or zero if all were duplicates; high is the highest sequence
 	source, id string // the source and id of the event at high
@@ -30,7 +30,7 @@ type ackRange struct {
 // ackRanges has the ackRange of each stream. Only the dispatcher uses it.
 type ackRanges struct {
 	streams map[string]*ackRange
-	name    string // the stream for which of was called last
+	name    string // the stream to which the range in last belongs
 	last    *ackRange
 }
 

@@ -100,10 +100,10 @@ func (c Config) validateChecks(able broker.Abilities, add func(format string, ar
 	}
 }
 
-// start checks everything before a term. Before the first term, a fault that matches
-// ErrUnrecoverable ends Run. Before later terms, the relay logs such a fault, reports it in Health,
-// and goes on. The log still has the events that the broker may lose, and to stop would delay all
-// other events. A missing stream never ends Run.
+// start checks everything before a term. An ErrUnrecoverable of Config, log or broker ends Run. One
+// of a stream ends Run only before the first term. Before later terms the relay logs it, reports it
+// in Health, and goes on: the log still has the events that the broker may lose, and to stop would
+// delay all other events. A missing stream never ends Run.
 func (p *preflight) start(ctx context.Context) error {
 	if err := p.checkParts(ctx); err != nil {
 		return err

@@ -28,7 +28,7 @@ const (
 type page struct {
 	events        []eventlog.Event
 	keys          []string // keys that have events in held
-	hasKeys       bool     // whether the reader read keys; then keys may still be empty
+	hasKeys       bool     // the reader has asked for keys; then keys is the complete answer, even if it is empty
 	lastRecording int64    // the number of the last recording before the reader asked for keys
 
 	cancelled []int64 // republishes that were cancelled

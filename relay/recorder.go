@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// The recorder records progress at most this often, and spends at most a twentieth of the time
-	// on recording. But it records at once if no event is in flight and at least manyUnrecorded
-	// published events are not recorded yet. Then the recording delays nothing, and without it a
-	// crash would publish these events again.
+	// The recorder records progress at most this often. It spends at most a twentieth of the time
+	// on recordings, or half of the time if they write to held. But it records at once if no event
+	// is in flight and at least manyUnrecorded published events are not recorded yet. Then the
+	// recording delays nothing, and a crash after it does not make a relay publish them again.
 	recordEvery    = 20 * time.Millisecond
 	recordShare    = 20
 	manyUnrecorded = pageSize
@@ -57,8 +57,8 @@ func (r *recorder) run(ctx context.Context) error {
 		case <-r.buffer.due:
 			timer.Stop()
 		}
-		// Wait for next here, not before the select. Otherwise an idle relay would wake up twice
-		// for each renewal.
+		// The wait until next is here and not before the select, because otherwise an idle relay
+		// would wake up twice for each renewal.
 		if !r.waitUnlessIdle(ctx, time.Until(next)) {
 			return nil
 		}

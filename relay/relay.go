@@ -54,7 +54,7 @@ type Config struct {
 	// Window is the largest number of events in flight: sent and not acknowledged. A larger window
 	// raises throughput until the broker is busy. It also raises the number of duplicates after a
 	// crash. With Atomic, each stream has up to two batches in flight, or one if the stream has
-	// several replicas. The default leaves room for one more batch, which waits meanwhile.
+	// several replicas. The default leaves room for one more batch, which waits for its turn.
 	//
 	// Defaults to 4,096, and with Atomic to 3,000.
 	Window int
@@ -96,8 +96,8 @@ type Config struct {
 	// Defaults to 10 seconds.
 	DrainTimeout time.Duration
 
-	// Streams are the names of the streams that Check examines. One of these streams must take each
-	// subject in use.
+	// Streams are the names of the streams that Check examines. Each subject in use must belong to
+	// one of these streams.
 	//
 	// Defaults to the streams that take the subjects in use.
 	Streams []string
@@ -281,7 +281,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// logEnd logs the error that ended the last term, if it says more than that the context ended.
+// logEnd logs the error that ended the last term, unless the error is only the context's end.
 func (r *Relay) logEnd(ctx context.Context, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		r.cfg.Logger.WarnContext(ctx, "relay stopped without recording its last results", "error", err)

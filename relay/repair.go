@@ -23,7 +23,7 @@ type Loss struct {
 	FoundAt time.Time // when the relay noticed the loss
 
 	// Events is the number of events of the log that were missing. RepairedAt is when the relay
-	// recorded that they must be published again. Both are zero before the relay recorded that.
+	// recorded that they must be published again. Until then, both are zero.
 	Events     int
 	RepairedAt time.Time
 
@@ -41,9 +41,9 @@ type verifier struct {
 	recheck chan struct{} // signals that a stream may have lost messages
 }
 
-// verifyFirst compares the streams with the positions that the last leader recorded, before
-// anything is published. If a stream lost events, it repairs the loss. If a stream does not answer,
-// the verifier compares it later, and the other streams do not wait for that.
+// verifyFirst runs before anything is published. It compares the streams with the positions that
+// the last leader recorded, and repairs each loss. If a stream does not answer, verifyLoop compares
+// this stream later, and the other streams do not wait for it.
 func (a *verifier) verifyFirst(ctx context.Context) error {
 	recorded := a.term.Positions()
 	a.buffer.markUnverified(recorded)
@@ -135,7 +135,7 @@ func (a *verifier) repair(ctx context.Context, at eventlog.StreamPosition, s bro
 	return nil
 }
 
-// inOrder returns the missing events that can be published in the order of their keys.
+// inOrder returns the missing events for which the stream has no later event of their key.
 func inOrder(found reconcile.Result) []int64 {
 	return slices.DeleteFunc(slices.Clone(found.Missing), func(seq int64) bool {
 		_, late := slices.BinarySearch(found.OutOfOrder, seq)

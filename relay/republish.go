@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// If no republish runs, the relay asks this often for one. If a republish waits for its last
-	// events, the relay asks at least this often whether the republish has ended.
+	// While no republish runs, the relay looks for one at this interval. If a republish waits for
+	// its last events, the relay asks at least this often whether the republish has ended.
 	republishIdle = time.Second
 
-	// The reader reads events of a republish this often. One read returns at most as many events as
-	// the rate allows in republishBurst. These reads take at most a fifth of the time.
+	// The reader reads events of a republish this often, and at most as many as the rate allows in
+	// republishBurst. Then it waits at least republishShare times as long as the read took.
 	republishEvery = 50 * time.Millisecond
 	republishBurst = 2 * republishEvery
 	republishShare = 4
 
 	// Events of republishes are at most an eighth of all events that may be read and not published.
-	// But at least republishFloor of them may be read, so that an event that the broker refuses
-	// does not stop the other events.
+	// Even if the rate is low, republishFloor of them may be on their way, so that an event that
+	// the broker refuses does not stop the other events.
 	republishPart  = 8
 	republishFloor = 16
 )

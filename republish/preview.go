@@ -79,7 +79,7 @@ type countRow struct {
 	Earliest, Latest *time.Time
 }
 
-// count adds to p the events of a request with seqs from lo through hi.
+// count adds to p the events with seqs from lo through hi that a request selects.
 func (s *Store) count(ctx context.Context, r Request, lo, hi int64, p *Preview) error {
 	for ; lo <= hi; lo += countStep {
 		rows, _ := s.pool.Query(ctx, s.sql.Count, unplanned, // CollectOneRow reports the error

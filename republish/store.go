@@ -106,8 +106,8 @@ func (s *Store) start(ctx context.Context, req Request) (Republish, error) {
 	return r, err
 }
 
-// StartSeqs is Start for events that a comparison found missing: the events with these
-// seqs, in the order of the seqs. It leaves out seqs that are not in the log.
+// StartSeqs is Start for events that a comparison found missing: the events with these seqs, in the
+// order of the seqs. The relay ignores seqs that are not in the log. Republish.Events counts them.
 func (s *Store) StartSeqs(ctx context.Context, seqs []int64, rate float64, actor, reason string) (Republish, error) {
 	rate = cmp.Or(rate, DefaultRate)
 	if err := errors.Join(s.err, checkBy(rate, actor, reason)); err != nil {
@@ -200,9 +200,9 @@ func (s *Store) Find(ctx context.Context, id int64) (Republish, error) {
 	return all[0], nil
 }
 
-// Cancel ends a republish. The relay stops publishing its events about a second later. It still
-// publishes the events that are on their way. If the republish is not running, Cancel returns
-// [ErrNotFound].
+// Cancel ends a republish. About a second later, the relay stops sending the events to the broker.
+// The broker may still store events that were sent before. If the republish is not running, Cancel
+// returns [ErrNotFound].
 func (s *Store) Cancel(ctx context.Context, id int64, actor, reason string) (Republish, error) {
 	if err := errors.Join(s.err, checkBy(1, actor, reason)); err != nil {
 		return Republish{}, fmt.Errorf("republish: cancel: %w", postroom.Unrecoverable(err))

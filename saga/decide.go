@@ -70,8 +70,8 @@ func (t *turn[S]) decide(d decisionData) (outcome, error) {
 	return counts, nil
 }
 
-// compensate begins to undo the instance, with the pending step. If no event led to this turn, the
-// pending command is the cause of the events that follow.
+// compensate begins to undo the instance, from the pending step on. If no event led to this turn,
+// the pending command is the cause of the events that follow.
 func (t *turn[S]) compensate() {
 	i := t.plan.find(t.inst.step)
 	t.change()

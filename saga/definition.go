@@ -105,7 +105,7 @@ type Action[S any] struct {
 func (a Action[S]) isSet() bool { return a.eventType != "" || a.local != nil }
 
 // Send returns an action that writes an event of the given type, with the JSON of data's result. If
-// the event is a command of a step, it has the instance's key, an own id for each step and
+// the event is a command of a step, it has the instance's key, an id that names the step and the
 // direction, and the header "saga-step"; see [StepKey].
 func Send[S, T any](eventType string, data func(*S) T) Action[S] {
 	return Action[S]{eventType: eventType, data: func(s *S) any { return data(s) }}
@@ -115,9 +115,9 @@ func Send[S, T any](eventType string, data func(*S) T) Action[S] {
 // database. The function may change the state. It must not call other systems, because it may run
 // again.
 //
-// If the function returns an error, the event that led to it is tried again, as for any handler,
-// and [Saga.Begin] returns the error. If the function is a Do and returns an error of [GiveUp], the
-// saga compensates instead: it rolls back the function's writes, and keeps the changed state.
+// If the function returns an error, the inbox tries the event again, or [Saga.Begin] returns the
+// error to its caller. If the function is a Do and returns an error of [GiveUp], the saga
+// compensates instead: it rolls back the function's writes, and keeps the changed state.
 func Local[S any](f func(ctx context.Context, tx pgx.Tx, s *S) error) Action[S] {
 	return Action[S]{local: f}
 }
@@ -171,8 +171,8 @@ func On[S, T any](eventType string, apply func(*S, T)) Reply[S] {
 
 // OnAny is [On] for an event with the instance's key that no command of this saga caused. Use it
 // for services that do not answer commands, and for actions of people. If the event arrives before
-// the saga waits for it, the saga notes the event, which does not count. If OnAny is in Failed of a
-// step with a Do, the outcome of the Do is unknown, so the saga also undoes this step.
+// the saga waits for it, the event does not count, and the saga only notes it. If OnAny is in
+// Failed of a step with a Do, the outcome of the Do is unknown, so the saga also undoes this step.
 func OnAny[S, T any](eventType string, apply func(*S, T)) Reply[S] {
 	return Reply[S]{[]answer[S]{{eventType: eventType, anyCause: true, apply: applied(apply)}}}
 }
@@ -245,9 +245,9 @@ func StartOn[S, T any](eventType string, begin func(T) (key string, s S)) Start[
 	}}
 }
 
-// End are the events that a saga writes when an instance ends. If an event began the instance, it
-// is their cause. So a saga can be a participant of another saga, with the same key: it starts with
-// the other saga's command, and answers with its End.
+// End are the events that a saga writes when an instance ends. Their cause is the event that began
+// the instance, if there is one. So a saga can be a participant of another saga, with the same key:
+// it starts with the other saga's command, and answers with its End.
 type End[S any] struct {
 	Done   Action[S] // each step is done
 	Undone Action[S] // each step that was done is undone

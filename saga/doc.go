@@ -21,12 +21,12 @@
 //
 // # How it works
 //
-// A [Saga] is a transactional handler of an inbox. It has one row for each process, which is called
-// an instance. A saga has no loop, consumer or broker of its own. In one transaction it locks the
-// row, decides what an event means, does the steps that need not wait, changes the row, and writes
-// the commands that follow. So each command is written once, and an event that fails is held and
-// tried again like any event. Do not make the saga's own subscription ordered: the row already says
-// which events count, and a dead reply would block the deadline of its instance.
+// A [Saga] is a transactional handler of an inbox. A process is called an instance, and has one
+// row. A saga has no loop, consumer or broker of its own. In one transaction it locks the row,
+// decides what an event means, does the steps that need not wait, changes the row, and writes the
+// commands that follow. So each command is written once, and an event that fails is held and tried
+// again like any event. Do not make the saga's own subscription ordered: the row already says which
+// events count, and a dead reply would block the deadline of its instance.
 //
 // A reply counts if its CausationID is the id of a command of the step for which the instance
 // waits. A participant is any handler that answers with Event.Follow; see [Participant]. If an

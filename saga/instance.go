@@ -138,10 +138,10 @@ func (tb *table) record(batch *pgx.Batch, r row, history []entry) {
 	}
 }
 
-// A saga removes old instances when another instance ends, in the same transaction. If this fails
-// because another process removes the same instances, the inbox repeats the transaction. When the
-// first instance of a process ends, and then after each expireEvery instances, the saga removes at
-// most expireBatch old ones.
+// A saga removes old instances when another instance ends, in the same transaction. It skips
+// instances that another transaction has locked. A [Saga] value does this when its first instance
+// ends, and again after each expireEvery instances that end. Each time it removes at most
+// expireBatch old ones.
 const (
 	expireEvery = 64
 	expireBatch = 2 * expireEvery // more than end in the meantime, so that old instances do not pile up

@@ -153,8 +153,8 @@ func (f Filter) states() (all []string) {
 	return all
 }
 
-// lookEach returns how many instances of each saga and state List reads at a time. It is 0 if List
-// need not search.
+// lookEach returns a number: List reads this many instances of each saga and state at a time. The
+// number is 0 if List need not search.
 func (s *Store) lookEach(ctx context.Context, f Filter) (n int, err error) {
 	groups := 1
 	switch {
@@ -171,9 +171,9 @@ func (s *Store) lookEach(ctx context.Context, f Filter) (n int, err error) {
 	return s.lookAt / max(groups, 1), nil
 }
 
-// look searches once for instances after a place, and returns up to most instances. It reads each
-// instances of each saga and state, or most if that is more. mark is the place at which it stopped;
-// it is nil if there are no more instances.
+// look searches once for instances after a place. It reads up to max(each, most) instances of each
+// saga and state. The parameter most also limits how many instances look returns. mark is the place
+// at which look stopped; it is nil if there are no more instances.
 func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int) (found []Instance, mark *place, err error) {
 	from, at := place{}, pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.Infinity}
 	if f.Stuck {

@@ -282,8 +282,8 @@ func (t *turn[S]) send(s *Step[S], d direction) {
 	t.history[len(t.history)-1].command = command{s.Name, ev.Type, ev.ID}
 }
 
-// localEnded continues after the Local function of the pending step has returned err. If the caller
-// must not store the turn, localEnded returns an error.
+// localEnded continues after the Local function of the pending step has returned err. If localEnded
+// itself returns an error, the caller must not store the turn.
 func (t *turn[S]) localEnded(err error) error {
 	t.local = nil
 	i := t.plan.find(t.inst.step)
@@ -331,7 +331,7 @@ const (
 func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 	i := t.plan.find(t.inst.step)
 	s, d := &t.plan.steps[i], t.direction()
-	own := s // for most events, own is the pending step
+	own := s // the step whose command ev answers; usually it is the pending step
 	if !strings.HasPrefix(ev.CausationID, t.stepKey(s.Name)+":") {
 		own = t.ownStep(ev.CausationID)
 	}
@@ -352,8 +352,8 @@ func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 	return t.noted(ev, nil), nil
 }
 
-// answer returns the answer of the step that has this event type: one of Done and Failed, or of
-// Undone if the step is being undone. It returns nil if the step expects no such event.
+// answer returns the step's answer for this event type, from Done or Failed. If the step is being
+// undone, the answer is from Undone. If the step expects no such event, the result is nil.
 func (t *turn[S]) answer(s *Step[S], d direction, eventType string, anyCause bool) *answer[S] {
 	if d == toUndo {
 		return s.Undone.find(eventType, anyCause)
@@ -423,11 +423,11 @@ type alarm struct {
 	At time.Time `json:"at"`
 }
 
-// arm schedules the alarm of the instance, an event that comes at the deadline. If an alarm is
-// scheduled that comes before the deadline, arm schedules no other one, because that alarm calls
-// arm again. An alarm whose time is over may have been lost, so it does not count. If the pending
-// step sent a command, that command is the alarm's cause, so that the events of a process form one
-// tree.
+// arm schedules the alarm of the instance, an event that comes at the deadline. If the instance
+// already has an alarm that comes at the deadline or earlier, arm schedules no other one. An alarm
+// that comes too early calls arm again. An alarm whose time is over may have been lost, so it does
+// not count. If the pending step sent a command, that command is the alarm's cause, so that the
+// events of a process form one tree.
 func (t *turn[S]) arm() {
 	due, set := t.inst.deadline, t.inst.alarm
 	if t.local != nil || due.IsZero() || set.After(t.now) && !set.After(due) {

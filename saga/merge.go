@@ -12,8 +12,8 @@ import (
 // decoded and encoded it (known). They differ if the other program has fields that this one lacks.
 type otherState struct{ its, known json.RawMessage }
 
-// merge returns now, the state that this program has changed, with the fields that only the other
-// program knows. So an older program does not lose the fields of a newer program, not even in
+// merge takes the state that this program has changed (now), and adds the fields that only the
+// other program knows. So an older program does not lose the fields of a newer program, not even in
 // nested structs. An element of an array keeps its unknown fields if merge can identify the
 // element.
 func (s otherState) merge(now json.RawMessage) (json.RawMessage, error) {

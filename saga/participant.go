@@ -11,8 +11,8 @@ import (
 
 // Participant returns a handler that handles commands of a saga and answers them. f does the work
 // in the transaction, and returns the reply, made with cmd.Follow. The handler writes the reply in
-// the same transaction. If the reply has no Type, the handler writes none: write it later, with
-// [Answer]. The handler decodes the data of the command into a T. If it cannot, the failure is
+// the same transaction. If the reply has no Type, the handler writes no reply: write one later,
+// with [Answer]. The handler decodes the data of the command into a T. If it cannot, the failure is
 // permanent.
 //
 // Give the command and its Undo to one ordered handler (inbox.HoldKey), with a postroom.Mux of
@@ -51,10 +51,10 @@ type Death struct {
 	Error string `json:"error"`
 }
 
-// ReportDeath writes an event that says that a command is dead, for a step that has [Died]. types
-// maps the type of each command that may die to the type of the event to write. For any other
-// command ReportDeath writes nothing. Do not list the type of an Undo, because an Undo cannot fail.
-// Call ReportDeath in the OnDead of the participant's inbox:
+// ReportDeath writes an event that says that a command is dead, for a step that has [Died]. The
+// keys of types are the types of commands, and each value is the type of the event to write. For
+// any other command ReportDeath writes nothing. Do not list the type of an Undo, because an Undo
+// cannot fail. Call ReportDeath in the OnDead of the participant's inbox:
 //
 //	OnDead: func(ctx context.Context, tx pgx.Tx, l inbox.Letter) error {
 //		types := map[string]string{"payment.charge": "payment.died"}

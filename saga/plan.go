@@ -29,7 +29,7 @@ const (
 	decisionSuffix = ".decision"
 )
 
-// types adds the types of the replies in the plan to all.
+// types puts the types of the plan's replies into the map all.
 func (p *plan[S]) types(all map[string]bool) {
 	for _, s := range p.steps {
 		for _, r := range []Reply[S]{s.Done, s.Failed, s.Undone} {
@@ -40,7 +40,7 @@ func (p *plan[S]) types(all map[string]bool) {
 	}
 }
 
-// plans returns the versions of a definition, the newest first.
+// plans returns the versions of a definition: its own first, then those of Older.
 func (d *Definition[S]) plans() []*plan[S] {
 	all := []*plan[S]{{d.Name, d.Version, d.Steps, d.Ended, d.SubjectPrefix}}
 	for _, o := range d.Older {
@@ -98,8 +98,8 @@ func (d *Definition[S]) validate() error {
 	return errors.Join(faults...)
 }
 
-// uses says what a saga uses an event type for, besides Start. It is empty if there is no other
-// use.
+// uses returns what a saga uses an event type for, besides Start. The result is empty if the saga
+// has no other use for the type.
 func (d *Definition[S]) uses(eventType string) string {
 	if eventType == d.Name+deadlineSuffix || eventType == d.Name+decisionSuffix {
 		return "an event of the saga itself"

@@ -176,12 +176,12 @@ func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) 
 	return nil
 }
 
-// Compensate begins to undo an instance, in the caller's transaction, for instance because the
-// customer cancels. It begins with the pending step, whose outcome is unknown. If that step has no
-// Undo, its effects stay. First, Compensate calls apply, which may change the state and may be nil.
-// If the instance already undoes its steps, or is undone, Compensate changes nothing and returns
-// nil. If it is done, Compensate returns [ErrOver]. If it does not exist, Compensate returns
-// [ErrUnknown].
+// Compensate begins to undo an instance, in the caller's transaction, for example because the
+// customer cancels. If apply is not nil, Compensate first calls apply, which may change the state.
+// The first step to undo is the pending step, whose outcome is unknown. If that step has no Undo,
+// its effects stay. If the instance already undoes its steps, or is undone, Compensate changes
+// nothing and returns nil. If the instance is done, Compensate returns [ErrOver]. If there is no
+// such instance, Compensate returns [ErrUnknown].
 func (g *Saga[S]) Compensate(ctx context.Context, tx pgx.Tx, key string, apply func(*S)) error {
 	if g.err != nil {
 		return g.err
@@ -337,8 +337,8 @@ func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 	return g.begin(ctx, tx, cmp.Or(key, ev.Key), s, ev.Data, causeOf(WithCause(ctx, ev)))
 }
 
-// withoutInstance handles an event whose key no instance has. If it is a reply to a command of this
-// saga, the instance was lost, perhaps because the database was restored.
+// withoutInstance handles an event whose key no instance has. If the event is a reply to a command
+// of this saga, the instance was removed, or the database was restored.
 func (g *Saga[S]) withoutInstance(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	if ev.Type == g.def.Name+deadlineSuffix || ev.Type == g.def.Name+decisionSuffix {
 		g.signals.ignored(ctx, g.def.Name, stale) // the instance ended long ago

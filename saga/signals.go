@@ -28,8 +28,8 @@ func (s *signals) ignored(ctx context.Context, saga string, why outcome) {
 	s.events.Add(ctx, 1, telemetry.With(telemetry.Saga.String(saga), telemetry.Reason.String(string(why))))
 }
 
-// stepEnded records how long a step took. If an event only made the saga write the next alarm, no
-// step ended.
+// stepEnded records how long a step took. If history is empty, the event was an alarm that ended no
+// step, and stepEnded records nothing.
 func (s *signals) stepEnded(ctx context.Context, saga string, history []entry, took time.Duration) {
 	if len(history) == 0 {
 		return

@@ -25,7 +25,7 @@ type TB interface {
 //		Sends("payment.refund").Gets("payment.refunded", nil).
 //		Ends(saga.Undone)
 //
-// Functions of [Local] do not run: all succeed, except those that [Trial.FailLocal] names.
+// Functions of [Local] do not run. All count as successful, except those of [Trial.FailLocal].
 type Trial[S any] struct {
 	tb     TB
 	def    Definition[S]
@@ -64,8 +64,8 @@ func (tr *Trial[S]) Begin(s S) *Trial[S] {
 	return tr
 }
 
-// Sends expects a command of the given type. The next Gets answers this command. Call Sends in the
-// order in which the saga writes its commands.
+// Sends expects an event of the given type: a command, or the event that announces the end. The
+// next Gets answers the command. Call Sends in the order in which the saga writes these events.
 func (tr *Trial[S]) Sends(eventType string) *Trial[S] {
 	tr.tb.Helper()
 	if len(tr.sent) == 0 {
@@ -153,7 +153,7 @@ func (tr *Trial[S]) next(cause string) {
 	tr.turn = &turn[S]{moment: moment{now: tr.now}, plan: before.plan, inst: before.inst, cause: fmt.Sprintf("%s-%d", cause, tr.events)}
 }
 
-// run ends the Local functions of a turn, and records its commands.
+// run continues as if the Local functions of a turn had run, and collects the turn's events.
 func (tr *Trial[S]) run() {
 	tr.tb.Helper()
 	for tr.turn.local != nil {

@@ -5,8 +5,9 @@
 --
 -- The server does not read the views at the same moment. If a session, its transaction or a
 -- prepared transaction ended after its lock was read, the statement leaves it out. Only members of
--- pg_read_all_stats see what sessions of other roles do. If the caller is not a member, or if
--- track_activities is off, the statement returns such sessions without details.
+-- pg_read_all_stats see what sessions of other roles do. If the caller is not a member, the
+-- statement returns those sessions without details. A session with track_activities off also comes
+-- without details.
 --
 -- Locks   none.
 -- Index   none; system views.

@@ -15,9 +15,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// While a migration waits for a strong lock, all later requests for a lock of that table wait
-// behind it, even those of producers. So a migration asks for its locks first and gives up
-// soon. Then other sessions go on, and the migration tries again later.
+// While a migration waits for a strong lock of a table, all later requests for a lock of this table
+// wait behind the migration, even those of producers. So a migration asks for all its locks first,
+// and soon gives up. Then other sessions go on, and the migration tries again later.
 const (
 	// firstLock is how long to wait for the first lock, while the migration holds no lock. It is
 	// longer than the default of deadlock_timeout, because after that time the server ends an
@@ -28,7 +28,7 @@ const (
 	// already, other sessions that use the table may wait for that long too.
 	allLocks = 1800 * time.Millisecond
 
-	// laterLock is how long to wait for each of the other locks.
+	// laterLock is how long to wait for each lock after the first one.
 	laterLock = 100 * time.Millisecond
 
 	// turn is how long to wait for another process that migrates the same schema. No
@@ -172,8 +172,8 @@ type lockedError struct {
 func (e *lockedError) Error() string { return e.err.Error() }
 func (e *lockedError) Unwrap() error { return e.err }
 
-// takeLocks locks those of the tables that exist. It leaves lock_timeout short for the statements
-// that follow.
+// takeLocks takes the locks of the tables that exist. It leaves lock_timeout short for the
+// statements that follow.
 func takeLocks(ctx context.Context, tx pgx.Tx, name string, locks []lock) error {
 	began := time.Now()
 	within := firstLock
@@ -221,13 +221,12 @@ type blockerRow struct {
 	Tables                   []string
 }
 
-// blockers returns the transactions that may be in the way. If holders is not nil, it returns those
-// of the virtual transactions in holders that are still open. If holders is nil, it returns all
-// transactions except those that began just now.
+// blockers returns the transactions that may be in the way. holders has the virtual ids of
+// transactions, and blockers returns only the ones that are still open. If holders is nil, blockers
+// returns all transactions except those that began just now.
 func blockers(ctx context.Context, db DB, name string, holders []string) (all []Blocker, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		// Without this statement, the server would show the same sessions again as the last time,
-		// if db is a transaction.
+		// If db is a transaction, only this statement makes the server look at the sessions again.
 		if _, err := tx.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil {
 			return err
 		}

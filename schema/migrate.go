@@ -32,17 +32,17 @@ var (
 	recordSQL string
 )
 
-// servesFrom names the oldest program that can work with the tables after the newest migration: it
-// is the number of that program's newest migration. It rises only in a new major version, with a
-// migration that also changes or removes something.
+// servesFrom is the number of a migration. Every program that has this migration can work with the
+// tables of the newest migration. servesFrom rises only in a new major version, together with a
+// migration that changes or removes something.
 const servesFrom = 1
 
 var (
 	// ErrOutdated says that the database lacks migrations that this code needs.
 	ErrOutdated = errors.New("schema is older than this code")
 
-	// ErrTooNew says that a newer version migrated the database, and this code cannot
-	// work with the result.
+	// ErrTooNew says that a newer version of Postroom migrated the database, and that this code
+	// cannot work with the new tables.
 	ErrTooNew = errors.New("schema is too new for this code")
 )
 
@@ -119,8 +119,8 @@ func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
 // A step takes its locks first. It waits for them for less than two seconds, because producers and
 // handlers wait behind it. If the step does not get its locks, for instance during a dump of the
 // database, Migrate pauses, so that other sessions go on. Then Migrate tries again. If ctx ends
-// before the step gets its locks, Migrate returns a [*BlockedError]. If db is a pgx.Tx, the
-// transaction keeps the locks of earlier steps during these waits.
+// after the first try, before the step gets its locks, Migrate returns a [*BlockedError]. If db is
+// a pgx.Tx, the transaction keeps the locks of earlier steps during the pauses.
 func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
 	source := m.files
 	if source == nil {
@@ -189,7 +189,7 @@ func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []M
 // not be applied, and nil if no step is missing.
 func migrateOne(ctx context.Context, db DB, name string, steps []Migration, front string) (step *Migration, applied bool, err error) {
 	if len(steps) > 0 {
-		step = &steps[0] // for an error before the version is known: another process migrates for too long
+		step = &steps[0] // returned if another process migrates for too long, so that this call cannot read the version
 	}
 	err = beginCommitted(ctx, db, func(tx pgx.Tx) error {
 		var before string
@@ -277,9 +277,9 @@ func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 	return steps, nil
 }
 
-// Require returns nil if this program can work with the schema of the given name. An empty
-// name means [DefaultName]. Otherwise it returns [ErrOutdated] or [ErrTooNew], and the error
-// says what to do. The Check methods of the other packages call Require.
+// Require returns nil if this program can work with the schema of the given name. An empty name
+// means [DefaultName]. If the schema is too old or too new, the error matches [ErrOutdated] or
+// [ErrTooNew], and says what to do. The Check methods of the other packages call Require.
 func Require(ctx context.Context, db DB, name string) error {
 	steps, err := Migrations(name)
 	if err != nil {
@@ -341,8 +341,8 @@ type appliedRow struct {
 	AppliedAt  time.Time
 }
 
-// current returns the number of the newest applied migration, and the oldest program that can
-// work with that migration. It returns 0 and 0 if no migration is applied.
+// current returns the number of the newest applied migration (version), and the number of the
+// migration that a program must have to work with it (needs). Both are 0 if none is applied.
 func current(ctx context.Context, tx pgx.Tx, name string) (version, needs int, err error) {
 	rows, _ := tx.Query(ctx, In(name, appliedSQL)) // CollectRows reports the error
 	done, err := pgx.CollectRows(rows, pgx.RowToStructByPos[appliedRow])

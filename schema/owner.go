@@ -20,9 +20,9 @@ func explainOwner(err error, db DB, name string) error {
 		"migrate as the owner of the schema %s and its tables; to create them, the role %s needs: GRANT CREATE ON DATABASE … TO %s", name, remedy.RoleOf(db), remedy.RoleOf(db))}
 }
 
-// explainReader adds advice to an error from reading the list of migrations: which role may read
-// the list. The advice names no grant function, because tables of an older version may not have
-// that function.
+// explainReader adds advice to an error from reading the list of migrations. The advice says which
+// role may read the list. It names no grant function, because the schema may have an older version
+// that lacks the function.
 func explainReader(err error, name string) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != "42501" {

@@ -18,7 +18,7 @@ const DefaultName = "postroom"
 
 // ErrInvalidName says that a schema name is not valid. A valid name has lower-case
 // letters, digits and underscores, at most 63 bytes, and does not begin with a digit.
-// PostgreSQL must not reserve it.
+// Names that PostgreSQL reserves are not valid.
 var ErrInvalidName = errors.New("invalid schema name")
 
 // validName accepts fewer names than PostgreSQL does. A name that it accepts means the same with
@@ -42,8 +42,8 @@ func Name(name string) (string, error) {
 }
 
 // In returns the statement sql with the given name in place of the schema postroom. Because the
-// .sql files have the name postroom, people can paste them into psql. In panics if [Name] does not
-// accept the name, because such a name could contain SQL.
+// .sql files have the name postroom, people can paste them into psql. In panics if name is empty,
+// or if [Name] does not accept it, because it could contain SQL.
 func In(name, sql string) string {
 	if name == DefaultName {
 		return sql

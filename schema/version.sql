@@ -17,7 +17,7 @@ END $$;
 CREATE TABLE IF NOT EXISTS postroom.migration (
     version     int         PRIMARY KEY,
     name        text        NOT NULL,
-    serves_from int         NOT NULL, -- the oldest program that can work with this version of the tables, as the number of its newest migration
+    serves_from int         NOT NULL, -- a program can work with this version of the tables if its newest migration has this number or a higher one
     applied_at  timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE postroom.migration IS

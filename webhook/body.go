@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// slowest limits the arrival of a body: it may take slowest times Patience.
+// slowest limits how long a body may take to arrive: this many times Config.Patience.
 const slowest = 10
 
 // newBody returns a new body with the bytes b.
@@ -21,7 +21,7 @@ func (r *Receiver) read(w http.ResponseWriter, req *http.Request) ([]byte, outco
 	if req.ContentLength > int64(r.cfg.MaxBody) {
 		return nil, tooLarge, fmt.Errorf("the body has %d bytes, at most %d are allowed", req.ContentLength, r.cfg.MaxBody)
 	}
-	// Not every ResponseWriter can set a deadline. If not, the server's deadline applies.
+	// If this ResponseWriter cannot set a deadline, the server's deadline applies.
 	control := http.NewResponseController(w)
 	limited := control.SetReadDeadline(time.Now().Add(slowest*r.cfg.Patience)) == nil
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, int64(r.cfg.MaxBody)))

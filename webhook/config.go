@@ -49,16 +49,17 @@ type Config struct {
 	Scheme Scheme
 
 	// Choose returns the tenant that a request names, for instance in its path, and the scheme with
-	// the tenant's secrets. The receiver appends "/" and the tenant, escaped as url.PathEscape
-	// does, to the source of each event, even if Event set it. So no tenant can use an id of
-	// another tenant, and handlers know whose secret verified an event. For an empty tenant the
-	// answer is 500.
+	// the tenant's secrets. The receiver appends "/" and the tenant, escaped by url.PathEscape, to
+	// the source of each event, even to a source that the function Event set. So no tenant can use
+	// an id of another tenant, and handlers know whose secret verified an event. For an empty
+	// tenant the answer is 500.
 	//
 	// Choose may read the body. The request is not verified yet. For an unknown tenant Choose
 	// returns [ErrUnknownTenant]: the sender gets the same answer as for a wrong signature. The
-	// answer takes the same time too: the receiver verifies the request with Scheme, or with the
-	// last scheme that Choose returned, and ignores the result. For other errors the answer is 503.
-	// Choose may be called concurrently. The context of r ends after Patience.
+	// answer takes the same time too: the receiver verifies the request with Scheme (if it is nil,
+	// with the last scheme that Choose returned), and ignores the result. For an error that matches
+	// postroom.ErrUnrecoverable the answer is 500, and for other errors it is 503. Choose may be
+	// called concurrently. The context of r ends after Patience.
 	Choose func(r *http.Request) (tenant string, s Scheme, err error)
 
 	// Key returns an event's key. It may be called concurrently.

@@ -74,7 +74,7 @@ func outcomeOf(err error) string {
 	return "failed"
 }
 
-// try makes the attempt if the endpoint is enabled and not paused, and lanes allow it.
+// try makes the attempt if the endpoint is enabled and not paused, and its lane has room.
 func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	to, err := s.read(ctx, attempt.Event.Key)
 	switch {
@@ -114,9 +114,9 @@ func (s *Sender) noRoom(to *target, w wait) error {
 }
 
 // waitFor returns how long an event waits if the deliveries to its endpoint have reached their
-// limit. If the endpoint fails, one delivery tests whether it works again. The event waits as long
-// as that delivery may take. Otherwise the event waits for three times busy; see wait. So events
-// for an endpoint that hangs ask only a few times.
+// limit. If the endpoint fails, one delivery tests whether it works again, and the event waits as
+// long as that delivery may take. Otherwise the event waits three times as long as its endpoint has
+// been busy; see wait. So an event whose endpoint hangs comes back only a few times.
 func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	if to.fails {
 		return s.cfg.Timeout
@@ -208,7 +208,7 @@ func bodyOf(ev postroom.Event) ([]byte, error) {
 	if ev.Time.IsZero() {
 		envelope.Time = ev.LoggedAt.UTC()
 	}
-	media, _, _ := mime.ParseMediaType(ev.ContentType) // "" if there is an error
+	media, _, _ := mime.ParseMediaType(ev.ContentType) // "" if it names no media type
 	if (ev.ContentType == "" || media == "application/json" || strings.HasSuffix(media, "+json")) && json.Valid(ev.Data) {
 		envelope.Data = ev.Data
 	} else {
@@ -265,7 +265,7 @@ type failure struct {
 	err    error
 	status int            // 0 if there was no answer
 	outage bool           // the failure concerns the endpoint, not only the event
-	wait   *time.Duration // for how long a wait the endpoint asked; nil if it did not
+	wait   *time.Duration // the wait that the endpoint asked for; nil if it asked for none
 	gone   *string        // the reason to disable the endpoint at once; nil if there is none
 }
 
@@ -297,7 +297,7 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 	return f.err
 }
 
-// succeeded records a success in the endpoint's row. try calls it only if that changes the row.
+// succeeded records a success in the endpoint's row. try calls it only if to.stale is true.
 func (s *Sender) succeeded(ctx context.Context, tx pgx.Tx, to *target, r Receipt) error {
 	if _, err := tx.Exec(ctx, s.endpoints.sql.Succeeded, to.id, r.Status); err != nil {
 		return fmt.Errorf("webhook: record that endpoint %s works: %w", to.id, err)

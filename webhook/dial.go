@@ -22,7 +22,7 @@ var errBlocked = errors.New("its address or port is not allowed")
 
 // newTransport returns a transport that connects only to public addresses, on port 443, and to
 // addresses that the config allows. It checks each address after the DNS lookup, just before it
-// connects. So the check also finds an address to which the name did not resolve before.
+// connects. So a name that later resolves to another address does not evade the check.
 func newTransport(cfg SenderConfig) *http.Transport {
 	public := ssrf.New(ssrf.WithPorts(443))
 	control := func(network, address string, c syscall.RawConn) error {

@@ -1,6 +1,6 @@
 // Package webhook receives webhooks: it verifies a provider's request, stores the request as an
-// event of an inbox, and answers after the commit. The inbox runs the event's handler, again if it
-// fails, so that the event takes effect once. A [Sender] sends events to customers' endpoints.
+// event of an inbox, and answers after the commit. The inbox runs the event's handler, and tries
+// again after a failure, so that the event takes effect once. A [Sender] sends events to customers.
 //
 //	in.Handle(inbox.Subscription{Name: "payments.apply"}, postroom.JSON(apply))
 //	mux.Handle("/webhooks/stripe", webhook.New(in, webhook.Config{

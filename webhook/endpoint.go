@@ -17,7 +17,7 @@ import (
 // SecretAge is how long the previous secret of an endpoint still signs after a rotation.
 const SecretAge = 24 * time.Hour
 
-// Endpoint is a URL to which a [Sender] sends webhooks, and its state. It has no secret.
+// Endpoint is a URL to which a [Sender] sends webhooks, and its state, without its secrets.
 type Endpoint struct {
 	ID        string    `json:"id"`
 	Account   string    `json:"account,omitempty"`
@@ -30,17 +30,17 @@ type Endpoint struct {
 	DisabledAt     time.Time `json:"disabled_at,omitzero"`
 	DisabledReason string    `json:"disabled_reason,omitempty"`
 
-	// FailingSince is when the first attempt failed after the last success. It is zero if the last
-	// attempt succeeded.
+	// FailingSince is the time of the first failed attempt since the last success, or since the
+	// last call of Enable. It is zero if no attempt has failed since then.
 	FailingSince time.Time `json:"failing_since,omitzero"`
 
 	// PausedUntil is when the endpoint's pause ends. An endpoint is paused if it fails, or if it
 	// asked for a pause.
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 
-	// LastStatus is the HTTP status of the last failure, or of the first success after that
-	// failure. It is 0 if there was no answer. LastAt is the time of that attempt. It is zero if
-	// there was no attempt yet.
+	// LastStatus and LastAt are the HTTP status and the time of the last recorded attempt. The
+	// sender records each failure, and the first success ever or after a failure. LastStatus is 0
+	// if there was no answer. LastAt is zero if there was no attempt yet.
 	LastStatus int       `json:"last_status,omitempty"`
 	LastAt     time.Time `json:"last_at,omitzero"`
 }
@@ -58,7 +58,7 @@ type NewEndpoint struct {
 	// Defaults to the empty account.
 	Account string
 
-	// URL is where requests go: https, without a user and a fragment, at most 2,048 bytes. The
+	// URL is where requests go: https, without a user or a fragment, at most 2,048 bytes. The
 	// sender checks the port and the address when it connects.
 	URL string
 

@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// DB is the connection that [Endpoints] use: a *pgxpool.Pool, a *pgx.Conn, or a pgx.Tx. With a
+// DB is the connection that [Endpoints] uses: a *pgxpool.Pool, a *pgx.Conn, or a pgx.Tx. With a
 // pgx.Tx you can add an endpoint together with other changes.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
@@ -34,9 +34,9 @@ type EndpointsConfig struct {
 	Schema string
 }
 
-// Endpoints adds and changes the endpoints to which a [Sender] sends. All processes use a change
-// from their next attempt on. Each change writes a row to the audit, in the same transaction. With
-// a *pgxpool.Pool, Endpoints is safe for concurrent use.
+// Endpoints adds and changes the endpoints to which a [Sender] sends. Attempts that begin after a
+// change use the changed endpoint, in all processes. Each change writes a row to the audit, in the
+// same transaction. With a *pgxpool.Pool, Endpoints is safe for concurrent use.
 type Endpoints struct {
 	db     DB
 	schema string
@@ -106,7 +106,7 @@ func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by Audit) (id string
 
 // Rotate gives an endpoint a new secret, and returns it. If secret is empty, Rotate makes one. For
 // [SecretAge] the previous secret signs too, so that the receiver has time to change. If you call
-// Rotate again in that time, the last five secrets sign, until SecretAge after the last call.
+// Rotate again in that time, the newest secrets sign, at most five, for SecretAge after that call.
 func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by Audit) (Secret, error) {
 	if secret == "" {
 		secret = makeSecret()
@@ -120,9 +120,9 @@ func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by Aud
 	return secret, nil
 }
 
-// Disable stops sending to an endpoint. It gets no new events. Events that already wait for the
-// endpoint become dead at their next attempt, with the class endpoint_disabled. To send them,
-// enable the endpoint and replay them.
+// Disable stops sending to an endpoint. The endpoint gets no new events. Events that already wait
+// for the endpoint become dead at their next attempt, with the class endpoint_disabled. To send
+// them, enable the endpoint and replay them.
 func (s *Endpoints) Disable(ctx context.Context, id string, by Audit) error {
 	if by.Reason == "" {
 		return errors.New("webhook: disable: Audit.Reason is empty: say why the endpoint is disabled")
@@ -181,7 +181,7 @@ func (s *Endpoints) update(ctx context.Context, action, sql string, by Audit, id
 	})
 }
 
-// change changes an endpoint, and adds its row to the audit.
+// change calls do, which changes an endpoint, and adds a row about the change to the audit.
 func (s *Endpoints) change(ctx context.Context, action, id string, by Audit, do func(tx pgx.Tx) (found bool, err error)) error {
 	err := s.tables.InTx(ctx, func(tx pgx.Tx) error {
 		found, err := do(tx)

@@ -21,8 +21,8 @@ const SourceHeader = "webhook-source"
 
 // Forward returns a transactional handler that writes each event to an outbox, for other services.
 // The new event has the type, key, time and data of the webhook, a new id, and the provider's id as
-// its CausationID. Forward writes it once for each webhook, because the inbox remembers a webhook
-// for 30 days. Some providers try again for longer than the log remembers an id.
+// its CausationID. Forward writes one event for each webhook, because the inbox remembers webhooks
+// for 30 days. The log remembers an id for less time than some providers repeat a webhook.
 //
 //	in.Handle(inbox.Subscription{Name: "webhooks.forward"}, webhook.Forward(out))
 func Forward(out Writer) postroom.Handler {

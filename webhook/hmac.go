@@ -164,8 +164,8 @@ func (s HMAC) neighbours() []string {
 	return all
 }
 
-// isAmbiguous reports whether an id contains the text between {id} and a placeholder next to it:
-// then another id with another body could have the same signed text.
+// isAmbiguous reports whether an id contains the text between {id} and a placeholder next to {id}.
+// If it does, a request with another id and another body could have the same signed text.
 func (s HMAC) isAmbiguous(id string) bool {
 	for _, n := range s.neighbours() {
 		if strings.Contains(id, n) {

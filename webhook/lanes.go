@@ -8,7 +8,7 @@ import (
 
 // lanes limit how many requests to one endpoint run at the same time in this process, so that an
 // endpoint that does not answer occupies only few workers. The limit of an endpoint begins at one.
-// Each success raises it by one, up to most. A failure sets it to one again.
+// Each success raises it by one, up to the field most. A failure sets it to one again.
 type lanes struct {
 	most int
 
@@ -19,23 +19,23 @@ type lanes struct {
 // lane is the limit of one endpoint.
 type lane struct {
 	running, limit int
-	since          time.Time // the later of: when a request last ended, when a request last began while no other ran
-	refused        int       // how many events enter refused in a row
+	since          time.Time // when a request last ended, or when one last began while no other was running: the later time
+	refused        int       // how many events in a row were refused by enter
 }
 
 // wait says how an event waits if enter refused it.
 type wait struct {
-	busy time.Duration // how long requests have been running, and none has ended
-	pace time.Duration // how long the endpoint needs for one event
+	busy time.Duration // for how long at least one request has been running while none has ended
+	pace time.Duration // about how long the endpoint needs for one event, from quickPace to slowPace
 	many bool          // enter refused many events: the due events behind this event wait as well
 }
 
-// manyRefused is how many events in a row enter refuses until the events behind them wait too.
+// manyRefused is a number: if enter refuses so many events in a row, events behind them wait too.
 const manyRefused = 16
 
 // The least and the greatest pace: the time between two events of an endpoint that wait together;
-// see postroom.SnoozeKey. Each event that enter refuses again costs the database a little. When a
-// pause ends, events come at slowPace.
+// see postroom.SnoozeKey. Each event that enter refuses again costs the database a little. When the
+// pause of an endpoint ends, its events come back at slowPace.
 const (
 	quickPace = 2 * time.Millisecond
 	slowPace  = 10 * time.Millisecond

@@ -10,8 +10,8 @@ import (
 )
 
 // Stripe verifies requests of Stripe. A secret is the complete text, with whsec_. The time is
-// signed, and the id is in the body. Stripe may send an event again with another pending_webhooks.
-// So a request with a known id and another body is a duplicate. [Config.Changed] can change that.
+// signed, and the id is in the body. If Stripe sends an event again, the field pending_webhooks may
+// differ. So a request with a known id and another body is a duplicate; see [Config.Changed].
 func Stripe(secrets ...string) Scheme { return stripe{textKeys(secrets)} }
 
 type stripe struct{ keys }
@@ -203,7 +203,7 @@ func (s slack) Verify(h http.Header, body []byte, now time.Time) (Message, error
 	switch m.Type {
 	case "url_verification":
 		m.Reply = &Reply{ContentType: "text/plain; charset=utf-8", Body: []byte(o.text("challenge"))}
-	case "app_rate_limited": // this message says that Slack omits events for a minute, and has no id
+	case "app_rate_limited": // this message has no id; it says that Slack omits events for a minute
 		m.Reply = &Reply{}
 	case "event_callback":
 		m.Type = o.at("event.type")

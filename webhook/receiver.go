@@ -92,7 +92,7 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	if err != nil {
 		return result{outcome: outcome, err: err}
 	}
-	// The sender may disconnect. A request that was received completely is stored.
+	// The sender may disconnect. Even then, a request that arrived completely is stored.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Patience)
 	defer cancel()
 	m, within, err := r.verify(ctx, req, body)
@@ -102,8 +102,8 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	return r.take(ctx, m, within, req.Header, body)
 }
 
-// verify verifies a request. If there are tenants, it uses the scheme of the request's tenant, and
-// returns within, the suffix of the event's source that names the tenant.
+// verify verifies a request. If there are tenants, it uses the scheme of the request's tenant. The
+// result within is a suffix for the event's source, which names the tenant.
 func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (m Message, within string, err error) {
 	if r.cfg.Choose == nil {
 		m, err = verify(r.cfg.Scheme, req.Header, body)
@@ -122,7 +122,7 @@ func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (
 }
 
 // choose returns the tenant and its scheme. If the tenant is unknown, it returns ErrUnknownTenant
-// and the scheme of another tenant, so that the caller can spend the same time on verification.
+// and another scheme, so that the caller can spend the same time on verification.
 func (r *Receiver) choose(ctx context.Context, req *http.Request, body []byte) (tenant string, scheme Scheme, err error) {
 	req = req.Clone(ctx)
 	req.Body = newBody(body)
@@ -155,7 +155,7 @@ type chooseError struct{ err error }
 func (e *chooseError) Error() string { return "webhook: choose the secrets: " + e.err.Error() }
 func (e *chooseError) Unwrap() error { return e.err }
 
-// verify calls a scheme. Its code may be a user's, and may panic.
+// verify calls a scheme. The scheme's code may be a user's, and may panic.
 func verify(s Scheme, h http.Header, body []byte) (m Message, err error) {
 	err = guard.Call(func() (err error) {
 		m, err = s.Verify(h, body, time.Now())

@@ -24,13 +24,13 @@ const TypeTest = "webhook.test"
 // most bytesAtOnce bytes.
 const resendAtOnce = 500
 
-// Resend sends an endpoint events of the log that FanOut did not accept for it, because the
-// endpoint did not exist yet, or was disabled. Resend takes events that were written at the time
-// since or later, if the log of this database still has them. The log also has events that
-// customers must not get. So SenderConfig.Types is required, and Resend sends only these types,
-// even if the endpoint gets all types. Resend does not send an accepted event again: if it is dead,
-// replay it. Resend returns how many events it made due. Each of its transactions writes a row to
-// the audit.
+// Resend sends to an endpoint the events of the log that FanOut did not accept for the endpoint,
+// because the endpoint did not exist yet, or was disabled. Resend takes only events that were
+// written at the given time or later, and that the log of this database still has. The log also has
+// events that customers must not get. So SenderConfig.Types is required, and Resend sends only
+// these types, even if the endpoint gets all types. Resend does not send an accepted event again:
+// if that event is dead, replay it. Resend returns how many events it made due. Each of its
+// transactions writes a row to the audit.
 //
 // A process that resends needs the rights of an inbox and of an operator.
 func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, by Audit) (int64, error) {

@@ -54,8 +54,8 @@ type Message struct {
 	// set the provider to send JSON, or the request is not about an event.
 	Form bool
 
-	// Reply is the answer to a handshake, a request with which a provider tests an endpoint. The
-	// receiver does not store handshakes. Reply is nil for any other request.
+	// Reply is the answer to a handshake: a request that is not about an event, for instance a test
+	// of the endpoint. The receiver does not store handshakes. Reply is nil for any other request.
 	Reply *Reply
 }
 
@@ -77,7 +77,7 @@ const (
 	Stale          Reason = "stale"  // the request's time is more than [Tolerance] ago
 	Future         Reason = "future" // the request's time is more than [Tolerance] in the future
 	MalformedID    Reason = "malformed_id"
-	RepeatedHeader Reason = "repeated_header" // the request has a header twice that it may have once
+	RepeatedHeader Reason = "repeated_header" // the request repeats a header that it may have only once
 	UnknownTenant  Reason = "unknown_tenant"
 	OtherReason    Reason = "other" // a scheme returned an error that is not a [*VerifyError]
 )
@@ -129,8 +129,8 @@ type signer interface {
 
 // Sign sets the headers with which the provider of a scheme would send m and body, for tests of an
 // endpoint. [Standard] and [Stripe] sign with all secrets. The other schemes sign with the first
-// secret. If the scheme has headers for ID, Type or Time, Sign takes them from m. It fails for a
-// scheme of another package, and for a scheme that has only a public key.
+// secret. If the scheme has headers for ID, Type or Time, Sign takes their values from m. It fails
+// for a scheme of another package, and for a scheme that has only a public key.
 func Sign(s Scheme, h http.Header, m Message, body []byte) error {
 	if s, ok := s.(signer); ok {
 		return s.sign(h, m, body)
@@ -138,7 +138,7 @@ func Sign(s Scheme, h http.Header, m Message, body []byte) error {
 	return fault("cannot sign for a scheme of type %T", s)
 }
 
-// header returns the value of a header that a request may have once. The value is empty if the
+// header returns the value of a header that a request must not repeat. The value is empty if the
 // request does not have the header, or if name is the path of a member of the body.
 func header(h http.Header, name string) (string, error) {
 	switch values := h.Values(name); len(values) {
@@ -150,7 +150,7 @@ func header(h http.Header, name string) (string, error) {
 	return "", refused(RepeatedHeader)
 }
 
-// headers returns the values of headers that a request may have once each.
+// headers returns the values of headers that a request must not repeat.
 func headers(h http.Header, names ...string) ([]string, error) {
 	values := make([]string, len(names))
 	for i, name := range names {

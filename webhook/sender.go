@@ -37,16 +37,16 @@ type SenderConfig struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// AccountHeader names the header of an event that says to which account the event belongs. Only
-	// endpoints of that account get the event.
+	// AccountHeader is the name of an event's header. The value of this header is the account to
+	// which the event belongs. Only endpoints of that account get the event.
 	//
 	// Defaults to none: all events belong to the empty account.
 	AccountHeader string
 
 	// Types are the only event types that customers may get, even if an endpoint has no types of
-	// its own. Set them to the types of the subscription with FanOut. FanOut ignores events of
-	// other types. Resend reads the log, which also has internal events, so Resend fails without
-	// Types.
+	// its own. Set them to the types of the subscription whose handler is FanOut. FanOut ignores
+	// events of other types. Resend reads the log, which also has internal events, so Resend fails
+	// without Types.
 	//
 	// Defaults to none: FanOut accepts deliveries for every event that its subscription gets.
 	Types []string
@@ -167,8 +167,8 @@ type Sender struct {
 }
 
 // NewSender registers the external handler that delivers, and returns a sender. The inbox runs the
-// handler. NewSender does no I/O and cannot fail: [Sender.Check] and the inbox return the faults of
-// the config. Like inbox.HandleExternal, NewSender panics if the inbox has the handler already.
+// handler. NewSender does no I/O and returns no error: [Sender.Check] and the inbox return the
+// faults of the config. Like inbox.HandleExternal, it panics if the inbox has the handler already.
 func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	cfg = cfg.defaults()
 	s := &Sender{
@@ -217,7 +217,7 @@ func (s *Sender) Check(ctx context.Context) error {
 // SenderConfig.Types is set, FanOut ignores events of other types. FanOut itself sends nothing, so
 // an endpoint that hangs does not delay it.
 //
-// An endpoint that is disabled at that moment does not get the event later: see [Sender.Resend].
+// An endpoint that is disabled at that moment gets the event only if you call [Sender.Resend].
 func (s *Sender) FanOut() postroom.Handler { return postroom.HandlerFunc(s.fanOut) }
 
 func (s *Sender) fanOut(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
@@ -244,8 +244,8 @@ func (s *Sender) fanOut(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 	return nil
 }
 
-// One statement stores at most acceptAtOnce deliveries, with at most bytesAtOnce bytes together,
-// but at least one. So a large event for many endpoints does not fill the memory.
+// One statement stores at most acceptAtOnce deliveries and at most bytesAtOnce bytes, or one larger
+// delivery. So a large event for many endpoints does not fill the memory.
 const (
 	acceptAtOnce = 1000
 	bytesAtOnce  = 4 << 20

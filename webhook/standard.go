@@ -10,8 +10,8 @@ import (
 )
 
 // Standard verifies requests that follow Standard Webhooks 1.0.0, as Svix and many others do. A
-// secret is whsec_ and a key in base64, or whpk_ and an ed25519 public key in base64. A secret
-// without whsec_ and whpk_ is a key in base64. The headers may begin with svix- instead of
+// secret is whsec_ and a key in base64, or whpk_ and an ed25519 public key in base64. A secret with
+// neither of these prefixes is a key in base64. The headers may begin with svix- instead of
 // webhook-. The id and the time are signed.
 func Standard(secrets ...string) Scheme {
 	s := standard{}
@@ -62,7 +62,7 @@ func (s standard) Verify(h http.Header, body []byte, now time.Time) (Message, er
 	if err != nil {
 		return Message{}, err
 	}
-	// If ids had dots, id "a.1" with time 2 could have the same signed text as id "a" with time 1.
+	// With dots, "a.1.2.b" could be id "a.1", time 2, body "b"; or id "a", time 1, body "2.b".
 	if err := checkID(id); err != nil || strings.Contains(id, ".") {
 		return Message{}, refused(MalformedID)
 	}

@@ -1,4 +1,4 @@
--- The handlers that are paused now. If the relays are paused, they have the name outbox.
+-- The handlers that are paused now. A pause of the relays has outbox as its handler.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as handlers that were paused.

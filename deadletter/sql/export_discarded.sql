@@ -1,8 +1,8 @@
 -- The complete discarded events that match the filter $1 to $11, as JSON, with the person who
 -- discarded them and the reason. The event that was discarded first comes first. If $12 is true,
--- the statement leaves out the outgoing events that the log still has. Purge must not remove these
--- events: only their rows in archive tell the relay, a republish and a reconciliation not to
--- publish them.
+-- the statement leaves out outgoing events that the log still has, but not copies for a republish.
+-- Purge must keep the events that are left out: only their rows in archive tell the relay, a
+-- republish and a reconciliation not to publish them.
 --
 -- Locks   none.
 -- Index   those of list_discarded.sql of internal/held; audit_pkey (id), outbox_pkey (seq).

@@ -5,12 +5,13 @@
 -- id is the event of the cause that died last. types and keys are those of the events that died
 -- last; the statement reads $8 events for all causes together.
 --
--- If vacuum has processed less than nine tenths of the table, the index alone is not enough. Then
--- the server reads each row, which takes ten times as long, and the statement counts only a
+-- If vacuum has processed less than nine tenths of the table, the index alone is not enough: the
+-- server also reads the rows, which takes ten times as long. Then the statement counts only a
 -- twentieth of $7.
 --
--- Because of the comparison of pairs, the planner can use only the index of causes. With the
--- index of deaths it would read all dead events to find the few events of one cause.
+-- The statement compares the pair (fingerprint, dead_at), so that the planner can use only
+-- held_dead_cause. With held_dead, the server would read all dead events to find the few events of
+-- one cause.
 --
 -- A cause has one handler and one class, because it is a digest of both.
 --

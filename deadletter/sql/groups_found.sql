@@ -1,6 +1,7 @@
--- Group by cause the dead events that match the filter $1 to $11, among the first $12 events of the
--- list. If $13 is true, the list has only events without a cause; only other programs write such
--- events. A row without a handler counts the events that the statement read and that do not match.
+-- Group by cause the dead events that match the filter $1 to $11. The statement reads at most $12
+-- events, and begins with the event that died last. If $13 is true, it reads only events without a
+-- cause: reopened events that never failed, and events that another program wrote. A row without a
+-- handler counts the events that the statement read and that do not match.
 --
 -- Locks   none.
 -- Index   those of list.sql of internal/held; held_pkey (id) for the example.

@@ -1,9 +1,10 @@
 -- The events that a replay would release: at most $12 of the dead events that match the filter $1
--- to $11 and are in no other running replay. replay_items.sql chooses events in the same way. The
--- result has a row for each handler and event type. It says how many events there are, and how many
--- keys wait for them. It also counts the matching events that another running replay has. It says
--- how many events may end a process, have steps that are done, have steps of unknown outcome, or
--- are outgoing and too old for consumers. It also says whether a living process has the handler.
+-- to $11 and are in no running replay. replay_items.sql chooses events in the same way. The result
+-- has a row for each handler and event type. It says how many events there are, and how many of
+-- their keys have events that wait. It also counts the matching events that a running replay has.
+-- It says how many events may end a process, have steps that are done, have steps of unknown
+-- outcome, or are outgoing and too old for consumers. It also says whether a living process has the
+-- handler.
 --
 -- Locks   none.
 -- Index   those of list.sql of internal/held; held_key_pos (handler, key, pos), primary key of receipt.

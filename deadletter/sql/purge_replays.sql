@@ -1,5 +1,6 @@
--- Remove replays that ended before $1, with their events. Also remove revisions from before
--- $1 of events that are no longer in held or archive. The audit keeps all actions.
+-- Remove the replays that ended before $1, and their rows of job_item. Also remove the revisions
+-- that were replaced before $1, if their event is no longer in held or archive. The audit keeps all
+-- actions.
 --
 -- Locks   the removed rows.
 -- Index   none of job and revision, which have few rows; job_item_pkey (job, n), held_pkey (id), archive_pkey (id).

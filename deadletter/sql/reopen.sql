@@ -1,7 +1,7 @@
--- Bring the discarded events $1 back as dead events. No other event waits behind them, because
--- later events of their keys may have taken effect. An event that was cancelled without being dead
--- dies now. If it never failed, it gets the class cancelled. The statement returns how many events
--- it brought back.
+-- Bring the discarded events $1 back as dead events. They get no key in held: no other event waits
+-- behind them, because later events of their keys may have taken effect. An event that was not dead
+-- when it was cancelled becomes dead now. If it never failed, it gets the class cancelled. The
+-- statement returns how many events it brought back.
 --
 -- Locks   the archived rows, the new rows and, against removal, their inbox rows.
 -- Index   archive_pkey (id).

@@ -1,5 +1,5 @@
--- The events that replay $1 releases next: $2 events, and all other events of the key of the last
--- of them.
+-- The events that replay $1 releases next: $2 events, and all further events that have the same key
+-- as the last of these.
 --
 -- Locks   none. The caller has already locked the replay.
 -- Index   job_item_next (job, n).

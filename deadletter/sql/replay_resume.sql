@@ -1,5 +1,5 @@
--- Put the events that replay $1 did not release or took back into the replay again, if they are
--- still dead and in no other running replay. The statement returns how many events these are.
+-- Some events of replay $1 were not released, or were taken back. Put these events into the replay
+-- again, if they are still dead and in no other running replay. The statement returns their number.
 --
 -- Locks   the held rows and the rows of job_item. The caller has already locked the replay.
 -- Index   job_item's primary key, held_pkey (id).

@@ -1,4 +1,4 @@
--- The rights that PUBLIC has on the tables.
+-- The rights that PUBLIC has on the tables and their columns, and its right CREATE on the schema.
 --
 -- Locks   none.
 -- Index   pg_class's by name.

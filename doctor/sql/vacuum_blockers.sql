@@ -1,8 +1,7 @@
--- The transactions and replication slots that keep vacuum from freeing removed rows: transactions
--- that have been open, or prepared, for longer than $1, and replication slots that no client reads
--- and that make the server keep removed rows or more than a gigabyte of its write-ahead log. If
--- this role has no right to see the sessions of other roles, the statement only counts these
--- sessions.
+-- The transactions that have been open, or prepared, for longer than $1: they keep vacuum from
+-- freeing removed rows. Also the replication slots that no client reads, if they make the server
+-- keep removed rows, or more than a gigabyte of its write-ahead log. If this role has no right to
+-- see the sessions of other roles, the statement only counts these sessions.
 --
 -- Locks   none.
 -- Index   none.

@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// orderService begins and ends each order. An order is pending at first. While other services undo
-// their parts, it is expired. In the end it is confirmed or cancelled.
+// orderService begins and ends each order. An order is pending at first. If its time runs out, it
+// is expired until the payment is undone. In the end it is confirmed or cancelled.
 //
 // Events come in any order. For instance, the time of the order can run out while the stock service
 // reserves the goods. So each handler changes the order's row only if the order is in a state in

@@ -80,8 +80,8 @@ func (s *paymentService) close(ctx context.Context, tx pgx.Tx, why postroom.Even
 }
 
 // When the payment service or the stock service gets an event of an order, it inserts a row for the
-// order. If the row exists, it locks the row. The lock keeps two handlers from working on one order
-// at the same time.
+// order, or locks the row that exists already. The lock keeps two handlers from working on one
+// order at the same time.
 const (
 	enterOrder = `INSERT INTO seen AS s (order_id) VALUES ($1)
 		ON CONFLICT (order_id) DO UPDATE SET order_id = s.order_id RETURNING closed`

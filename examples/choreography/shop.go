@@ -70,9 +70,9 @@ const (
 	reasonTime     = "out of time"
 )
 
-// Orders adds the handlers of the order service to its inbox, and returns a function that
-// places an order. place reports whether the order is new; patience is how long the order may
-// take.
+// Orders adds the handlers of the order service to its inbox, and returns a function that places an
+// order. The function reports whether the order is new. Its argument patience is how long the order
+// may take.
 func Orders(in *inbox.Inbox, pool *pgxpool.Pool, out *outbox.Outbox) (place func(ctx context.Context, o Order, patience time.Duration) (isNew bool, err error)) {
 	s := &orderService{pool: pool, outbox: out}
 	s.subscribe(in)

@@ -80,7 +80,7 @@ func run(ctx context.Context, database, broker string, out io.Writer) error {
 	defer stop()
 	in := inbox.New(pool, nc, inbox.Config{})
 	charge := func(ctx context.Context, tx pgx.Tx, _ postroom.Event, o order) error {
-		stop() // the program ends after one event; Run first finishes it
+		stop() // the program ends after one event; Run finishes that event first
 		_, err := tx.Exec(ctx, "INSERT INTO charge VALUES ($1, $2)", o.ID, o.Amount)
 		return err // nil commits the charge together with the record that the event was handled
 	}

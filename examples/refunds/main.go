@@ -1,8 +1,8 @@
 // Refunds is a payment service whose requests may be repeated. Charges and refunds carry an
-// Idempotency-Key. A provider moves the money over the network. Sometimes the provider fails, and
-// sometimes its answers get lost. The service runs as two processes on one database. The program
-// kills them during requests. At the end the program proves with SQL that each key had one effect:
-// one row, one entry in the ledger, one event, and one movement at the provider.
+// Idempotency-Key. The service calls a provider, which moves the money. Sometimes the provider
+// fails, and sometimes its answers get lost. The service runs as two processes on one database. The
+// program kills processes during requests. At the end it proves with SQL that each key had one
+// effect: one row, one entry in the ledger, one event, and one movement at the provider.
 //
 //	go run ./examples/refunds
 //

@@ -38,11 +38,11 @@ type kind struct {
 	undoes bool
 
 	// hold locks the charge from which a refund takes its money. The lock ends with tx. hold
-	// returns the provider's name for that charge, and how much is left of it. For a charge, it
-	// locks nothing.
+	// returns the provider's name for that charge, and how much is left of it. If the movement
+	// itself is a charge, hold locks nothing.
 	hold func(ctx context.Context, tx pgx.Tx, m Movement) (of string, left int64, err error)
 
-	// row inserts the movement.
+	// row returns the statement that inserts the movement, and its arguments.
 	row func(m Movement, ref, key string) (sql string, args []any)
 
 	// accounts returns the account that the money leaves, and the account that gets the money.
@@ -157,8 +157,8 @@ func (s *service) reserve(ctx context.Context, tx pgx.Tx, k kind, m Movement) (r
 	return reservation{m, of}, nil
 }
 
-// settle removes the reservation and records the provider's answer: the row, the entry in the
-// ledger and the event. If the provider declined, settle records none of these. It locks the charge
+// settle removes the reservation and records the movement: its row, its entry in the ledger and its
+// event. If the provider declined, settle records none of these. It locks the charge of a refund
 // before it writes the event, so that the events of one charge are in the order of their commits.
 func (s *service) settle(ctx context.Context, tx pgx.Tx, k kind, m Movement, got receipt) error {
 	if _, _, err := k.hold(ctx, tx, m); err != nil {
@@ -189,7 +189,7 @@ func keyOf(ctx context.Context) string {
 	return info.Key.Value
 }
 
-// referenceHeader is the header of an answer that has the provider's name for the movement.
+// referenceHeader is a header of answers. Its value is the provider's name for the movement.
 const referenceHeader = "Provider-Reference"
 
 // move answers POST /charges and POST /refunds.

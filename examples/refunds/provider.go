@@ -12,9 +12,9 @@ import (
 )
 
 // provider moves money. It honours an Idempotency-Key: for one key it moves the money once, and
-// always gives the same answer. For one operation in four, the first call fails. For another one in
-// four, the provider moves the money and loses the first answer. Then the caller does not know the
-// result.
+// always gives the same answer. For a quarter of the operations, the first call fails. For another
+// quarter, the provider moves the money and loses the first answer. Then the caller does not know
+// the result.
 type provider struct {
 	url    string
 	server *http.Server
@@ -24,7 +24,7 @@ type provider struct {
 	mu    sync.Mutex
 	kept  map[string]*keyRecord // by key
 	calm  bool                  // nothing goes wrong
-	asked func(key string)      // the provider calls it at the start of each call; may be nil
+	asked func(key string)      // runs when a call reaches the provider; may be nil
 }
 
 // keyRecord is what the provider remembers of a key.
@@ -37,8 +37,8 @@ type keyRecord struct {
 	calls, effects int
 }
 
-// The first call of an operation fails, or loses its answer, if the operation's number modulo every
-// is one of these.
+// If the number of an operation modulo every is outOfOrder, the first call fails. If the remainder
+// is losesAnswer, the first answer is lost.
 const (
 	every       = 4
 	outOfOrder  = 1

@@ -94,8 +94,8 @@ func (s *service) routes(guard *idempotency.Guard) http.Handler {
 			// In this mode no transaction is open while the service calls the provider.
 			Mode:  idempotency.LeaseMode,
 			Lease: lease,
-			// If the provider declined a request, or the request asked for more than is left, the
-			// guard stores that answer for the key.
+			// If the provider declined a request, or a refund asked for more than is left of its
+			// charge, the guard stores that answer for the key.
 			Store: idempotency.StoreFinal,
 			TTL:   idempotency.TTLPayments,
 		}, s.move(k)))

@@ -110,7 +110,7 @@ func (n *night) mend(ctx context.Context) error {
 }
 
 // try makes a dry run of one event in the process that has the handler. It returns an error if the
-// verdict is not want.
+// dry run ends with another verdict than want.
 func (n *night) try(ctx context.Context, want deadletter.DryRunVerdict) error {
 	trials, err := n.letters.DryRun(ctx, rates(), deadletter.ReplayOptions{}, 1, 10*time.Second)
 	if err != nil {
@@ -200,7 +200,7 @@ func (n *night) giveUp(ctx context.Context) error {
 	return err
 }
 
-// until waits until the query sql returns the count want.
+// until waits until the count that the query sql returns is equal to want.
 func (n *night) until(ctx context.Context, what, sql string, want int) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

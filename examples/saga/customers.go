@@ -14,7 +14,7 @@ const (
 	refusedEvery = 12
 
 	goods         = 12 // kinds of goods in stock
-	suppliedEvery = 25 // one of this many orders is for goods of a supplier
+	suppliedEvery = 25 // every 25th order is for goods of a supplier
 	supplied      = "made-to-order"
 	mostQuantity  = 4
 )

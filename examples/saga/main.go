@@ -68,8 +68,8 @@ func (o options) validate() error {
 	)
 }
 
-// The program makes at most this many runs. Each run has moreEach times the patience of the run
-// before.
+// The constant tries is the most runs that the program makes. Each run has moreEach times the
+// patience of the run before.
 const (
 	tries    = 3
 	moreEach = 4 // times
@@ -78,8 +78,8 @@ const (
 // run is the whole program. If ctx ends, the customers place no more orders, and the services
 // finish the placed orders.
 //
-// On a busy machine all orders can run out of time. Then the run proves nothing about
-// confirmed orders, and run repeats it with more patience.
+// On a busy machine all orders can run out of time. Then that try proves nothing about confirmed
+// orders, and the program tries again with more patience.
 func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	for try := 1; ; try++ {
 		r, err := once(ctx, opt, progress)

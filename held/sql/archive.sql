@@ -1,9 +1,9 @@
--- Move those of the events $1 that are not dead to the archive, with $2, the id of the audit row.
--- Their inbox rows stay, and get the current time. Returns the handler of each event, and its key
--- if the event waited behind an earlier event, or later events waited behind it.
+-- Move the events $1, except the dead ones, to the archive, with audit row $2. Their inbox rows
+-- stay, and get the current time. Returns the handler of each event, and its key if the event
+-- waited behind an earlier event, or later events waited behind it.
 --
--- Locks   the held rows and their inbox rows. The caller has locked the held rows, their keys and
---         the row of the relay before.
+-- Locks   the held rows and their inbox rows. The caller has already locked the held rows, their
+--         keys and the row of relay.
 -- Index   held_pkey (id), inbox's primary key.
 -- Called  by action.archive, after lock.sql.
 WITH gone AS (

@@ -1,8 +1,8 @@
--- Remove the row of key $3 of principal $2 in scope $1, if the row has expired, its attempt failed,
--- or its claim ran out. If the holder of the claim has stored an answer, renewed the claim or
--- recorded a step since the row was read, the row stays, and the insert after this statement fails.
--- No other attempt can have claimed the row since then: a claim needs the operation's lock, and
--- this transaction has that lock.
+-- Remove the row of key $3 of principal $2 in scope $1, if its answer has expired, its attempt
+-- failed, or its claim ran out. If the holder of the claim has stored an answer, renewed the claim
+-- or recorded a step since the row was read, the row stays, and the insert after this statement
+-- fails. No other attempt can have claimed the row since then: a claim needs the operation's lock,
+-- and this transaction has that lock.
 --
 -- Locks   the row.
 -- Index   the primary key.

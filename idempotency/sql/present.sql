@@ -1,6 +1,6 @@
--- Return an empty row if key $3 of principal $2 in scope $1 has a row. Usually the key has none,
--- and this statement costs half as much as look.sql. It is a separate statement after lock.sql. So
--- in READ COMMITTED it sees all changes that the last holder of the lock committed.
+-- Return an empty row if key $3 of principal $2 in scope $1 has a row. Usually the key has no row,
+-- and this statement costs half as much as look.sql. This is a separate statement after lock.sql,
+-- so that in READ COMMITTED it sees all changes that the last holder of the lock committed.
 --
 -- Locks   none.
 -- Index   the primary key.

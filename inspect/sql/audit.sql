@@ -3,8 +3,8 @@
 -- $1 actor   $2 action   $3 handler; each selects all if it is empty
 -- $4 the earliest time; NULL selects all   $5 only ids below this id   $6 the maximum number of rows
 --
--- It reads at most 10,000 rows. It returns row 10,000 even if this row does not match, because the
--- next page begins after this row.
+-- The statement reads at most 10,000 rows. It returns row 10,000 even if this row does not match,
+-- because the next page begins after this row.
 --
 -- Locks   none.
 -- Index   audit_pkey (id).

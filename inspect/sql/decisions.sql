@@ -1,6 +1,6 @@
--- The inbox rows of an event. The statement looks up the dedupe keys $1 for every handler. The
--- handlers $2 have their own dedupe keys for the event: for each of them it also looks up its key
--- in $3.
+-- The inbox rows of an event. The statement looks up the dedupe keys $1 for every handler. It also
+-- looks up the dedupe keys $3, each only for its handler in $2. These handlers have their own
+-- dedupe keys for the event.
 --
 -- "OFFSET 0" makes the planner look up each key; a join could read all rows of a handler.
 --

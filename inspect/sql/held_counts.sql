@@ -1,6 +1,6 @@
 -- For each handler and state: how many events are held, how long the oldest has been held or dead,
 -- and how long the first has been due. For each handler also: how many keys its held events block.
--- The statement counts in 100,000 rows of each handler.
+-- The statement reads at most 100,000 rows of each handler.
 --
 -- Locks   none.
 -- Index   held_owed (handler, dedupe_key), once for each handler and then its rows; held_outgoing (pos).

@@ -4,8 +4,8 @@
 -- $1 the handler; empty selects all   $2 the state of the first event; empty selects all
 -- $3, $4 the handler and key after which the page begins   $5 the maximum number of keys
 --
--- It reads at most 10,000 keys. It returns key 10,000 even if this key does not match, because the
--- next page begins after this key.
+-- The statement reads at most 10,000 keys. It returns key 10,000 even if this key does not match,
+-- because the next page begins after this key.
 --
 -- Locks   none.
 -- Index   held_key_pos (handler, key, pos), for each key that is read.

@@ -1,7 +1,7 @@
 -- The event with id $2 of source $1 in the log. If $1 is empty: the events of all sources with this
--- id. The state of each event follows from the row of relay, held and archive:
---   held         it is held and will be published
---   discarded    it was held, and an operator discarded it
+-- id. The state of each event follows from the row of relay, and from the tables held and archive:
+--   held         it is held: it will be published later, or is dead
+--   discarded    it was discarded or cancelled
 --   pending      a relay has read it, and has not recorded its acknowledgement
 --   unpublished  no relay has read it yet
 --   published    the broker has it

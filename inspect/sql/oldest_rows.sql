@@ -1,7 +1,6 @@
--- The time of the oldest row of each table that has its rows in the order of a time, or has an
--- index by time. To find this row, the server also reads the index entries of deleted rows before
--- it. If an old transaction keeps vacuum from removing these entries, a million of them cost 0.15
--- seconds.
+-- The time of the oldest row of each table whose primary key rises with time, or that has an index
+-- by time. To find this row, the server also reads the index entries of deleted rows before it. If
+-- an old transaction keeps vacuum from removing these entries, a million of them cost 0.15 seconds.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), held_pkey (id), audit_pkey (id), archive_time (discarded_at, id), job_pkey (id): one entry of each.

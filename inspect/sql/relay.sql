@@ -1,8 +1,8 @@
 -- Which relay leads, until when it leads, and how far behind it is.
 --
--- The oldest committed event that is not recorded as published is the first event above high or the
--- first event of pending. The statement computes the number of such events from seqs, so it also
--- counts seqs that no event has.
+-- The oldest committed event that is not recorded as published is the older of two events: the
+-- first above the column high, and the first in the column pending. The statement computes the
+-- number of all such events from seqs, so it also counts seqs that no event has.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs.

@@ -38,7 +38,7 @@ const (
 // strikes a moment later. It gives up after strikePatience.
 func (n *nemesis) burst(f fault) { n.burstAfter(f, burstEvery) }
 
-// burstAfter makes a burst if the time least has passed since the last burst.
+// burstAfter makes a burst if at least the given time has passed since the last burst.
 func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	n.bursts.Lock()
 	defer n.bursts.Unlock()
@@ -137,8 +137,8 @@ func (n *nemesis) inFlight() map[string]int64 {
 	return counts
 }
 
-// leader returns the relay that leads. If no relay leads, it waits for some time, and then returns
-// nil.
+// leader returns the relay that leads. If no relay leads, it waits for one, for at most
+// replacedWithin, and then returns nil.
 func (n *nemesis) leader() *member {
 	for until := time.Now().Add(replacedWithin); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		if m := n.leads(); m != nil {
@@ -182,8 +182,8 @@ func (n *nemesis) stopLeader(f fault) error {
 	return child.Signal(syscall.SIGCONT)
 }
 
-// replacedWithin limits the wait until one relay replaces another. On a busy machine that takes
-// long, and a fault that ends earlier shows nothing.
+// replacedWithin limits the wait until one relay replaces another. On a busy machine this change
+// takes long. A fault that ends before the change shows nothing.
 const replacedWithin = 20 * time.Second
 
 // replacing returns a function that waits until another relay leads, and has recorded something.

@@ -169,7 +169,7 @@ func (r Reader) Handlers(ctx context.Context, db Queryer, events []Event) error 
 	return nil
 }
 
-// States of an event with which a handler is done.
+// In these states, a handler is done with an event.
 const (
 	doneState      = "done"
 	discardedState = "discarded"

@@ -15,8 +15,8 @@ const (
 	// MaxLooked is the largest number of rows of the log that a page reads.
 	MaxLooked = 200_000
 
-	// maxCopies is the largest number of rows of held, and also of archive, that a page
-	// reads.
+	// maxCopies is the largest number of rows that a page reads from each of the tables held and
+	// archive.
 	maxCopies = 25_000
 
 	// lookedAtOnce is the number of rows that one statement reads. The first statement
@@ -24,8 +24,8 @@ const (
 	lookedAtOnce = 25_000
 	firstLook    = 1000
 
-	// maxCaused is the largest number of events caused by one event that a page finds with the
-	// index of causation ids.
+	// maxCaused limits the use of the index of causation ids. If an event caused more events, a
+	// page searches the log for them instead.
 	maxCaused = 10_000
 
 	// lookFor is the time after which a page sends no further statement.
@@ -42,7 +42,7 @@ type Page struct {
 
 	Next    string    // where the next page begins; empty if this is the last page
 	Looked  int       // how many rows of the log were read
-	Reached time.Time // when the last row that was read was written
+	Reached time.Time // the time of the last row of the log that was read
 	Stopped bool      // the page ended at a limit of rows or of time
 }
 
@@ -76,10 +76,11 @@ func parseCursor(s string) (c cursor, err error) {
 	return c, nil
 }
 
-// Page returns at most limit matching events that come after a place, the newest first. They are
-// events of the log, and events that only held or archive has. All are sorted by time. A page reads
-// at most MaxLooked rows of the log, and 25,000 rows of held and of archive. So it may have fewer
-// events than limit, or none, although there is a next page.
+// Page returns at most limit matching events, the newest first. The parameter after is Next of the
+// previous page, or empty for the first page. The events are from the log, or from held or archive
+// if the log does not have them. Page merges them by time. It reads at most MaxLooked rows of the
+// log, and 25,000 rows each of held and archive. So a page may have fewer events than limit, or
+// none, although there is a next page.
 //
 // Call Page in a transaction with one snapshot.
 func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (*Page, error) {
@@ -164,8 +165,8 @@ type list struct {
 	taken     int   // how many events of found are on the page
 }
 
-// caused finds the events that one event caused, with the index of causation ids, if there are not
-// too many.
+// caused uses the index of causation ids to find the events that one event caused. If there are
+// more than maxCaused, it finds none.
 func (l *list) caused(ctx context.Context) error {
 	if l.before <= 0 {
 		return nil

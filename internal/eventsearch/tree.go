@@ -34,7 +34,7 @@ type Database struct {
 
 // TreeQuery says which tree to build, and its limits.
 type TreeQuery struct {
-	Source, ID string // the source and id of an event, or ID is a correlation id; Source may be empty
+	Source, ID string // ID is the id of an event, or a correlation id; Source may be empty
 	Depth      int    // the largest number of levels of causes, and also of effects
 	Limit      int    // the largest number of events
 }
@@ -76,9 +76,9 @@ type grower struct {
 // Grow returns the tree of an event: its causes, all their effects, and events with the same
 // correlation id. The effects of an event are the events that it caused. Grow searches all
 // databases, because an effect of an event may be in another database. Correlation ids have no
-// index, so Grow reads MaxLooked rows of each log to find them, from the first event of the process
-// on. It returns ErrNotFound if no database has the event or one of its effects, and if none of the
-// newest events has the id as its correlation id.
+// index. So, for a correlation id, Grow reads up to MaxLooked rows of each log, from the first
+// event of the process on. It returns ErrNotFound if it finds none of these: the event, an effect
+// of the event, or a recent event with the id as its correlation id.
 func Grow(ctx context.Context, q TreeQuery, of []Database) (*Tree, error) {
 	g := &grower{q: q, of: of, nodes: make(map[identity]*Node), byID: make(map[string][]*Node), end: time.Now().Add(lookFor), tree: &Tree{}}
 	if err := g.start(ctx); err != nil {

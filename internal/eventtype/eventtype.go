@@ -56,7 +56,7 @@ type Verdict struct {
 
 	// Silent says that no event of the handler's types was seen, but events of other types were.
 	// This is not a fault, because handlers are often deployed before the producers of their
-	// events. It is never true if the seen subjects are not complete.
+	// events. Silent can be true only if the seen subjects are complete.
 	Silent bool
 
 	// Unseen are the types that were not seen, without the typos.
@@ -155,12 +155,12 @@ func distance(a, b string) int {
 	return d
 }
 
-// isTail reports whether tail has two tokens or more and all ends with these tokens.
+// isTail reports whether tail has at least two tokens, and the longer type (all) ends with them.
 func isTail(tail, all string) bool {
 	return strings.Contains(tail, ".") && strings.HasSuffix(all, "."+tail)
 }
 
-// differing returns two types without the tokens that both have at the start and at the end.
+// differing returns two types without their common first tokens and their common last tokens.
 func differing(a, b string) (restA, restB string) {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for len(as) > 0 && len(bs) > 0 && as[0] == bs[0] {

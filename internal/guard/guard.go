@@ -2,8 +2,8 @@
 // faults of these functions. A function may panic or end its goroutine. Its error or the value of
 // its panic may have methods that panic, never return, or return far too much.
 //
-// The rule is: code of this module uses a user's value only inside a guard. The results
-// of a guard have types of this module.
+// The rule is: code of this module uses a user's value only inside a guard, that is, in a function
+// that this package calls. The results of a guard have types of this module.
 package guard
 
 import (
@@ -50,10 +50,10 @@ func Call(f func() error) (err error) {
 	return f()
 }
 
-// Apart calls f in another goroutine and waits until f returns, but no longer than within. If
-// within is 0, it waits without a limit. It returns what f returns, or a [*PanicError] if f
-// panicked, [ErrGoexit] if f ended the goroutine, or [ErrTimeout] if f did not return in time.
-// After ErrTimeout the result of f is dropped.
+// Apart calls f in another goroutine and waits until f returns. The parameter within limits this
+// time; 0 means no limit. Apart returns what f returns, or a [*PanicError] if f panicked,
+// [ErrGoexit] if f ended the goroutine, or [ErrTimeout] if f did not return in time. After
+// ErrTimeout the result of f is dropped.
 func Apart[T any](within time.Duration, f func() (T, error)) (T, error) {
 	type result struct {
 		value T

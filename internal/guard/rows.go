@@ -20,8 +20,8 @@ type CopyRows struct {
 	failed error
 }
 
-// With returns the error of a COPY that has ended. If the rows panicked, err is the server's error
-// and has only the text of the panic. Then With joins the panic and err.
+// With returns err, the error of a COPY that has ended. If the rows panicked, err comes from the
+// server and has only the text of the panic. Then With returns the panic joined with err.
 func (r *CopyRows) With(err error) error {
 	if r.failed == nil {
 		return err

@@ -102,7 +102,7 @@ const (
 	Discarded State = "discarded"
 )
 
-// scan reads a row. It reads the columns that all statements for rows return first, and then more.
+// scan reads a row. All statements for rows have the same first columns. The others go into more.
 func scan(row pgx.CollectableRow, more ...any) (r Row, err error) {
 	e, c := &r.Event, &r.Progress
 	var failures []byte

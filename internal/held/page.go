@@ -136,7 +136,7 @@ const (
 	// lookedAtOnce is the number of rows that one statement reads.
 	lookedAtOnce = 5000
 
-	// lookCost is how many rows count towards maxLooked if a statement reaches the end of a part.
+	// A statement that reaches the end of a part counts as lookCost rows towards maxLooked.
 	lookCost = 100
 
 	// fewOfKey is the largest number of events of a key for which Page looks up the
@@ -147,13 +147,13 @@ const (
 	ofKeyAtOnce = 500
 )
 
-// Page returns at most limit matching held events that come after the place after. It also returns
-// the place where the next page begins, or "" if this is the last page. Events are sorted by
-// handler. For each handler, events with a due time come first, then events that wait behind an
-// earlier event of their key, then dead events, the last to die first. A page reads about 50,000
-// rows, so it may have fewer rows than limit, or none, although there is a next page. If the
-// selection has a Key and this key has at most 5,000 held events, Page reads only these events, and
-// sorts them by id.
+// Page returns at most limit matching held events, and the place where the next page begins (next),
+// which is "" after the last page. The parameter after is that place of the previous page, or ""
+// for the first page. Events are sorted by handler. For each handler, events with a due time come
+// first, then events that wait behind an earlier event of their key, then dead events, the last to
+// die first. A page reads about 50,000 rows, so it may have fewer rows than limit, or none,
+// although there is a next page. If the selection has a Key and this key has at most 5,000 held
+// events, Page reads only these events, and sorts them by id.
 //
 // Call Page in a transaction with one snapshot. If the selection has IDs, there is only one page.
 func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (rows []Row, next string, err error) {
@@ -202,9 +202,10 @@ func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string,
 	return l.rows, "", nil
 }
 
-// ofKey returns a page of the events of a key, sorted by id. If the key has too many events for the
-// first page, few is false, and Page reads the normal list: nearly each of its pages has matching
-// events. ofKey reads later pages even if the key has many events by now.
+// ofKey returns a page of the events of a key, sorted by id. If the key has more than fewOfKey
+// events at the first page, few is false. Then Page reads the normal list, because nearly each page
+// of that list has matching events. If ofKey read the first page, it also reads the later pages,
+// however many events the key has by then.
 func (r Reader) ofKey(ctx context.Context, db Queryer, s Selection, from place, limit int) (rows []Row, next string, few bool, err error) {
 	var most *int
 	if from.Part != partOfKey {
@@ -246,8 +247,8 @@ type look struct {
 	rows  []Row
 }
 
-// part adds rows of one part to the page. If the page ends in this part, it returns the place where
-// it ends. Otherwise it returns "".
+// part adds rows of one part to the page. If the page ends in this part, part returns the place
+// where the page ends. Otherwise it returns "".
 func (l *look) part(ctx context.Context, at place) (string, error) {
 	sql := map[part]string{partDue: l.r.sql.PageDue, partWaiting: l.r.sql.PageWaiting, partDead: l.r.sql.PageDead}[at.Part]
 	s := l.s

@@ -18,8 +18,8 @@ type Reader struct{ sql statements }
 // NewReader returns a reader of a schema. schema.Name must have accepted the name.
 func NewReader(schemaName string) Reader { return Reader{load(schemaName)} }
 
-// Cursor is a place in a list. If rows are added or removed between two pages, List returns every
-// other row exactly once. The zero value is the beginning of the list.
+// Cursor is a place in a list. Even if rows are added or removed between two pages, List returns
+// each of the unchanged rows exactly once. The zero value is the beginning of the list.
 type Cursor struct {
 	At time.Time // when the event died or was discarded
 	ID int64
@@ -53,7 +53,7 @@ func (f Filter) inIndex() bool {
 // were discarded last, come first. It also returns where the next page begins, or the zero Cursor
 // if this is the last page. It reads at most 50,000 rows, or 10,000 if it searches for a text. So a
 // page that is not the last may have fewer rows than limit, or none. List leaves out the Failures,
-// and cuts texts that are longer than an event may have.
+// and cuts texts that are too long for an event.
 //
 // Call List in a transaction with one snapshot.
 func (r Reader) List(ctx context.Context, db Queryer, f Filter, after Cursor, limit int) (rows []Row, next Cursor, err error) {
@@ -122,7 +122,7 @@ func (f Filter) Bound() int {
 	return countLooked
 }
 
-// IDs returns the ids of matching rows: at most *most ids, or all if most is nil. The events that
+// IDs returns the ids of matching rows. If most is not nil, it limits their number. The events that
 // died first, or were discarded first, come first.
 func (r Reader) IDs(ctx context.Context, db Queryer, f Filter, most *int) ([]int64, error) {
 	sql := r.sql.Find

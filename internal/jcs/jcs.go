@@ -26,7 +26,7 @@ const (
 // text. It returns [ErrNoForm] if the text is not JSON or not UTF-8, or has more than 256 MiB or
 // more than 512 levels. It also returns [ErrNoForm] if an object has the same name twice, or a
 // string has half of a surrogate pair. If numbers are exact, an exponent must not have more than 18
-// digits. If numbers are doubles, no number must be too large for a double, and a number that is
+// digits. If numbers are doubles, a number must not be too large for a double, and a number that is
 // too small becomes 0.
 func Form(in []byte, numbers Numbers) ([]byte, error) {
 	if len(in) > maxText || !utf8.Valid(in) {
@@ -154,8 +154,8 @@ type member struct {
 	span
 }
 
-// object is a noted object: its part of the output, and its members. It is the last noted
-// object in its span.
+// object is a noted object: its part of the output, and its members. The noted objects of its span
+// are only those inside it.
 type object struct {
 	span
 	members, end int32 // its members are moved[members:end]

@@ -50,7 +50,7 @@ func (c *canon) text() ([]byte, error) {
 }
 
 func (c *canon) escaped(begin int) ([]byte, error) {
-	// If append moves texts, slices that escaped returned earlier keep the old array and stay
+	// If append moves c.texts, the slices that earlier calls returned keep the old array and stay
 	// valid.
 	from := len(c.texts)
 	c.texts = append(c.texts, c.in[begin:c.at]...)

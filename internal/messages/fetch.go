@@ -16,9 +16,9 @@ import (
 // says that there are no more messages, or that the time is over. Otherwise it returns the error of
 // take, of the broker or of ctx. ctx must have a deadline.
 //
-// The Fetch of the client library takes a message for a status of the broker, and ends, if the
-// message has no body and has the header Status. If a consumer delivers only headers, no message
-// has a body, and another program may have set that header.
+// The Fetch of the client library ends too early if a message has no body and has the header
+// Status: it mistakes the message for a status of the broker. If a consumer delivers only headers,
+// no message has a body, and another program may have set that header.
 func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, take func(msg *nats.Msg, meta *nats.MsgMetadata) (more bool, err error)) error {
 	end, ok := ctx.Deadline()
 	if !ok {

@@ -24,10 +24,10 @@ func isAboutData(err error) bool {
 	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
 }
 
-// bisect stores the changes if storeHeld fails because the database refuses one or more events. It
+// bisect stores changes that storeHeld could not store because the database refused some events. It
 // halves the events until it has found the refused ones, and stores all others unchanged. Each step
-// is one transaction with the epoch of this relay. It also records as pending all events that are
-// not held yet. So the recorded state is correct after each step, and no step is repeated.
+// is one transaction with the epoch of this relay. The step also records as pending all events that
+// are not held yet. So the recorded state is correct after each step, and no step is repeated.
 func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	n := held.rows()
 	if n == 0 {
@@ -44,8 +44,8 @@ func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	return r.storeHeld(ctx, next, changes{republishes: held.republishes}) // this comes last, because the progress of a republish counts its held events
 }
 
-// bisectRange stores the events to hold whose number (see rows) is at least lo and less than hi.
-// Events before lo are stored already.
+// bisectRange stores a part of the events to hold: those whose number (see rows) is at least lo and
+// less than hi. Events before lo are stored already.
 func (r *recorder) bisectRange(ctx context.Context, next state, held *changes, lo, hi int) error {
 	err := r.storeHeld(ctx, next.withPending(held.pendingFrom(hi)), held.portion(lo, hi))
 	if !isAboutData(err) {
@@ -61,8 +61,8 @@ func (r *recorder) bisectRange(ctx context.Context, next state, held *changes, l
 	return r.bisectRange(ctx, next, held, mid, hi)
 }
 
-// storeUnstorable holds an event in a reduced form that always fits (see asUnstorable). If the
-// database refuses this form too, the event is held without its key, and no event waits behind it.
+// storeUnstorable holds an event in the reduced form of hold_unstorable.sql. If the database
+// refuses this form too, storeUnstorable leaves out the key, and no event waits behind this event.
 func (r *recorder) storeUnstorable(ctx context.Context, next state, u *unstorable) error {
 	err := r.storeHeld(ctx, next, u.changes())
 	if isAboutData(err) && u.key != nil {
@@ -80,8 +80,8 @@ func (r *recorder) storeUnstorable(ctx context.Context, next state, u *unstorabl
 // events, then events that were held before, then the others.
 func (c *changes) rows() int { return len(c.schedule) + len(c.holdAgain.seqs) + len(c.hold.seqs) }
 
-// cut returns the indexes of the part of a list whose events have numbers that are at least lo and
-// less than hi. The list has n events, and the parameter first is the number of its first event.
+// cut returns the part of a list (list[from:to]) whose events have numbers from lo up to hi - 1.
+// The list has n events, and the parameter first is the number of its first event.
 func cut(first, n, lo, hi int) (from, to int) {
 	return min(max(lo-first, 0), n), min(max(hi-first, 0), n)
 }
@@ -111,9 +111,9 @@ func (hs *deferrals) portion(from, to int) deferrals {
 	}
 }
 
-// pendingFrom returns the seqs of the events to hold that are pending in the log and whose number
-// is at least from. Two kinds of events to hold are not pending: events that are in held already,
-// and events of republishes.
+// pendingFrom examines the events to hold, from the given number on. It returns the seqs of those
+// that are pending in the log. Two kinds of events to hold are not pending: events that are in held
+// already, and events of republishes.
 func (c *changes) pendingFrom(from int) []int64 {
 	p := c.portion(from, c.rows())
 	seqs := slices.Clone(p.schedule)

@@ -24,7 +24,7 @@ type changes struct {
 
 	republishes []republishProgress // the progress of republishes
 
-	unstorable *unstorable // an event that could not be held unchanged; if set, the other fields are empty
+	unstorable *unstorable // an event that could not be held unchanged; if set, all other fields but keys are empty
 }
 
 func (c *changes) empty() bool {
@@ -44,7 +44,7 @@ func (c *changes) addKey(key string) {
 	}
 }
 
-// deferrals has the parameters of hold.sql: one list for each, with an element for each event.
+// deferrals has the parameters of hold.sql. Each is a list that has one element for each event.
 type deferrals struct {
 	seqs          []int64
 	keys          []*string

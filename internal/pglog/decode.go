@@ -32,8 +32,8 @@ type rows struct {
 // full reports whether a part may have ended at [eventlog.PageBytes], so that more rows may follow.
 func (r *rows) full(part int64) bool { return r.bytes[part] >= eventlog.PageBytes }
 
-// keepDue keeps the due events for which still returns true. If it removes an event, it also
-// removes later events of the same key. It makes an overdue event scheduled if still returns false.
+// keepDue keeps the due events for which still(seq) is true. If it removes an event, it also
+// removes later events of the same key. It makes an overdue event scheduled if still(seq) is false.
 func (r *rows) keepDue(still func(seq int64) bool) {
 	for _, seq := range r.overdue {
 		if !still(seq) {

@@ -137,10 +137,10 @@ type publishedReader struct {
 	others seqset.Set // seqs below from, which are read first
 }
 
-// Entries returns a function that reads, page by page, the events that the relay has
-// published since a checkpoint, and events that it may be publishing now. With the zero
-// Checkpoint it reads all events that the log still has. If since is not zero, it begins
-// at about that time. It keeps no transaction and no connection open.
+// Entries returns a function that reads, page by page, the events that the relay has published
+// since a checkpoint (after), and events that it may be publishing now. With the zero Checkpoint it
+// reads all events that the log still has. If a time is given (since), it begins at about that
+// time. It keeps no transaction and no connection open.
 func (l *Log) Entries(ctx context.Context, after eventlog.Checkpoint, since time.Time) (next func(ctx context.Context) ([]eventlog.HistoryEntry, error), err error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
@@ -264,7 +264,7 @@ func (l *Log) FirstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64,
 	return l.firstFrom(ctx, at.Add(-timeSlack), lo, hi)
 }
 
-// FirstAfter is like FirstFrom, but the event may be up to a minute later, and not earlier.
+// FirstAfter is like FirstFrom, but also skips the events of the minute after the given time.
 func (l *Log) FirstAfter(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
 	return l.firstFrom(ctx, at.Add(timeSlack), lo, hi)
 }

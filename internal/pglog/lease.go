@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// adoptTimeout limits the adoption of a restored log, which may read an index of the whole log.
-	// If the database vanishes during the adoption, the operating system notices that much sooner.
+	// adoptTimeout limits the adoption of a restored log (adopt.sql), which may read a whole index.
+	// If the database vanishes meanwhile, the operating system notices it long before the limit.
 	adoptTimeout = 6 * time.Hour
 
 	// endTimeout is how long Lead tries to give up the lease if a term cannot begin.

@@ -44,8 +44,8 @@ func (m *memory) position() state {
 	return state{high: m.progress.high, floor: m.progress.floor, snap: m.progress.snap}
 }
 
-// dueSeqs returns the seqs in heldRead. It never returns nil, because pass.sql would then find
-// nothing.
+// dueSeqs returns the seqs in heldRead. It never returns nil, because pass.sql finds no due event
+// if this parameter is NULL.
 func (m *memory) dueSeqs() []int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,7 +59,7 @@ func (m *memory) hasBacklog() bool {
 	return len(m.progress.backlog) > 0
 }
 
-// addLate adds late rows to the backlog. now is the snapshot with which they were found.
+// addLate adds late rows (see search.go) to the backlog. They are visible in the given snapshot.
 func (m *memory) addLate(late seqset.Set, now string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,8 +215,8 @@ func (m *memory) removeStored(held *changes, returned []int64) {
 	}
 }
 
-// republishPosition returns the id of the republish that the term reads, or zero. It also returns
-// where its next events are: in the ranges first, or after the seq behind if first is nil.
+// republishPosition returns the id of the republish that the term reads, or zero. Its next events
+// have seqs above the result behind. If the result first is not nil, they are in these ranges.
 func (m *memory) republishPosition() (known, behind int64, first *string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -40,8 +40,8 @@ func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 
 // Read returns the next committed events in the order in which they must be published: at most
 // limit newer events, at most limit late events, and at most limit held events that are due. If
-// there are no such events, it returns none. It returns each event once in a term. Read may
-// overwrite into and use its memory. into may be nil.
+// there are no such events, it returns none. It returns each event once in a term. Read may reuse
+// the memory of the slice into, which may be nil.
 //
 // If many events were committed since the last call, Read first searches for late events,
 // for at most a second in each call. Such a call may return no events and set More.
@@ -69,8 +69,8 @@ func (r *reader) read(ctx context.Context, limit int, into []eventlog.Event) (pa
 	return page, nil
 }
 
-// loadHeldAhead loads the seqs that held_ahead.sql returns. read calls it before it reads the first
-// row above the recorded high. Lead does not call it, because the new lease must be renewed soon.
+// loadHeldAhead loads the seqs that held_ahead.sql returns. The first Read of a term begins with
+// it. Lead does not call it, because the new lease must be renewed soon.
 func (r *reader) loadHeldAhead(ctx context.Context) error {
 	if r.loadedAhead {
 		return nil

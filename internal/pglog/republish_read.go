@@ -5,8 +5,8 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// republish is what a term knows of one republish. The events of a republish are not in progress,
-// because they were published before, and are published again.
+// republish is what a term knows of one republish. The struct progress does not have the events of
+// a republish, because they count as published already.
 type republish struct {
 	eventlog.RepublishStatus
 
@@ -21,8 +21,8 @@ type republish struct {
 	reported bool // its end was reported
 }
 
-// republishes are the republishes that a term has read, the latest last. Only the latest is
-// still read. The others may have events that are still being published.
+// republishes are the republishes that a term has read, in the order of reading. The term still
+// reads only the last one. The others may have events that are still being published.
 type republishes []*republish
 
 // last returns the republish that was read last, or nil.
@@ -66,8 +66,8 @@ func (r *republish) pending() seqset.Set {
 	return r.backlog.Union(seqset.Of(seqs))
 }
 
-// addResults adds the results of republished events. held are the events that the same recording
-// moves to held.
+// addResults adds the results of republished events. The same recording moves the events of the
+// parameter held to table held.
 func (rs republishes) addResults(repeated []eventlog.RepublishResult, held []eventlog.Deferral) {
 	for _, e := range repeated {
 		if r := rs.find(e.RepublishID); r != nil && r.remove(e.Seq) && !e.Dropped {
@@ -164,8 +164,8 @@ func (rs *republishes) addPage(note *republishNote, events []eventlog.Event) (pa
 }
 
 // takeEnded returns the republishes that ended and were not reported yet. It removes ended
-// republishes that have no open events and no unstored changes. before is the state that the
-// database has for the republish whose id is known.
+// republishes that have no open events and no unstored changes. The parameter known is the id of a
+// republish, and before is the state of this republish in the database.
 func (rs *republishes) takeEnded(known int64, before string) (ended []eventlog.RepublishStatus) {
 	if r := rs.find(known); r != nil && before != "running" {
 		r.ended, r.Cancelled = true, before != "done"

@@ -17,15 +17,15 @@ import (
 // between the snapshots of this pass and the previous one. A statement that examines all of them
 // can exceed its time limit, and would exceed it again each time. So if much was committed since
 // the last pass, a search first finds late rows in several steps. The search takes a snapshot at
-// its beginning, and finds the rows that became visible before it. The next pass continues from
-// that snapshot.
+// its beginning, and finds the late rows that are visible in this snapshot. The next pass continues
+// from that snapshot.
 const (
 	// A search begins only if the last pass of this term is at least searchAfter ago, or if there
 	// was none. So a search begins only in the first read of a term, or in the first read after a
 	// pause.
 	searchAfter = time.Second
 
-	// A search begins only if more than searchAbove seqs are assigned after the seq up to which the
+	// A search begins only if at least searchAbove seqs are assigned after the last seq that the
 	// relay has read.
 	searchAbove = 100_000
 
@@ -36,9 +36,9 @@ const (
 	searchRatio = 16
 )
 
-// stepSize is the number of transaction ids that a step of a search examines. A step can go through
-// seqs instead; then it examines stepSize/searchRatio rows. The size depends on how long steps
-// take. The Log keeps it, so that after a failed step the next term goes on with smaller steps.
+// stepSize is the number of transaction ids that a step of a search examines. A step of a search by
+// seq examines stepSize/searchRatio seqs. The size depends on how long earlier steps took. The Log
+// keeps the size, so that after a failed step the next term goes on with smaller steps.
 type stepSize struct{ n atomic.Int64 }
 
 const (
@@ -77,7 +77,7 @@ type search struct {
 	snap, now   string
 
 	bySeq   bool
-	at, end int64 // the next step begins at the transaction id at, or after the seq at; the search ends at end
+	at, end int64 // the next step begins at the transaction id at; if bySeq is set, it begins after the seq at. The search ends at end
 	late    seqset.Set
 }
 
@@ -97,14 +97,14 @@ func newSearch(sql *statements, from state, row searchBoundsRow) *search {
 	if below := from.high - row.Bottom; below <= max(row.Above, 0)/searchRatio {
 		s.bySeq, s.at, s.end = true, row.Bottom, from.high
 	} else {
-		s.at, s.end = row.XIDFrom, max(row.XIDUntil, row.XIDFrom+1) // the first step also examines the transactions that were open in snap
+		s.at, s.end = row.XIDFrom, max(row.XIDUntil, row.XIDFrom+1) // at least one step, because the first step also examines the transactions that were open in snap
 	}
 	return s
 }
 
 func (s *search) done() bool { return s.at >= s.end }
 
-// step examines the next n transaction ids, or fewer seqs.
+// step examines the next n transaction ids, or in a search by seq the next n/searchRatio seqs.
 func (s *search) step(ctx context.Context, db querier, n int64) error {
 	var row lateRow
 	var to int64
@@ -127,7 +127,7 @@ func (s *search) step(ctx context.Context, db querier, n int64) error {
 	return nil
 }
 
-// steps makes steps until the search is done, or until a step ends after the budget is used.
+// steps makes steps until the search is done, or until they have taken the time of the budget.
 func (s *search) steps(ctx context.Context, db querier, width *stepSize, budget time.Duration) error {
 	for began := time.Now(); !s.done(); {
 		last := time.Now()

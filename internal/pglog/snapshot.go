@@ -63,9 +63,9 @@ func resume(s state) *progress {
 	}
 }
 
-// readLate adds late rows and rows of the backlog. Rows above passed go into page. In late, an
-// acknowledged row does not raise high. So it would not count as published until an event above it
-// raised high.
+// readLate adds late rows and rows of the backlog. Rows above passed go into page, where an
+// acknowledged row can raise the high that state returns. In late, it could not. So it would not
+// count as published until an event above it raised high.
 func (p *progress) readLate(events []eventlog.Event) {
 	inOrder := len(p.page)
 	for _, ev := range events {

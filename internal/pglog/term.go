@@ -13,7 +13,8 @@ import (
 var _ eventlog.Term = (*term)(nil)
 
 // term is the [eventlog.Term] of a [Log]. It leads as long as it has the lease. The reader has its
-// own connection, and the other parts use that of the lease. If a part fails, the term is over.
+// own connection. The other parts use the connection of the lease. If a part fails, the term is
+// over.
 //
 // Read may run at the same time as Record or Release. Two calls of Read must not run at the
 // same time. Two calls of Record or Release must not run at the same time either.

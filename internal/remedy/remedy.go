@@ -40,8 +40,8 @@ const (
 )
 
 // Explain adds a command to err if rights or tables are missing: the command that grants the
-// rights, or creates or migrates the tables. The result wraps err. Explain returns any other error
-// unchanged, also an error that it has explained before and the error of a failed connection.
+// rights, or creates or migrates the tables. The result wraps err. Explain returns all other errors
+// unchanged. These include errors that it has explained before, and errors of failed connections.
 //
 // The failed statement must be one of Postroom's. If a table of the user is missing, the
 // advice would be wrong.
@@ -92,8 +92,8 @@ func (u Use) grant() string {
 	return fmt.Sprintf("the role lacks rights; as the owner of the tables run: SELECT %s.grant_%s(%s)", u.Schema, u.Grant, regrole(RoleOf(u.DB)))
 }
 
-// RoleOf returns the role that db uses to connect. If db does not show the role, RoleOf returns a
-// description of it. RoleOf does not notice a later SET ROLE.
+// RoleOf returns the role that db uses to connect. If db does not show the role, RoleOf returns the
+// words "the role of this connection". RoleOf does not notice a later SET ROLE.
 func RoleOf(db any) string { return cmp.Or(userOf(db), "the role of this connection") }
 
 func userOf(db any) string {

@@ -35,8 +35,8 @@ type tally struct {
 	left int // how often Lines left the line out since then
 }
 
-// Warn writes a warning with its error and other attributes. If it wrote the same warning within
-// the last 30 seconds, it only counts it.
+// Warn writes a warning with its error and other attributes. If Warn wrote the same warning within
+// the last 30 seconds, it only counts the new one.
 func (l *Lines) Warn(ctx context.Context, log *slog.Logger, text string, err error, args ...any) {
 	left, due := l.due(line{log, text, wording(err)}, time.Now())
 	if !due {
@@ -61,7 +61,7 @@ func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 		}
 		left = known.left
 	}
-	if l.told == nil || len(l.told) >= most { // if there are so many different lines, few are repeated
+	if l.told == nil || len(l.told) >= most { // forget all lines: if there are so many different ones, few are repeated
 		l.told = make(map[line]*tally)
 	}
 	l.told[of] = &tally{at: now}

@@ -1,5 +1,5 @@
-// Package sagas reads data about sagas for other packages than saga: which step an event is part
-// of, which instances are stuck, and how many instances there are.
+// Package sagas reads data about sagas, for packages other than package saga: which step an event
+// is part of, which instances are stuck, and how many instances there are.
 package sagas
 
 import (
@@ -33,7 +33,7 @@ const (
 	Decision = "decision" // an operator's decision
 )
 
-// Step says what an event is for a step of a saga.
+// Step says how an event belongs to a step of a saga, for instance as its command or its reply.
 type Step struct {
 	Saga, Key, Step string
 	Direction       string    // do or undo
@@ -42,7 +42,7 @@ type Step struct {
 	At              time.Time // when the saga wrote the command, or recorded the other event
 }
 
-// String describes what the event is for the step.
+// String describes how the event belongs to the step.
 func (s Step) String() string {
 	name := fmt.Sprintf("step %s of saga %s, key %s", s.Step, s.Saga, s.Key)
 	switch {

@@ -69,8 +69,8 @@ func (l *Loan) Leaves() bool { return Traces(l.traces.Load())&(Session|Locks) !=
 // Next begins the next transaction of the loan.
 func (l *Loan) Next() { l.traces.Store(0) }
 
-// Own returns a statement for a transaction. Until the transaction ends, it sets the database users
-// that the connection had before the loan.
+// Own returns a statement that restores the database users that the connection had before the loan.
+// Its effect ends with the transaction.
 func (l *Loan) Own() (sql string, args []any) {
 	before := stateOf(l.conn).before
 	return ownSQL, []any{before.session, before.current}

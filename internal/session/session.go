@@ -101,8 +101,9 @@ func stateOf(conn *pgx.Conn) *state {
 }
 
 // Begin adds to a batch a statement that reads the session, if the connection is new. If the pool
-// has a hook, Begin adds the statement each time, because a hook may have changed the session
-// again. Call Begin before the user's first statement. Read or close the batch before you call End.
+// has a hook, Begin adds the statement each time. Other hooks, such as BeforeAcquire, may have
+// changed the session since the last time. Call Begin before the user's first statement. Read or
+// close the batch before you call End.
 func (p *Pool) Begin(conn *pgx.Conn, batch *pgx.Batch) {
 	if s := stateOf(conn); p.hooked || !s.before.known {
 		s.before.known = false

@@ -1,5 +1,5 @@
-// Package snapshot reads the state of a database at one moment. It limits the time, so that it does
-// not disturb other work.
+// Package snapshot reads the state of a database at one moment. It stops after a limited time, so
+// that it does not disturb other work.
 package snapshot
 
 import (

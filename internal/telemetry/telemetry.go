@@ -86,8 +86,8 @@ const (
 	IdempotentTakeover   = "idempotent.takeover"
 )
 
-// Keys of attributes. On a metric, the value of an attribute comes from a closed set: it is never a
-// key, an id or the text of an error. Only spans have attributes with such values.
+// Keys of attributes. On a metric, the value of an attribute comes from a closed set. The value may
+// be a key, an id or the text of an error only on a span.
 const (
 	Outcome   = attribute.Key("outcome")
 	Handler   = attribute.Key("handler")
@@ -154,8 +154,8 @@ func Counter(m metric.Meter, name, unit, about string) metric.Int64Counter {
 	return c
 }
 
-// Gauge returns a gauge. OpenTelemetry asks for its value when it reads the metrics. It panics as
-// Counter does.
+// Gauge returns a gauge. OpenTelemetry asks for its value when it reads the metrics. Gauge panics
+// as Counter does.
 func Gauge(m metric.Meter, name, unit, about string) metric.Float64ObservableGauge {
 	g, err := m.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -164,13 +164,13 @@ func Gauge(m metric.Meter, name, unit, about string) metric.Float64ObservableGau
 	return g
 }
 
-// Switch returns a gauge that is 0 or 1. It panics as Counter does. It has no unit, because
-// an exporter for Prometheus appends _ratio to the name of a gauge with the unit 1.
+// Switch returns a gauge that is 0 or 1. Switch panics as Counter does. The gauge has no unit,
+// because an exporter for Prometheus appends _ratio to the name of a gauge with the unit 1.
 func Switch(m metric.Meter, name, about string) metric.Float64ObservableGauge {
 	return Gauge(m, name, "", about)
 }
 
-// Level returns a gauge that the caller sets when the value changes. It panics as Counter does.
+// Level returns a gauge that the caller sets when the value changes. Level panics as Counter does.
 func Level(m metric.Meter, name, unit, about string) metric.Int64Gauge {
 	g, err := m.Int64Gauge(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -179,8 +179,8 @@ func Level(m metric.Meter, name, unit, about string) metric.Int64Gauge {
 	return g
 }
 
-// ObservableCounter returns a counter. OpenTelemetry asks for its sum when it reads the metrics. It
-// panics as Counter does.
+// ObservableCounter returns a counter. OpenTelemetry asks for its sum when it reads the metrics.
+// ObservableCounter panics as Counter does.
 func ObservableCounter(m metric.Meter, name, unit, about string) metric.Int64ObservableCounter {
 	c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {

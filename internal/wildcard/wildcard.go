@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Uncovered returns the subjects in want that no subject in have covers.
+// Uncovered returns those subjects of the list want that no subject of the list have covers.
 func Uncovered(want, have []string) []string {
 	return slices.DeleteFunc(slices.Clone(want), func(w string) bool { return coveredBy(w, have) })
 }
 
-// Union returns subjects that together match all that the two lists match. If no subject in have
-// covers another, no subject of the result covers another: a server refuses subjects of which one
-// covers another.
+// Union returns subjects that together match everything that the two lists match. If no subject of
+// the list have covers another one, this is also true of the result. A server refuses a list in
+// which one subject covers another.
 func Union(have, want []string) []string {
 	union := slices.Clone(have)
 	for _, w := range want {

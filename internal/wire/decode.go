@@ -124,8 +124,8 @@ func (a *attributes) slot(name string) (*string, uint) {
 	return nil, 0
 }
 
-// set stores a value. It returns false if the attribute has a different value already. To compare
-// them too, it also stores headers that are known only by their prefix.
+// set stores a value. It returns false if the attribute has a different value already. It also
+// stores headers that are known only by their prefix, to compare their values too.
 func (a *attributes) set(name string, slot *string, bit uint, value string) bool {
 	if slot != nil {
 		same := a.seen&bit == 0 || *slot == value
@@ -206,8 +206,9 @@ func decodeStructured(ev *postroom.Event, data []byte) error {
 	return parseTime(ev, doc.Time)
 }
 
-// structuredData returns the document's member data as bytes. If the content type is JSON, or if
-// data is not a string, the bytes are the JSON text. Otherwise they are the text of the string.
+// structuredData returns the value of the document's member "data" as bytes. If the content type is
+// JSON, or if the value is not a string, the bytes are the JSON text. Otherwise they are the text
+// of the string.
 func structuredData(doc document) []byte {
 	var s string
 	isJSON := doc.ContentType == "" || strings.Contains(strings.ToLower(doc.ContentType), "json")

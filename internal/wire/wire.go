@@ -136,8 +136,8 @@ func NewEncoder() *Encoder {
 	return e
 }
 
-// Encode returns the headers of the message of ev that c identifies. The headers are valid until
-// the next call.
+// Encode returns the headers of a message of ev. c says which of the event's messages this is. The
+// headers are valid until the next call.
 func (e *Encoder) Encode(ev *postroom.Event, c Copy) map[string][]string {
 	for _, name := range e.own {
 		delete(e.header, name)
@@ -194,8 +194,8 @@ func appendStamp(text []byte, t time.Time) []byte {
 	return t.UTC().AppendFormat(text, time.RFC3339Nano)
 }
 
-// escape percent-encodes a text for a header, as the CloudEvents bindings require. It
-// encodes space, quote, percent, and all characters except printable ASCII.
+// escape percent-encodes a text for a header, as the CloudEvents bindings require. It encodes
+// space, quote, percent, and all characters that are not printable ASCII.
 func escape(s string) string {
 	plain := 0
 	for plain < len(s) && !mustEscape(s[plain]) {

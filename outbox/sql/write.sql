@@ -1,11 +1,11 @@
 -- Append events, in the order of the arrays. An event whose source and id are taken is not
 -- inserted. If there are such events, refuse_conflict compares all events with the log, and fails
--- if the content of one differs. It sees the rows that this statement inserted. This statement may
--- wait for other transactions. refuse_conflict sees the rows that they committed meanwhile, and
--- this statement does not.
+-- if the content of one differs. It sees the rows that this statement inserted. It also sees the
+-- rows that other transactions committed while this statement waited for them. This statement
+-- itself does not see those rows.
 --
--- $1 is the source. Each other parameter is the array of a column, with NULL if an event has no
--- value.
+-- $1 is the source. Each other parameter is the array of a column, with NULL for an event that has
+-- no value.
 --
 -- Locks   the new rows; waits for a transaction that is writing the same id.
 -- Index   outbox_event (source, event_id).

@@ -1,5 +1,5 @@
 -- At most $4 republishes that match all conditions, the newest first. $1 is the id. $2 is the
--- digest of a running republish. $3 selects only ids below it. A parameter that is NULL is no
+-- digest of a running republish. The ids must be below $3. A parameter that is NULL is no
 -- condition.
 --
 -- Locks   none.

@@ -1,5 +1,5 @@
--- Begins instance $2 of saga $1 with version $3 at step $4 with the state $5. $6 is the digest of
--- the input, $7 the correlation id or empty, and $8 the event that began the instance, or NULL.
+-- Begins instance $2 of saga $1, of version $3, at step $4 and with the data $5. $6 is the digest
+-- of the input, $7 the correlation id or empty, and $8 the event that began the instance, or NULL.
 -- Returns the identity of this Postroom, the time and the correlation id. If the instance exists,
 -- returns no row.
 --

@@ -1,7 +1,7 @@
 -- Writes decision $4 of operator $7 about instance $2 of saga $1 with revision $3, as an event for
 -- the saga and a row of the audit. $5 is the type and $6 the data of the reply, if the decision
--- gives one. $8 is the reason. Returns the id of the event. It is NULL if no instance that has not
--- ended has this revision.
+-- gives one. $8 is the reason. Returns the id of the event. The id is NULL if the instance does not
+-- exist, has ended, or has another revision.
 --
 -- Locks   none of other transactions.
 -- Index   the primary key of saga.

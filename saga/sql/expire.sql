@@ -1,6 +1,6 @@
 -- Removes the oldest $3 instances of saga $1 that ended longer ago than $2, with their history. It
--- removes an instance only if the instance ended before the dedupe window of each handler. Events
--- from that time are too old, so no handler runs them.
+-- removes an instance only if the instance also ended longer ago than the longest dedupe window.
+-- Events from that time are too old, so no handler runs them.
 --
 -- Locks   the rows that it removes; skips rows that other transactions have locked.
 -- Index   saga_ended (name, ended_at); the primary key of saga_step. The tables of handlers and

@@ -1,6 +1,6 @@
 -- Instances with key $4 of saga $1 (empty: all sagas) in the states $2 at step $3 (empty: any
--- step). If $5 is true, only stuck instances. They are of sagas after saga $6, and at most $7. The
--- columns are those of list.sql, with NULLs for mark.
+-- step). If $5 is true, only stuck instances. The statement returns at most $7 instances, of sagas
+-- with names after $6. The columns are those of list.sql, with NULLs for mark.
 --
 -- Locks   none.
 -- Index   the primary key, once for each saga.

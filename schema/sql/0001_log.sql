@@ -48,9 +48,9 @@ INSERT INTO postroom.instance DEFAULT VALUES;
 --
 -- The rules are constraints of domains, and no column of the log has one of these domains. For each
 -- INSERT the server prepares the constraints of every column, even if the column gets no value.
--- That would be a third of the cost of an event, without the round trip. Also, if a row violates a
--- constraint of a table, the server writes the whole row, with its data, to its log. If a value
--- violates a constraint of a domain, the server does not.
+-- Without the round trip, that would be a third of the cost of an event. Also, if a row violates a
+-- constraint of a table, the server writes the whole row, with its data, to its log file. If a
+-- value violates a constraint of a domain, the server does not.
 --
 -- The patterns list characters by their Unicode numbers. [[:space:]] and [[:cntrl:]] have another
 -- meaning in each locale, and in the locale C they match only ASCII.
@@ -118,7 +118,7 @@ CREATE DOMAIN postroom.headers AS jsonb
         'strict $.keyvalue().key ? (!(@ like_regex "^[A-Za-z0-9_-]+$")
             || @ like_regex "^(nats-|ce-|postroom-|(traceparent|tracestate|content-type|status|description)$)" flag "i")',
         '{}', true))
-    CONSTRAINT headers_name_length CHECK (octet_length(VALUE::text) <= 128 -- a pattern that counts is slow
+    CONSTRAINT headers_name_length CHECK (octet_length(VALUE::text) <= 128 -- so that the slow pattern is only used for longer headers
         OR NOT jsonb_path_exists(VALUE, 'strict $.keyvalue().key ? (@ like_regex "^.{129}")', '{}', true))
     CONSTRAINT headers_case CHECK ( -- in lower case, two names that differ only in case become one name
         jsonb_array_length(jsonb_path_query_array(lower(VALUE::text COLLATE "C")::jsonb, 'strict $.keyvalue()', '{}', true))
@@ -255,8 +255,8 @@ CREATE INDEX outbox_causation ON postroom.outbox (causation_id) WHERE causation_
 -- Events that were inserted into outbox directly
 --
 -- If checked is false, the database checks the row when its transaction commits. The default of the
--- column checked arranges that. It costs nothing if the writer gives a value. A trigger of the log
--- would cost each INSERT 5 µs, even if the row needs no check.
+-- column checked is a function that arranges this check. The default costs nothing if the writer
+-- gives a value. A trigger of the log would cost each INSERT 5 µs, even if the row needs no check.
 
 CREATE TABLE postroom.unchecked (
     xid xid8 PRIMARY KEY
@@ -651,7 +651,7 @@ COMMENT ON FUNCTION postroom.event_lock(bigint) IS
 -- Constraints of the log would prevent such rows, but would slow down each producer: with six
 -- comparisons an insert takes 21 µs instead of 12 µs.
 
--- The result for a text that is too long is also too long for an event. So the relay refuses the
+-- If the function cuts a text, the result is still too long for an event. So the relay refuses the
 -- event again if an operator replays it.
 CREATE FUNCTION postroom.clipped(value text, most int)
 RETURNS text

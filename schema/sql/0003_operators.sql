@@ -112,15 +112,15 @@ CREATE UNIQUE INDEX archive_outgoing ON postroom.archive (pos) WHERE handler = '
 -- from held (internal/pglog/sql/still_due.sql).
 --
 -- The function takes the lock of the event first; event_lock says why. Then it reads the state of
--- the relay, and after that held. If the state has the event and held does not, the event was
--- published. In the other order, the function could miss an event that the relay moves to held
+-- the relay, and after that held. If the state includes the event and held does not, the event was
+-- published. If the function read held first, it could miss an event that the relay moves to held
 -- between the two reads.
 --
 -- In REPEATABLE READ all statements have one snapshot, which may be older than the lock of the
 -- event. After the snapshot, an operator may have rescheduled the event, and the relay may have
--- published it. In this case the relay has changed its row, so locking that row fails (SQLSTATE
--- 40001). For this reason the function locks the row. It gives the lock back at once, because the
--- relay needs the row.
+-- published it. In this case the relay has changed the row of the table relay, so a lock of that
+-- row fails (SQLSTATE 40001). For this reason the function locks the row. It gives the lock back at
+-- once, because the relay needs the row.
 CREATE FUNCTION postroom.cancel(source text, id text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp

@@ -196,8 +196,8 @@ func (f *refusal) check(t *testing.T, what string, a answer) {
 	}
 }
 
-// effects calls do, which sends requests and returns how many effects they should have. Then it
-// sends one more request, and waits for the effects. It fails the test if their number is wrong.
+// effects calls do, which sends requests and returns how many effects they should have. Then
+// effects sends one more request, and waits. It fails the test if the number of effects is wrong.
 func (s suite) effects(t *testing.T, do func() (n int)) {
 	t.Helper()
 	before, err := s.Effects()
@@ -328,7 +328,7 @@ func (s suite) unsigned(t *testing.T) {
 	})
 }
 
-// repeatedHeaders sends each header twice. If the endpoint accepts a request, it has one effect.
+// repeatedHeaders sends requests with one header twice. Each accepted request must have one effect.
 func (s suite) repeatedHeaders(t *testing.T) {
 	s.effects(t, func() (n int) {
 		names := s.covered(s.signed(t, s.Sign, time.Now()).header)

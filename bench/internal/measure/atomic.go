@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// maxSynced is how many messages the reference publishes, at most, to a broker that syncs each
-// message. This broker stores only a few thousand messages per second.
+// maxSynced is the largest number of messages that the reference publishes to a broker that syncs
+// each message. This broker stores only a few thousand messages per second.
 const maxSynced = 20_000
 
 // onSynced returns a trial on the broker that syncs every message.

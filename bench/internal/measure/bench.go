@@ -2,9 +2,9 @@
 // reference.
 //
 // A run measures every chosen figure and every reference once. The next run measures them in
-// reverse order. Transactions take turns with their reference. A ratio compares two measurements of
-// one run, so it is meaningful even if the machine is busy or its disk is slow. A figure alone is
-// not meaningful.
+// reverse order. Within a run, the producers' transactions and their references take short turns. A
+// ratio compares two measurements of one run, so it is meaningful even if the machine is busy or
+// its disk is slow. A figure alone is not meaningful.
 //
 // All objects that the package creates on the servers (schemas, a stream) have "postroom_bench" in
 // their names. The package removes them at the end.
@@ -58,7 +58,7 @@ type Config struct {
 	// Broker says how to connect to NATS. Its URL is required.
 	Broker Broker
 
-	// Groups are the [Groups] to measure.
+	// Groups has the names of the groups to measure: see [Groups].
 	//
 	// Defaults to all.
 	Groups []string
@@ -88,12 +88,12 @@ type Config struct {
 	// empty, Run leaves out the figures that need a relay in a separate process.
 	Self []string
 
-	// Progress may be nil. [Run] calls it, in its own goroutine, with the number of finished
-	// measurements, the total, and the name of the next measurement.
+	// Progress may be nil. [Run] calls it, in the goroutine of Run's caller, with the number of
+	// finished measurements, the total, and the name of the next measurement.
 	Progress func(done, total int, next string)
 
 	// Profile, if it is not nil, receives a CPU profile of this process from the measured part of
-	// the last run. Then the chosen figures must be exactly one.
+	// the last run. If Profile is not nil, exactly one figure must be chosen.
 	Profile io.Writer
 
 	// Logger is the logger of the relays and inboxes.
@@ -166,8 +166,8 @@ func (c Config) validateChoice() error {
 // names the objects that are left: remove them by hand.
 var ErrLeftBehind = errors.New("some objects that were created could not be removed")
 
-// Run measures, and removes the objects that it created. If ctx ends first, it also removes them,
-// and returns an error that wraps the cause of ctx's end.
+// Run measures, and removes the objects that it created. If ctx ends first, Run also removes these
+// objects, and returns an error that wraps the cause of ctx's end.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)

@@ -29,9 +29,9 @@ func drainTrial(keys string, n int) trial {
 	}
 }
 
-// refusedTrial measures a relay that drains a backlog. The broker refuses every n-th event of it.
-// The refused events have one key, and a subject without a stream. The rate counts only the other
-// events, but the relay works on all events.
+// refusedTrial measures a relay that drains a backlog. The broker refuses every n-th event of the
+// backlog. The refused events have one key, and a subject without a stream. The rate counts only
+// the other events, but the relay works on all events.
 func refusedTrial(n int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := b.backlog(ctx, "refused", n)
@@ -74,7 +74,7 @@ func drain(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, refu
 	return rateOf(ctx, b, published, ended.Sub(began))
 }
 
-// waitForHeld waits until want events of a log are held.
+// waitForHeld waits until a log has as many held events as want says.
 func waitForHeld(ctx context.Context, b *bench, r *relayRun, schemaName string, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, heldPatience)
 	defer cancel()
@@ -98,7 +98,7 @@ func waitForHeld(ctx context.Context, b *bench, r *relayRun, schemaName string, 
 const heldPatience = 30 * time.Second
 
 // rateOf returns how many events the broker stored per second. It first checks that the stream has
-// exactly want events.
+// as many events as want says.
 func rateOf(ctx context.Context, b *bench, want int, took time.Duration) (sample, error) {
 	stored, err := b.stored(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func rateOf(ctx context.Context, b *bench, want int, took time.Duration) (sample
 }
 
 // rawTrial measures the client library alone, in its fastest way to publish with acknowledgements.
-// It publishes as many messages as there are events, but not more than most.
+// It publishes Config.Events messages, or fewer messages if the parameter most is lower.
 func rawTrial(most int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		if err := b.rest(ctx); err != nil {
@@ -164,7 +164,7 @@ func publishAll(ctx context.Context, nc *nats.Conn, n int, message func(i int) *
 	if err != nil {
 		return err
 	}
-	patient := jetstream.WithStallWait(ackPatience) // it waits until the window has room
+	patient := jetstream.WithStallWait(ackPatience) // PublishMsgAsync waits until the window has room
 	for i := range n {
 		if _, err := js.PublishMsgAsync(message(i), patient); err != nil {
 			return fmt.Errorf("publish: %w", err)

@@ -16,9 +16,9 @@ import (
 // sample is the result of one measurement.
 type sample struct {
 	value float64
-	p50   float64 // the median of latencies, whose value is the 99th percentile; otherwise 0
+	p50   float64 // if latencies were measured: their median, while value is their 99th percentile; otherwise 0
 	cpu   float64 // the processor time of an idle relay, in percent of a core
-	note  string  // a text for the report, after the conditions
+	note  string  // a text that the report adds to the conditions
 }
 
 // addNote adds a text to the note of the sample.
@@ -29,7 +29,7 @@ func (s *sample) addNote(text string) {
 	s.note += text
 }
 
-// trial makes one measurement once.
+// trial makes one measurement, and returns its result.
 type trial func(ctx context.Context, b *bench) (sample, error)
 
 // figure is a measurement that the report shows.
@@ -108,9 +108,9 @@ const untilHeld = "from the start of Run until the last event has its effect or 
 
 const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same inbox row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
 
-// figures are all figures, in the order of the report and of the measurements. A figure whose ratio
-// has a lower limit is next to its reference, because the speed of a machine changes within
-// seconds. Names must not change, because programs read figures by name.
+// figures are all figures, in the order of the report and of the measurements. A figure with a
+// floor (a lowest ratio: see docs/reference/benchmarks.md) is near its reference, because the speed
+// of a machine changes within seconds. Names must not change, because programs use them.
 //
 // A name begins with its group and a dot. Exception: names with "live." are in group producer.
 var figures = []figure{

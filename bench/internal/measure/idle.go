@@ -23,8 +23,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// settling is the longest time in which a relay slows down to its idle rate. Its waits double until
-// they are as long as Config.IdlePoll.
+// settling is the longest time that a relay needs to slow down to its idle rate. The relay doubles
+// its waits until they are as long as [relay.Config.IdlePoll].
 const settling = 1500 * time.Millisecond
 
 // order is the input of [ServeRelay]. command sends it on the standard input, because every process
@@ -80,8 +80,8 @@ func command(ctx context.Context, b *bench, o order) (idleness, error) {
 	if err != nil {
 		return idleness{}, err
 	}
-	// The child ends when this pipe ends, even if this process is killed. If this process is
-	// interrupted, the child can still finish its work.
+	// The child ends when this pipe ends, even if this process is killed. When ctx ends, Cancel
+	// closes the pipe and does not kill the child, so that the child can stop its relay first.
 	child.Cancel = in.Close
 	out, err := child.StdoutPipe()
 	if err != nil {
@@ -102,7 +102,7 @@ func command(ctx context.Context, b *bench, o order) (idleness, error) {
 }
 
 // ServeRelay reads an order from in, runs a relay without work, writes the result to out, and
-// returns. If in ends, ServeRelay returns early.
+// returns. If in ends before that, ServeRelay stops the relay and returns an error.
 func ServeRelay(ctx context.Context, in io.Reader, out io.Writer) error {
 	var o order
 	lines := json.NewDecoder(in)
@@ -175,7 +175,7 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 // TraceQueryEnd implements [pgx.QueryTracer].
 func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// during returns the statements and the processor time of this process in the time d.
+// during waits for d, and returns the statements and the processor time of this process meanwhile.
 func (c *counter) during(ctx context.Context, d time.Duration) (idleness, error) {
 	cpu := time.Duration(0)
 	if machine.CanMeasureTime {

@@ -27,15 +27,15 @@ const workers = 32
 // batchSize is how many events a batched handler handles in one transaction.
 const batchSize = 100
 
-// A backlog has Config.Events divided by one of these numbers. With one transaction for each event,
-// all events would take half a minute. With batches, the smaller part would end within a second.
+// The size of a backlog is Config.Events, divided by one of these numbers. With one transaction for
+// each event, all events take half a minute. With batches, a quarter takes less than a second.
 const (
 	singlePart  = 4
 	batchedPart = 2
 )
 
-// These numbers say for how many of each 100 events a handler fails. With rarely and often it fails
-// at each attempt, with flaky only at the first attempt.
+// Each number is how many of 100 events fail: at each attempt (rarely, often), or only at their
+// first attempt (flaky).
 const (
 	rarely = 1
 	often  = 30
@@ -79,7 +79,7 @@ func orderedTrial(of load) trial {
 
 // load is the work for an inbox.
 type load struct {
-	part     int  // the backlog has Config.Events divided by part
+	part     int  // the size of the backlog is Config.Events, divided by part
 	keys     int  // the number of keys that the events share; if 0, each event has a different key
 	failing  int  // how many of each 100 events always fail
 	flaky    int  // how many of each 100 events fail at their first attempt
@@ -97,13 +97,13 @@ type backlog struct {
 	events int
 	load
 
-	tried []atomic.Bool // for each event: whether the handler has failed on purpose, as flakes requests
+	tried []atomic.Bool // for each event: whether flakes has already made the handler fail for it
 	seen  []atomic.Bool // for each event: whether the handler has done all its work
 	count atomic.Int64  // for how many events seen is true
 }
 
-// backlogTrial measures how many events run handles per second. run continues until its context
-// ends.
+// backlogTrial measures how many events per second the function run handles. The function continues
+// until its context ends.
 func backlogTrial(of load, run func(ctx context.Context, l *backlog) error) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := ledger(ctx, b)
@@ -175,8 +175,8 @@ func connectAll(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// measure times run from its beginning until the backlog is done. The rate counts all events, also
-// the events that fail, because they are work too.
+// measure calls run, and measures the time until the backlog is done. The rate counts all events,
+// also the events that fail, because they are work too.
 func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *backlog) error) (sample, error) {
 	var took time.Duration
 	err := l.b.timed(func() (err error) {
@@ -221,9 +221,9 @@ func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 	}
 }
 
-// over reports whether every event is committed and acknowledged. The inbox acknowledges an event
-// that failed, that waits for its key, or that an external handler runs, when it is held. For
-// shared keys and external handlers, over also calls settled.
+// over reports whether every event is committed and acknowledged. The inbox also acknowledges an
+// event when it is held: after a failure, behind an earlier event of its key, or for an external
+// handler. For shared keys and external handlers, over therefore calls settled too.
 func (l *backlog) over(ctx context.Context) (bool, error) {
 	stream, err := l.b.js.Stream(ctx, l.b.stream())
 	if err != nil {
@@ -259,7 +259,7 @@ func (l *backlog) settled(ctx context.Context) (settled bool, err error) {
 	return settled, nil
 }
 
-// verify checks that every event has one effect (or one external call), or is held if it fails.
+// verify checks that each failing event is held, and each other event has one effect (or call).
 func (l *backlog) verify(ctx context.Context) error {
 	var effects, events, held, calls int
 	err := l.b.pool.QueryRow(ctx, schema.In(l.schema, verifySQL)).Scan(&effects, &events, &held, &calls)
@@ -286,7 +286,7 @@ func (l *backlog) verify(ctx context.Context) error {
 var errProvoked = errors.New("a failure on purpose")
 
 // apply does the handler's work for the event with the given key, and records that the work is
-// done. If a batch failed, the handler may call apply again.
+// done. If a batch failed, the handler may call apply again for the same event.
 func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
 	failed := errProvoked
 	if !strings.HasPrefix(key, badKey) {
@@ -316,8 +316,8 @@ func (l *backlog) flakes(key string) bool {
 	return err == nil && i < len(l.tried) && (i+i/max(l.keys, 1))*l.flaky%100 < l.flaky && !l.tried[i].Swap(true)
 }
 
-// warnings returns a logger that drops lines about starts and ends, because a measurement has many
-// of them.
+// warnings returns a logger that drops lines below the level warning. A measurement has many lines
+// about starts and ends.
 func warnings(logger *slog.Logger) *slog.Logger {
 	return slog.New(onlyWarnings{logger.Handler()})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// probe observes a relay. The relay's log and publisher call its functions. Each field may be nil.
+// probe observes a relay. The relay's log and publisher call these functions. Each may be nil.
 type probe struct {
 	led      func()                        // the relay has taken the lease
 	read     func(events []eventlog.Event) // the relay has read events from the log

@@ -33,7 +33,7 @@ type Figure struct {
 	// run. The median can differ a little from the ratio of the medians.
 	Ratio *float64 `json:"ratio"`
 
-	// Only latencies have these medians of percentiles. Their Median is equal to P99.
+	// Only latencies have these medians of percentiles. The Median of a latency is equal to P99.
 	P50          *float64 `json:"p50_ms,omitempty"`
 	P99          *float64 `json:"p99_ms,omitempty"`
 	ReferenceP50 *float64 `json:"reference_p50_ms,omitempty"`
@@ -42,7 +42,7 @@ type Figure struct {
 	Conditions string `json:"conditions"`
 }
 
-// report makes the result of f from its samples and its reference's samples, one of each run.
+// report makes the result of f. own and reference have one sample of each run.
 func (f figure) report(cfg Config, own, reference []sample) Figure {
 	values, p50s := f.columns(own)
 	out := Figure{
@@ -100,7 +100,7 @@ func median(values []float64) float64 {
 	return (sorted[n/2-1] + sorted[n/2]) / 2
 }
 
-// percentile returns the smallest value that p of 100 values do not exceed.
+// percentile returns the lowest value for which at least p % of the values are equal or lower.
 func percentile(sorted []float64, p int) float64 {
 	n := (len(sorted)*p + 99) / 100
 	return sorted[max(n, 1)-1]

@@ -43,7 +43,7 @@ var (
 	disconnectSQL string
 )
 
-// servers are the servers of the measurements, with the objects that measure created on them.
+// servers are the servers of the measurements, with the objects that this package created on them.
 type servers struct {
 	cfg      Config
 	name     string // the name of the connections; the names of all created objects are made from it
@@ -84,8 +84,8 @@ func connectTo(ctx context.Context, cfg Config) (_ *servers, err error) {
 	return b, nil
 }
 
-// broker is a NATS server, with a connection to manage its streams. This connection only manages
-// streams. For its messages, each measurement opens another connection: see withStream.
+// broker is a NATS server, with a connection that only manages its streams. Each measurement opens
+// another connection for messages: see withStream.
 type broker struct {
 	url string
 	nc  *nats.Conn

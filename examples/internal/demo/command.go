@@ -35,7 +35,7 @@ func Command(name, short string, validate func() error, run func(ctx context.Con
 }
 
 // Main runs a command and ends the process. The first Ctrl-C ends the command's context, and Main
-// prints closing. The second Ctrl-C ends the process.
+// prints the text closing, if it is not empty. The second Ctrl-C ends the process.
 func Main(cmd *cobra.Command, closing string) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
@@ -61,7 +61,7 @@ func TimeoutFlag(cmd *cobra.Command, timeout *time.Duration) {
 	cmd.Flags().DurationVar(timeout, "timeout", 10*time.Minute, "give up after this time; the run is undecided then (exit status 3)")
 }
 
-// Between returns an error if the value of a flag is not from least to most.
+// Between returns an error if the value of a flag is below least or above most.
 func Between(flag string, value, least, most int) error {
 	if value < least || value > most {
 		return fmt.Errorf("--%s is %d, want %d to %d", flag, value, least, most)

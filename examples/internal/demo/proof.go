@@ -23,8 +23,8 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Evidence is the rows of one table. They are facts that a proof needs, and that the database does
-// not have.
+// Evidence has rows for one table. The rows are facts that a proof needs, and that the database
+// does not have yet.
 type Evidence struct {
 	Table   string
 	Columns []string
@@ -90,7 +90,7 @@ func (p *Proof) IsOpen(c Check) bool {
 	return verdict.IsUndecided(p.Running) && c.Violation != "double" && c.Violation != "ghost"
 }
 
-// Violations adds up the violations of one kind.
+// Violations adds up the violations of one kind, without the checks that are open (see IsOpen).
 func (p *Proof) Violations(sort string) int64 {
 	var n int64
 	for _, c := range p.Checks {
@@ -141,8 +141,8 @@ func Missed(all ...Met) error {
 	return errors.Join(faults...)
 }
 
-// Write prints the text before, the checks and the summary, which scripts read. over says which
-// tables the proof reads.
+// Write prints a text that comes first (before), the checks, and a summary that scripts read. The
+// text over says which tables the proof reads.
 func (p *Proof) Write(out io.Writer, before, over, summary string) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\nThe proof, in SQL over %s:\n\n", before, over)

@@ -19,8 +19,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// With starts servers that keep their data on the disk, calls do, and closes them. start is
-// devstack.Start or devstack.StartPostgres.
+// With starts servers that keep their data on the disk, calls do with the servers, and closes the
+// servers. The parameter start is devstack.Start or devstack.StartPostgres.
 func With[S io.Closer](ctx context.Context, start func(context.Context, devstack.Config) (S, error), log *slog.Logger, do func(S) error) (err error) {
 	servers, err := start(ctx, devstack.Config{Durable: true, Logger: log})
 	if err != nil && ctx.Err() != nil {
@@ -33,7 +33,7 @@ func With[S io.Closer](ctx context.Context, start func(context.Context, devstack
 	return do(servers)
 }
 
-// Log returns a logger that writes lines of a level or above to w.
+// Log returns a logger that writes lines to w, if they have at least the given level.
 func Log(w io.Writer, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }

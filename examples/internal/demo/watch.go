@@ -19,7 +19,7 @@ type Progress struct {
 	Done    bool
 	Mark    any    // comparable; it changes when something has moved in the run
 	Missing string // the work that is left
-	Hidden  error  // why look cannot see that work at present; nil if it can
+	Hidden  error  // why it is not known now what is left; nil if it is known
 }
 
 // Watch calls look at the given interval until the run is done. If the run does not end within

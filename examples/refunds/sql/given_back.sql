@@ -1,4 +1,4 @@
--- The part of charge $1 that refunds have given back or have reserved. It is a separate statement
+-- The part of charge $1 that refunds have given back or have reserved. This is a separate statement
 -- after lock.sql, so that it sees all changes of the transaction that had the lock before.
 --
 -- Locks   none.

@@ -2,8 +2,8 @@
 --
 -- The latency is the time in seconds, by the database's clock, from the insert of the event to the
 -- insert of the charge. Both inserts are just before the commits of their transactions. So the
--- latency includes the commit of the order, but not the commit of the charge. It leaves out orders
--- whose transaction stayed open on purpose.
+-- latency includes the commit of the order, but not the commit of the charge. Orders whose
+-- transaction stayed open on purpose have no part in the latency.
 --
 -- Locks   none.
 -- Index   none; it reads everything.

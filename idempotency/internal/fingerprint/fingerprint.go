@@ -26,13 +26,13 @@ type Kind byte
 // Kinds.
 const (
 	Request Kind = 1 // method, path, query, media type and body
-	Raw     Kind = 2 // like Request, with any body except multipart byte by byte
+	Raw     Kind = 2 // like Request, but any body except multipart is compared byte by byte
 	Body    Kind = 3 // only the body
 	JCS     Kind = 4 // like Request, with JSON in the form of RFC 8785
 
 	Func    Kind = 0x3f // a user's function
 	Input   Kind = 0x3e // the input of a call without HTTP
-	Headers Kind = 0x40 // flag: headers too
+	Headers Kind = 0x40 // flag: the fingerprint covers headers too
 )
 
 // base returns the kind without the flag Headers.
@@ -46,7 +46,7 @@ func (k Kind) numbers() jcs.Numbers {
 	return jcs.Exact
 }
 
-// printSeal names the version of the format. Each hash begins with it.
+// printSeal names the version of the format. The input of each hash begins with it.
 const printSeal = "prfp1"
 
 var (

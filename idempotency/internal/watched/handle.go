@@ -37,7 +37,7 @@ type Fate struct {
 	failed atomic.Pointer[error]
 
 	// keeps is set when the handler sends a statement whose changes to the session may survive a
-	// reset. Then the connection must be closed.
+	// reset of the session. Then the connection must be closed.
 	keeps    atomic.Bool
 	sessions *session.Pool
 }

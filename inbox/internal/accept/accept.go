@@ -55,8 +55,8 @@ type Acceptor struct {
 // transaction may have committed by then.
 var commitsAfter = []time.Duration{5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond}
 
-// Accept stores events. Either all of them are stored or none. If tx is nil, it stores them in
-// a transaction of its own.
+// Accept stores events, all of them or none. If tx is nil, it stores them in a transaction of its
+// own, and holds conflicts in a second one: see [delivery.ErrConflictNotHeld].
 func (a *Acceptor) Accept(ctx context.Context, tx pgx.Tx, all []Event) ([]delivery.AcceptResult, error) {
 	entries, err := a.check(all, telemetry.TraceOf(ctx))
 	if err != nil {

@@ -23,11 +23,11 @@ type batch struct {
 // Loop is the handler's loop. It decides, runs and finishes single deliveries.
 type Loop interface {
 	// IsStraight reports whether a delivery can be handled directly. IsOpen reports whether the
-	// handler may run because it is not paused.
+	// handler may run, that is, whether it is not paused.
 	IsStraight(d *delivery.Delivery) bool
 	IsOpen() bool
 
-	// Deliver decides a delivery by itself and finishes it. Wait makes a delivery wait for a
+	// Deliver decides a single delivery and finishes it. Wait makes a delivery wait for a
 	// worker again.
 	Deliver(life delivery.Lifetime, d *delivery.Delivery)
 	Wait(d *delivery.Delivery)
@@ -47,15 +47,15 @@ type Loop interface {
 // Tx is a transaction that decides a batch.
 type Tx interface {
 	// Name is the id of the transaction. Differs reports whether an event changed the session for
-	// the events after it. IsClosed reports whether the connection is closed. If the connection
-	// broke, Lost marks an error with that.
+	// the events after it. IsClosed reports whether the connection is closed. Lost marks an
+	// error that came because the connection broke.
 	Name() string
 	Differs() bool
 	IsClosed() bool
 	Lost(err error) error
 
 	// Member begins the part of one event, with a savepoint if single is set. leave ends that part,
-	// and releases the savepoint if keep is set. It reports whether the handler sent no statement.
+	// and releases the savepoint if keep is set. silent is true if the handler sent no statement.
 	// undo rolls back to the savepoint.
 	Member(single bool) (leave func(keep bool) (silent bool), undo func(ctx context.Context) error)
 
@@ -74,7 +74,7 @@ type Batches struct {
 }
 
 // DeliverAll decides deliveries together and finishes each of them. If a delivery cannot be handled
-// directly, DeliverAll decides it by itself.
+// directly, DeliverAll decides it separately.
 func (c Batches) DeliverAll(life delivery.Lifetime, all []*delivery.Delivery) {
 	var straight []*delivery.Delivery
 	for _, d := range all {
@@ -122,7 +122,7 @@ func (c Batches) decideBatch(life delivery.Lifetime, members []*delivery.Deliver
 	}
 }
 
-// deliverOne decides a delivery by itself. If the handler paused meanwhile, it puts the delivery
+// deliverOne decides a single delivery. If the handler paused meanwhile, it puts the delivery
 // back into its lane.
 func (c Batches) deliverOne(life delivery.Lifetime, d *delivery.Delivery) {
 	if !c.IsOpen() {
@@ -256,7 +256,7 @@ func (c Batches) holdFailed(ctx context.Context, tx Tx, b *batch, fresh map[stri
 }
 
 // answerBatch acknowledges the deliveries that a batch decided. If a delivery was decided before
-// the batch, answerBatch decides it by itself, because it may be a different event with the same
+// the batch, answerBatch decides it separately, because it may be a different event with the same
 // identity.
 func (c Batches) answerBatch(life delivery.Lifetime, b *batch) {
 	known := make(map[*delivery.Delivery]bool, len(b.known))

@@ -13,8 +13,9 @@ const (
 )
 
 // ahead decides how many claims of a handler may wait for a worker. The number rises while workers
-// take claims soon, and falls if claims wait for long. If a handler is quick, waiting claims save
-// statements. If a handler is slow, other processes cannot run the events of the waiting claims.
+// take claims soon, and falls if claims wait for long. For a quick handler, waiting claims are
+// good: one statement claims many events. For a slow handler they are bad: other processes cannot
+// run these events.
 type ahead struct {
 	most int
 
@@ -55,7 +56,7 @@ func (a *ahead) taken(now, since time.Time) {
 }
 
 // isStuck reports whether claims wait, and no worker has taken a claim for longer than late. If so,
-// no further claim may wait until a worker takes one.
+// no claim may wait from now on, until a worker has taken a claim within the time soon.
 func (a *ahead) isStuck(now time.Time, waiting int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

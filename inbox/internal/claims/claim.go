@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// Claim is a held event that this process may run until its lease ends.
+// Claim is a held event that this process may run until the claim ends.
 type Claim struct {
 	delivery.HeldEvent
 
@@ -29,7 +29,7 @@ type Claim struct {
 	onLoss func()
 }
 
-// Lose records that another process has the claim now, and tells the run of the event.
+// Lose records that another process has the claim now, and calls the function of OnLoss.
 func (cl *Claim) Lose() {
 	cl.mu.Lock()
 	cl.lost = true
@@ -68,8 +68,7 @@ func (cl *Claim) Attempts() int {
 }
 
 // IsSpent reports whether the previous attempt was the last allowed attempt, and never ended. If an
-// operator released the event, the event gets one more attempt in that case, because the handler
-// did not fail.
+// operator replayed the event, IsSpent allows one attempt more, because the handler did not fail.
 func (cl *Claim) IsSpent() bool {
 	if cl.Last > 0 {
 		return cl.Attempt > cl.Last+1
@@ -83,8 +82,8 @@ func (cl *Claim) IsPlain() bool {
 	return cl.Fault == nil && !cl.IsSpent() && !cl.Solitary && cl.Blocking == ""
 }
 
-// Together returns when the first of the claims ends, and reports whether their events can be
-// run in one transaction.
+// Together returns the earliest end of the claims, and reports whether their events can be run in
+// one transaction.
 func Together(all []*Claim) (until time.Time, can bool) {
 	until, can = all[0].Ends, true
 	for _, cl := range all {

@@ -14,11 +14,11 @@ import (
 // later has the keys of one handler whose events cannot run now. If an event is postponed, it
 // becomes due after the events of its key that were postponed earlier.
 type later struct {
-	crowded atomic.Bool // such keys may have more due events, which a claim would find before all other events
+	crowded atomic.Bool // more due events of these keys may have to be postponed before the next claim
 
 	mu   sync.Mutex
 	keys map[string]keyWait   // how the due events of each key are to be postponed
-	sent map[string]keyWait   // what keys had when asked was last called
+	sent map[string]keyWait   // a copy of keys, made when asked was last called
 	ends map[string]time.Time // when the last postponed event of a key is due
 }
 
@@ -33,8 +33,8 @@ type keyWait struct {
 const mostPostponed = 1000
 
 // Later asks the runner to postpone the events that have the key of a claim and were due when the
-// claim was made. The first of them is due again after the time first, and each further event is
-// due the time pace after the event before it. The runner postpones them before it claims again.
+// claim was made. The parameter first is the time until the first of them is due again, and pace is
+// the time from each event to the next. The runner postpones them before it claims again.
 func (q *Queue) Later(cl *Claim, first, pace time.Duration) {
 	due, key := cl.Ends.Add(-q.Lease), cl.Event.Key
 	q.later.mu.Lock()

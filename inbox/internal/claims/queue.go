@@ -14,8 +14,8 @@ type Handler struct {
 	Lease           time.Duration // how long a claim lasts
 	Renewed         bool          // whether the claim is renewed while the handler runs
 	Types, Subjects *string       // the types and subjects that this process takes, in the form of claim.sql
-	Spared          int32         // how many claims of an event may expire before the event runs alone
-	Running         int           // how many events can run at the same time, if more may be claimed than can run; 0 if all claimed events can run
+	Spared          int32         // a number of attempts: if the claim of a later attempt expires, the event runs alone from then on
+	Running         int           // if more events may be claimed than can run at the same time: how many can run; otherwise 0
 
 	// Allowed returns how many events may be claimed at the moment. While the handler is paused,
 	// Allowed returns less than there is room for. If Allowed returns 0, the runner gives back the
@@ -37,7 +37,7 @@ type Queue struct {
 	claimed atomic.Int32
 	size    atomic.Int64 // bytes of the claimed events
 	most    int64        // the limit of size for new claims
-	ahead   *ahead       // limits how many claims wait for a worker; nil if only the room limits that
+	ahead   *ahead       // limits how many claims wait for a worker; nil if only the capacity of waiting limits them
 	later   later        // the keys whose events are to be postponed
 }
 
@@ -94,8 +94,8 @@ func (q *Queue) Take() *Claim {
 	}
 }
 
-// Collect returns the claim first and other claims that wait for a worker. It returns at most as
-// many as the limit most.
+// Collect returns the given claim, and after it other claims that wait for a worker. The parameter
+// most limits the total number of claims.
 func (q *Queue) Collect(first *Claim, most int) []*Claim {
 	q.took(first)
 	all := []*Claim{first}
@@ -121,8 +121,8 @@ func (q *Queue) Cap() int { return cap(q.waiting) }
 func (q *Queue) Part() int64 { return q.most / int64(cap(q.waiting)) }
 
 // room returns how many more events, and how many more bytes of events, may be claimed. A statement
-// can settle an event and claim the next event of its key. Then both events use room until the
-// settled one is removed.
+// can settle an event and claim the next event of its key. Then both events use room until
+// Runner.Ended is called for the settled one.
 func (q *Queue) room() (events int32, bytes int64) {
 	if bytes = q.most - q.size.Load(); bytes <= 0 || !q.wants() || q.later.crowded.Load() {
 		return 0, max(bytes, 0)

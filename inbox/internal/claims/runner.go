@@ -70,7 +70,7 @@ type Runner struct {
 	known map[int64]*Claim // the claims of this process, by id
 
 	out     sync.WaitGroup // counts the claims that a worker may run
-	more    bool           // the last statement claimed as many events as it asked for, so more may be due
+	more    bool           // more events may be due, or must be postponed: the runner does not rest for claimGap
 	looked  time.Time      // when the runner last looked for due events
 	unknown atomic.Bool    // the database did not answer a claim: this process may have claims that it does not know of
 }
@@ -108,8 +108,7 @@ func (r *Runner) Wake(d time.Duration) {
 	}
 }
 
-// Freed makes the runner look for due events if few claims wait. Call it when a worker becomes
-// free.
+// Freed makes the runner look for due events if few claims wait. Call it when a worker is free.
 func (r *Runner) Freed(q *Queue) {
 	if q.wants() {
 		r.Wake(0)
@@ -305,7 +304,8 @@ func (r *Runner) wishes() *delivery.Wishes {
 	return w
 }
 
-// met reports whether a handler got as many claims as it asked for, or more than half of the bytes.
+// met reports whether a handler got as many claims as it had room for, or more than half of the
+// bytes that it had room for.
 func met(w *delivery.Wishes, claims []*Claim) bool {
 	got, size := make(map[string]int32, len(w.Handlers)), make(map[string]int64, len(w.Handlers))
 	for _, cl := range claims {
@@ -342,7 +342,7 @@ func (r *Runner) claims(rows []delivery.HeldEvent, began time.Time) (claims []*C
 
 // runAlone claims one event that may be poison, and runs it while no other event runs in this
 // inbox. Before that it gives back the claims that no worker has begun, and waits until the other
-// claims are settled. Otherwise, if the process ends, their events would lose an attempt too.
+// claims are settled. If they were open when the process ended, their events would lose an attempt.
 func (r *Runner) runAlone(life delivery.Lifetime) (ran bool, err error) {
 	r.releaseUnbegun(life)
 	r.out.Wait()

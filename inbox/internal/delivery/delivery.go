@@ -44,7 +44,7 @@ type Delivery struct {
 	Parked bool     // the delivery has waited in memory for its key
 	Fault  *Failure // why the message cannot be handled; nil if it can
 	Flight string   // if another delivery in flight has the same Flight, this delivery waits; see dispatch.Duplicates
-	Began  string   // the id of its last transaction; empty if the inbox committed that transaction, or may have
+	Began  string   // the id of its last transaction; empty if the inbox committed that transaction, or may have committed it
 }
 
 // Place has the stream's data about a message.
@@ -151,8 +151,8 @@ func Decode(msg jetstream.Msg, from Origin) (*Delivery, error) {
 // store as an event.
 const maxSubject = 1024
 
-// Identify sets the dedupe key and the digest. If by is not nil, it makes the key, and must return
-// within the given time.
+// Identify sets the dedupe key and the digest. If the function by is not nil, it makes the key, and
+// must return within the given time.
 func (d *Delivery) Identify(by func(postroom.Event) string, within time.Duration) {
 	d.Key, d.Digest = dedupeKey(d.Event), digest(d.Event)
 	if by != nil && d.Fault == nil {

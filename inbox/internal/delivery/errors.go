@@ -53,10 +53,10 @@ func Written(err error) error {
 }
 
 // IsOutage reports whether err says that the inbox cannot use the database. There are three cases.
-// No transaction can begin. The server lacks resources (class 53). Or the inbox cannot write a row
-// at all, for instance because the table is read-only, was dropped, or the inbox lacks the right.
-// The event did not cause such an error, so it costs no attempt. If the database refuses only this
-// row, the error is about the event: see IsAboutTheRow.
+// No transaction can begin. The server lacks resources (class 53). Or the inbox cannot write any
+// row: for instance, the table is read-only or was dropped, or the inbox lacks the right to write.
+// Such an error costs no attempt, because the event usually did not cause it: see IsShort. If the
+// database refuses only one row, the error is about the event of that row: see IsAboutTheRow.
 func IsOutage(err error) bool {
 	var begin *BeginError
 	var ledger *LedgerError
@@ -198,7 +198,7 @@ var ErrGoexit = errors.New("the handler ended its goroutine with runtime.Goexit"
 // ErrTimeout says that a handler took longer than its subscription allows.
 var ErrTimeout = errors.New("the handler was not done in time")
 
-// WhileError adds to the error of a user's function what the function was called for. Unlike
+// WhileError wraps the error of a user's function, and says why the function was called. Unlike
 // fmt.Errorf, it does not call the Error method of the user's error at once. It calls that method
 // when its own text is read, which happens inside a guard.
 type WhileError struct {

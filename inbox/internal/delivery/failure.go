@@ -41,7 +41,7 @@ type Failure struct {
 	place string // the frame of a panic, or the table and constraint of a database error; with Class and Text it makes up the cause
 
 	Permanent bool          // there is no further attempt
-	Snoozed   bool          // the attempt does not count; if the event has only been snoozed for postroom.SnoozeBound, it counts
+	Snoozed   bool          // the attempt does not count, unless the event has had only snoozes for postroom.SnoozeBound
 	after     time.Duration // the least time until the next attempt
 	pace      time.Duration // how long the key needs for one event, if its other events wait too; otherwise 0
 }
@@ -117,8 +117,8 @@ func (f *Failure) lacks(err error) bool {
 // shortWait is the shortest wait of an event for which the server lacked resources.
 const shortWait = 30 * time.Second
 
-// KeyWaits reports whether the other events of the key wait because of this failure. If so, the
-// first of them may run after the time first, and each further event the time pace later.
+// KeyWaits reports whether the other events of the key wait because of this failure. If so,
+// first is the time until the first of them may run, and pace is the time from each to the next.
 func (f *Failure) KeyWaits() (first, pace time.Duration, waits bool) {
 	if f == nil || f.pace == 0 {
 		return 0, 0, false
@@ -148,7 +148,7 @@ func (f Failure) next(schedule postroom.Backoff, attempts, most int) *time.Durat
 		return nil
 	}
 	wait := max(f.after, shortestWait)
-	if f.after == 0 || f.Snoozed { // a snooze may be short, and its attempt counts by now: without the schedule, the attempts would soon be used up
+	if f.after == 0 || f.Snoozed { // a snooze counts as an attempt here, and its wait may be short: without the schedule, the attempts would soon be used up
 		wait = max(wait, schedule.Delay(max(attempts, 1)))
 	}
 	return &wait

@@ -57,7 +57,7 @@ func (w *Wishes) Unpaused() *Wishes {
 type Postponement struct {
 	Keys  []string
 	First []time.Duration // when the first event is due, from now
-	Pace  []time.Duration // the time between two further events
+	Pace  []time.Duration // the time from each event to the next
 	Since []time.Duration // only events that have been due for at least this time are postponed
 }
 

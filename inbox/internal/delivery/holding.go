@@ -40,10 +40,10 @@ func (h Holding) Outcome() Outcome {
 }
 
 // WithoutDeath returns how to hold an event that did not become dead, because Config.OnDead failed.
-// Usually the event waits, and its last attempt is made again. If the handler itself committed that
-// attempt, the attempt must not be made again, so the event is dead anyway. If the failure did not
-// come from the handler, WithoutDeath returns false: the event stays in its stream, or its claim
-// expires.
+// Usually the event waits, and its last attempt is made again. If the handler itself ended the
+// transaction, the attempt may be committed and must not be made again, so the event is dead
+// anyway. If the failure did not come from the handler, WithoutDeath returns false: the event stays
+// in its stream, or its claim expires.
 func (h Holding) WithoutDeath() (Holding, bool) {
 	switch h.Failure.Class {
 	case classTransaction:

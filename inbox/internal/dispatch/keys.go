@@ -18,7 +18,7 @@ import (
 type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
-	parked map[string]*waiter // the delivery of each key that waits in memory; later deliveries of the key wait for that delivery
+	parked map[string]*waiter // for each key, the delivery that waits in memory; later deliveries of the key wait for that delivery
 	any    bool               // more keys are blocked than fit into the map, so any key may be blocked
 	notes  uint64             // the number of notes made so far
 }
@@ -148,8 +148,8 @@ func (b *Keys) IsHeld(key string) bool {
 }
 
 // Park makes a delivery wait in memory until Unpark is called for its key. If Unpark is not called
-// by the time at which the next attempt at the held event should be over, Park calls over with the
-// key. Park returns false if the delivery may not wait in memory.
+// within parkGrace after the time of the held event's next attempt, Park passes the key to the
+// function over. Park returns false if the delivery may not wait in memory.
 func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,10 +166,10 @@ func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 	return true
 }
 
-// Later makes a delivery wait in memory because it could not even be held. After laterWait it calls
-// over with a name, and Unpark returns the delivery for that name. An ordered reader cannot give
-// back a single message. If it began again at each such message, it would never read the later
-// messages. Later reports whether there was room in memory.
+// Later makes a delivery wait in memory because it could not even be held. After laterWait, Later
+// passes a name to the function over, and Unpark returns the delivery for that name. An ordered
+// reader cannot give back a single message. If the reader began again at each such message, it
+// would never read the later messages. Later reports whether there was room in memory.
 func (b *Keys) Later(d *delivery.Delivery, over func(name string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

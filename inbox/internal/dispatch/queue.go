@@ -128,8 +128,8 @@ func (f *Duplicates) End(d *delivery.Delivery) *delivery.Delivery {
 }
 
 // Along returns deliveries that wait for d, in their order. It returns at most n, and stops before
-// the first delivery for which may returns false. From now on these deliveries are in flight
-// together with d.
+// the first delivery for which the function may returns false. From now on these deliveries are in
+// flight together with d.
 func (f *Duplicates) Along(d *delivery.Delivery, n int, may func(*delivery.Delivery) bool) []*delivery.Delivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -51,9 +51,9 @@ func (c Config) Validate(add func(format string, args ...any)) {
 // MaxWindow is the longest Window.
 const MaxWindow = 10 * time.Minute
 
-// Gate decides which events of one handler may run: all while it is open, one at a time
-// while the handler is paused because of failures, and none during an operator's pause. It
-// is safe for concurrent use.
+// Gate decides which events of one handler may run: all events while the gate is open, one at a
+// time while the handler is paused because of failures, and none during an operator's pause. It is
+// safe for concurrent use.
 type Gate struct {
 	cfg  Config
 	shut atomic.Bool // the handler is paused, because of failures or by an operator

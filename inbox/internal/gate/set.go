@@ -17,7 +17,7 @@ type pauseOf struct {
 	Text  string    `json:"text"`
 }
 
-// mostText is how many bytes of a failure's text the row of a process has at most.
+// mostText is the largest number of bytes of a failure's text in the row of a process.
 const mostText = 300
 
 // Set has the gates of all handlers of a process. Add all gates before you use the first gate.

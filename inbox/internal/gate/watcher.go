@@ -13,7 +13,7 @@ type Watcher struct {
 	Gate    *Gate
 	Handler string
 	Log     *slog.Logger
-	Wake    func()                                                         // called when more events may run than before
+	Wake    func()                                                         // called when the gate has changed or a probe is due, because more events may run then
 	Report  func(ctx context.Context) error                                // called when the handler paused because of failures, or resumed
 	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error with advice
 

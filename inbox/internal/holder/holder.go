@@ -67,8 +67,8 @@ type Holder struct {
 	done  chan struct{} // closed when no more parcels can come
 }
 
-// New returns a holder whose queue has room for the given number of parcels. After the end of its
-// context, the holder may go on to store events for the time drain.
+// New returns a holder whose queue has room for the given number of parcels. drain is how long the
+// holder may go on to store events after the end of its context.
 func New(store Store, room int, drain time.Duration) *Holder {
 	return &Holder{store: store, drain: drain, queue: make(chan Parcel, room), done: make(chan struct{})}
 }

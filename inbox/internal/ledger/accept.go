@@ -60,7 +60,7 @@ func (all acceptances) waitsWith(other acceptances, err error) bool {
 
 // Store stores events in one transaction, and sets the result of each event. A second transaction
 // holds the events that conflict with others. If ctx ends before a statement has begun to store
-// them, they are not stored. If ctx ends later, they may be stored.
+// the events, they are not stored. If ctx ends later, they may be stored.
 func (a *Accepts) Store(ctx context.Context, all []*delivery.Acceptance) error {
 	for _, one := range all { // copies, because a caller that gives up may use its events while they are written
 		one.D.Event.Data, one.D.Event.Headers = bytes.Clone(one.D.Event.Data), maps.Clone(one.D.Event.Headers)
@@ -130,8 +130,8 @@ type sender interface {
 }
 
 // store stores the events whose identities are not known yet, and compares the other events with
-// those that were decided. patience is how long it waits for another transaction that stores one of
-// the events. 0 means as long as lock_timeout of its transaction.
+// those that were decided. patience limits how long it waits for another transaction that stores
+// one of the events. If patience is 0, the transaction's lock_timeout limits that wait.
 func (a *Accepts) store(ctx context.Context, db sender, all acceptances, patience time.Duration) error {
 	batch := &pgx.Batch{}
 	for _, some := range all.withoutTwins() {

@@ -10,7 +10,7 @@ import (
 
 // Ahead has the next delivery of a worker, and the transaction that was begun for that delivery.
 type Ahead struct {
-	// Opened is that transaction, if the end of the previous transaction began it.
+	// Opened is that transaction, if it began in the round trip that ended the previous one.
 	Opened *Opened
 
 	lane <-chan *delivery.Delivery

@@ -34,8 +34,8 @@ func NewHandler(db *DB, name string, isolation pgx.TxIsoLevel, idle time.Duratio
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
 // Decision returns the statement that decides a delivery: it inserts the inbox row, if
-// there is none. key is the key for which the delivery must wait, or "". maybe says that
-// events of that key may be held.
+// there is none. If the delivery must wait for held events of its key, key is that key; otherwise
+// key is "". If maybe is true, events of that key may be held.
 func (a *Handler) Decision(d *delivery.Delivery, key string, maybe bool) *Statement {
 	switch {
 	case key == "":

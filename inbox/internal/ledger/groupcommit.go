@@ -18,8 +18,8 @@ type Group[T any] struct {
 	// Write runs one statement for some items, and stores the result of each item in the item.
 	Write func(ctx context.Context, items []T) error
 
-	// Joint reports whether an item would fail with err, with which the item other failed. It may
-	// be nil.
+	// Joint reports whether an item would fail too, because the item other failed with err. Joint
+	// may be nil.
 	Joint func(item, other T, err error) bool
 
 	// Bytes returns the size of an item. If it is not nil, it limits how many items one
@@ -51,8 +51,8 @@ const (
 
 // Do writes an item, together with others, and returns when the item is written. It has no context
 // parameter, because a caller that gave up would not know whether the item was written. Usually it
-// needs at most twice WritePatience. It may need longer if a statement fails because of one of its
-// items, because then a statement is sent for each item.
+// needs at most twice WritePatience. It may need longer if one item makes a statement fail: then a
+// statement is sent for each item.
 func (g *Group[T]) Do(item T) error {
 	return <-g.begin(item).done
 }

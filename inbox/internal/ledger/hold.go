@@ -15,7 +15,7 @@ import (
 // Store holds events that are not decided yet, or one event that is decided already, and returns
 // the fate of each event.
 func (db *DB) Store(ctx context.Context, events ...Owed) ([]delivery.Fate, error) {
-	hold, err := db.holdStatement(!events[0].H.Decided, events...) // a decided event is the only one
+	hold, err := db.holdStatement(!events[0].H.Decided, events...) // if an event is decided, it is the only one
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,8 @@ import (
 type Upkeep struct{ *DB }
 
 // Beat writes a process's sign of life, and returns the data that the database sends back. It runs
-// at READ COMMITTED: if Beat waited for a step of a sweep, it must see up to which time that step
-// removed rows.
+// at READ COMMITTED, because it may wait for a step of a sweep. After such a wait it must see up to
+// which time that step removed rows.
 func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (b delivery.Beat, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -91,8 +91,8 @@ func (db Upkeep) Paused(ctx context.Context, handlers []string) ([]string, error
 	return paused, nil
 }
 
-// OtherWindows returns live processes that need the inbox rows of a handler for another time than
-// windows has for it. It returns at most one process for each handler.
+// OtherWindows returns live processes that need the inbox rows of a handler for longer or shorter
+// than the given windows say. It returns at most one process for each handler.
 func (db Upkeep) OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error) {
 	handlers, keep, _ := columnsOf(windows)
 	rows, _ := db.pool.Query(ctx, db.sql.otherWindows, handlers, keep) // CollectRows returns its error

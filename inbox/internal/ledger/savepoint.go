@@ -11,8 +11,8 @@ import (
 )
 
 // savepoint is a savepoint that a handler began in its transaction. The inbox examines the
-// statements in it too. The savepoint ends with the transaction: if a goroutine of the handler
-// still uses it then, its statements must not reach the connection's next transaction.
+// statements in it too. The savepoint ends with the transaction. If a goroutine of the handler uses
+// the savepoint after that, its statements must not reach the connection's next transaction.
 type savepoint struct {
 	pgx.Tx
 

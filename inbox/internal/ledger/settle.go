@@ -13,7 +13,7 @@ import (
 
 // SettleAndCommit removes a held event, in the transaction of its effects, and commits. If
 // next is not nil, the same round trip begins the transaction of the next event. If this
-// process no longer has the claim, it rolls back and returns delivery.ErrSettled.
+// process no longer has the claim, SettleAndCommit rolls back and returns delivery.ErrSettled.
 func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldEvent, next *Statement) (*Opened, error) {
 	settle := Statement{sql: a.sql.settleLast, args: []any{h.ID, h.Epoch}}
 	if !tx.loan.Used() {
@@ -30,8 +30,8 @@ func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldE
 }
 
 // joins reports whether two statements can be sent together: the one that returns to the inbox's
-// user, and the one that settles. They can if the server need not prepare the settling statement
-// first, because it would prepare the statement as the handler's user.
+// user, and the one that settles. They cannot be sent together if the server must first prepare the
+// settling statement: it would do that as the handler's user.
 func (a *Handler) joins(ctx context.Context, conn *pgx.Conn) bool {
 	switch modeOf(conn) {
 	case pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec: // statements are not prepared

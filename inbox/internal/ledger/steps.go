@@ -148,7 +148,7 @@ func (r *Receipts) Undo(ctx context.Context, s *delivery.Step) error {
 	return nil
 }
 
-// Forget removes a receipt if the vendor says that none of its calls happened.
+// Forget removes a receipt. Call it if the vendor says that none of the receipt's calls happened.
 func (r *Receipts) Forget(ctx context.Context, s *delivery.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()

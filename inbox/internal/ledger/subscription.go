@@ -78,8 +78,8 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 	return &l, nil
 }
 
-// Keep returns a function that renews a reader's lease, or gives it up if lease is nil, and records
-// the floor. The function has its own connection until done is called.
+// Keep returns two functions. keep renews a reader's lease, or gives up the lease if its parameter
+// lease is nil, and records the floor. keep has its own connection until done is called.
 func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, done func()) {
 	var conn *pgxpool.Conn
 	keep = func(ctx context.Context, lease *time.Duration, floor delivery.Position) (err error) {
@@ -108,8 +108,9 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 	}
 }
 
-// Restart records that the reader begins again after the message at. Positions in keys were used
-// for messages up to the sequence used. Restart returns a base with which new positions are higher.
+// Restart records that the reader begins again after the position at, and returns a new base. used
+// is a sequence: with the new base, an event gets a higher position in the order of its key than
+// all events up to that sequence.
 func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error) {
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base)
 	if err != nil {

@@ -9,15 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The smallest number of pages of inbox that a step examines, and the largest number of steps in
-// which a sweep examines all pages.
+// A sweep examines all pages of table inbox, in steps. The constants are the smallest number of
+// pages of a step, and the largest number of steps of a sweep.
 const (
 	sweepPages = 128
 	SweepSteps = 1800
 )
 
 // Sweep removes expired rows from the next pages of inbox, if it is this process's turn. The next
-// step can come after half of rest at the earliest, and the next sweep after pause at the earliest.
+// step is due after half of the time rest. After the last step, the next sweep is due after the
+// time pause.
 func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -48,7 +49,7 @@ func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed 
 	return removed, nil
 }
 
-// readCommitted is for transactions whose statements must see what was committed while they waited.
+// readCommitted is for transactions that wait for a lock and must then see what others committed.
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 // expire removes expired rows from some pages. It returns the number of removed rows.

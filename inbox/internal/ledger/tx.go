@@ -29,13 +29,13 @@ type Tx struct {
 	loan  *session.Loan                        // the loan of owner's connection
 	lost  func(ctx context.Context, why error) // called if the connection was closed
 
-	// ID is the id of the transaction that the inbox began, or "" if the transaction has
-	// no id. If a handler ends that transaction with a statement, its later statements
-	// run in another transaction.
+	// ID is the id of the transaction that the inbox began, or "" if the transaction has no id. If
+	// a handler ends that transaction with a statement, the later statements of the handler run in
+	// another transaction.
 	ID string
 
 	// unsure is set if the handler sent a statement that may have ended the transaction. If so, the
-	// inbox asks the server before the commit whether it is the same transaction. See saw.
+	// inbox asks the server before the commit whether that transaction is still open. See Tx.saw.
 	unsure atomic.Bool
 	simple bool // the connection puts parameters into the text of statements
 	joins  bool // see Handler.joins
@@ -138,8 +138,8 @@ func (db *DB) exec(ctx context.Context, statements []Statement) ([]pgconn.Comman
 	return tags, errors.Join(err, results.Close())
 }
 
-// WasCommitted reports whether a handler committed the transaction with an id. The inbox cannot
-// have committed it, because it clears the id of a transaction that it may have committed.
+// WasCommitted reports whether a handler committed the transaction with the given id. The inbox
+// itself did not: it clears the id of each transaction that it may have committed.
 func (db *DB) WasCommitted(ctx context.Context, id string) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -354,7 +354,7 @@ func IsAttempt(ctx context.Context, tx *Tx, err error) bool {
 	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
 }
 
-// Differs reports whether a handler has changed the session for the events after it.
+// Differs reports whether a handler may have changed the session for later events of this Tx.
 func (t *Tx) Differs() bool { return t.loan.Differs() }
 
 // Statement is a statement of the inbox, with its parameters and a function that reads its rows.

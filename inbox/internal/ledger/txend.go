@@ -36,7 +36,7 @@ func (t *Tx) fail(ctx context.Context) {
 	}
 }
 
-// give gives the connection back. If left is not nil, it says why the connection was closed.
+// give gives the connection back. left is the reason why the connection was closed, or nil.
 func (t *Tx) give(ctx context.Context, left error) {
 	if left != nil {
 		t.lost(ctx, left)
@@ -55,8 +55,8 @@ func (t *Tx) Abandon() {
 	_ = conn.PgConn().Conn().Close() // no other call is safe while the handler uses the connection
 }
 
-// Opened is a transaction that began in the round trip that ended the previous one. It
-// also has the result of its first statement.
+// Opened is a transaction that began in the same round trip in which the previous transaction
+// ended. It also has the result of the transaction's first statement.
 type Opened struct {
 	Tx  *Tx
 	Tag pgconn.CommandTag
@@ -84,7 +84,7 @@ var (
 )
 
 // commit runs the inbox's last statements and commits the transaction, if it is still the one that
-// the inbox began. If the handler may have ended it, still.sql asks the server in the same round
+// the inbox began. If the handler may have ended that one, still.sql checks this in the same round
 // trip. If next is not nil, commit begins the next transaction, as endWith does. commit returns an
 // EndedError if a handler ended the transaction, delivery.ErrSettled if this process no longer had
 // the claim, and a CommitError if the COMMIT failed or was not answered.
@@ -139,8 +139,8 @@ func (t *Tx) asOwn(ctx context.Context) error {
 	return nil
 }
 
-// isNoNumber reports whether still.sql found another transaction, or settle_last.sql found no
-// event.
+// isNoNumber reports whether err has the code 22P02. still.sql fails with it if it finds another
+// transaction, and settle_last.sql if it finds no event.
 func isNoNumber(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "22P02"

@@ -32,9 +32,9 @@ type identity struct{ handler, key string }
 
 func identityOf(a *delivery.Acceptance) identity { return identity{a.Handler, a.D.Key} }
 
-// waitRoom has the events that wait for another transaction with the same event. If another call
-// has one of these events, that call waits in the waitRoom: it uses no connection and delays no
-// other call. The zero value is ready to use.
+// waitRoom has the events of the calls that wait in the database for another transaction with the
+// same event. A later call with one of these events waits in the waitRoom: it uses no connection
+// and delays no other call. The zero value is ready to use.
 type waitRoom struct {
 	mu      sync.Mutex
 	of      map[identity]chan struct{} // closed when the event no longer waits

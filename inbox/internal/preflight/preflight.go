@@ -56,8 +56,8 @@ type Database interface {
 	// Isolation returns the default isolation level of transactions.
 	Isolation(ctx context.Context) (level string, err error)
 
-	// OtherWindows returns live processes that need the inbox rows of a handler for a different
-	// time than windows has. It returns at most one process for each handler.
+	// OtherWindows compares the given windows with those of other live processes. It returns
+	// processes with a different window for a handler, at most one for each handler.
 	OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error)
 
 	// Instance returns the id of this Postroom.

@@ -12,11 +12,11 @@ import (
 // unseenPatience is how long TellUnseen waits for the broker at most.
 const unseenPatience = 5 * time.Second
 
-// TellUnseen compares the types that a handler asks for with its stream. It logs the types of which
-// the stream has no event, if the stream has events of other types. Such a handler looks healthy
-// and does nothing. TellUnseen logs a warning only if a type is probably misspelt, because a
-// handler may be deployed before the producers of its events. It runs at the same time as the
-// handlers, which do not wait for it.
+// TellUnseen compares the types that a handler asks for with its stream. It logs a note if the
+// stream has events, but none of these types. Such a handler looks healthy and does nothing.
+// TellUnseen logs a warning only if a type is probably misspelt, because a handler may be deployed
+// before the producers of its events. It runs at the same time as the handlers, which do not wait
+// for it.
 func (in *Inbox) TellUnseen(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, unseenPatience)
 	defer cancel()

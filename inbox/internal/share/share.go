@@ -9,7 +9,7 @@ const Least = 2 << 20
 
 // spare is the number of connections of the pool that the workers do not use. They are for handlers
 // that use the pool besides their transaction, and for a relay that renews its lease. Without them,
-// each worker could have a connection and wait for the connection of another worker.
+// every worker could have one connection and wait for a second one for ever.
 const spare = 2
 
 // mostWorkers is the largest number of workers of a handler that did not choose a number.

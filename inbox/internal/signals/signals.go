@@ -60,8 +60,8 @@ func New(metrics metric.MeterProvider, traces trace.TracerProvider, outcomes slo
 // Removed counts expired rows that were removed from table inbox.
 func (s *Signals) Removed(ctx context.Context, rows int64) { s.removed.Add(ctx, rows, s.ledger) }
 
-// Handler has the instruments of one handler. Of makes its attributes only once, and not for each
-// event.
+// Handler has the instruments of one handler. The method Of makes the attributes only once, and not
+// for each event.
 type Handler struct {
 	*Signals
 
@@ -158,7 +158,7 @@ func (h *Handler) died(ctx context.Context, class string) {
 // LeaseLost counts a held event that another process claimed while this process ran it.
 func (h *Handler) LeaseLost(ctx context.Context) { h.leaseLost.Add(ctx, 1, h.handler) }
 
-// Lost counts that a stream lacked messages that it should have had.
+// Lost counts one loss: the stream lacked messages that it should have had.
 func (h *Handler) Lost(ctx context.Context, reason string) {
 	h.lost.Add(ctx, 1, telemetry.With(telemetry.Handler.String(h.name), telemetry.Reason.String(reason)))
 }
@@ -196,9 +196,9 @@ func (h *Handler) Observe(ctx context.Context, t delivery.Task, run func(ctx con
 	return err
 }
 
-// trace begins the span of one run of a handler. The span of the first run is a child of the span
-// in which the event was written. The span of a run from table held begins a new trace, with a link
-// to the span in which the event was written: a trace must not last for days.
+// trace begins the span of one run of a handler. If the event does not come from table held, the
+// span is a child of the span in which the event was written. If it does, the span begins a new
+// trace with a link to that span, because a trace must not last for days.
 func (h *Handler) trace(ctx context.Context, t delivery.Task) (context.Context, trace.Span) {
 	options := h.spanOptions
 	if t.Event.TraceParent != "" {

@@ -82,13 +82,13 @@ type Attempt struct {
 	over    bool
 	outage  bool          // a step could not be recorded, so the attempt must not count
 	noting  int           // how many receipts are being written
-	since   time.Time     // since when at least one receipt is being written
-	noted   time.Duration // how long at least one receipt was being written, in total
+	since   time.Time     // when noting last changed
+	noted   time.Duration // how long at least one receipt was being written, in total, up to since
 	busy    map[string]struct{}
 	settles []func(ctx context.Context, tx pgx.Tx) error
 }
 
-// Begin returns an attempt at a held event that begins now.
+// Begin returns a new attempt at a held event.
 func Begin(of *delivery.HeldEvent, cfg Config) *Attempt {
 	return &Attempt{cfg: cfg, of: of, busy: make(map[string]struct{})}
 }
@@ -128,8 +128,8 @@ func (a *Attempt) OnSuccess(f func(ctx context.Context, tx pgx.Tx) error) {
 	}
 }
 
-// Key returns the key by which a vendor recognises a repetition: 32 hexadecimal digits.
-// The key is the same in each attempt at a step of one revision of an event.
+// Key returns the key by which a vendor recognises a repetition: 32 hexadecimal digits. All
+// attempts at a step have the same key, as long as the revision of the event stays the same.
 func Key(instance string, of *delivery.HeldEvent, name string) string {
 	h := sha256.New()
 	for _, part := range []string{instance, of.Handler, of.Key, name} {
@@ -227,8 +227,8 @@ func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx conte
 	return nil, err
 }
 
-// ask calls the step's Lookup, to find out whether the calls happened whose outcome is not known.
-// If they did not happen, the step counts as not begun.
+// ask calls the step's Lookup, to find out whether the calls with unknown outcomes happened. If
+// they did not happen, the step counts as not begun.
 func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result []byte, found bool, err error) {
 	if o.Lookup == nil {
 		return nil, false, fmt.Errorf("%w: with key %s at %s; ask the vendor, who may not recognise the key any more",
@@ -266,8 +266,8 @@ func (a *Attempt) note(ctx context.Context, write func() error) error {
 	}
 }
 
-// count adds notes to the number of receipts that are being written. It measures the time during
-// which at least one receipt is being written.
+// count changes the number of receipts that are being written: notes is 1 or -1. It measures the
+// time during which at least one receipt is being written.
 func (a *Attempt) count(notes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,8 +7,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// floor is a position in the stream. If a reader has read a message up to the floor, that message
-// is decided.
+// floor is a position in the stream. Up to this position, every message that was read is decided.
 type floor struct {
 	mu   sync.Mutex
 	at   delivery.Position
@@ -89,8 +88,8 @@ func (f *floor) size() int64 {
 	return int64(len(f.open))
 }
 
-// raise moves the floor up to a message. The handler must have decided all of its messages before
-// that message. While a message that was read is not decided, raise does nothing.
+// raise moves the floor up to a message. Call it only if the handler has decided all of its
+// messages up to that one. If a message was read and is not decided yet, raise does nothing.
 func (f *floor) raise(m delivery.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

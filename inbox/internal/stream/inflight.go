@@ -77,9 +77,9 @@ func (h *InFlight) now() int {
 	return min(h.most, h.allowed())
 }
 
-// wait waits until at least half of the allowed messages and half of the bytes are free, so that
-// the reader does not request messages one by one. There must always be room for at least one
-// message. It returns false if ctx ended.
+// wait waits until there is room for half of the allowed messages, but at least for one, and for
+// half of the bytes. So the reader does not request messages one by one. wait returns false if ctx
+// ended.
 func (h *InFlight) wait(ctx context.Context) bool {
 	for {
 		messages, bytes := h.room()

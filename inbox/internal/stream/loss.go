@@ -66,8 +66,8 @@ func (t *term) check(ctx context.Context) error {
 // clockSkew is the largest expected difference between the clocks of a broker's servers.
 const clockSkew = time.Minute
 
-// firstSince returns the position before the first message that was stored at the time since or
-// later. It makes a binary search, because times rise with sequences.
+// firstSince returns the position before the first message that was stored at or after the given
+// time. It makes a binary search, because times rise with sequences.
 func firstSince(ctx context.Context, stream jetstream.Stream, since time.Time, state jetstream.StreamState) (delivery.Position, error) {
 	low, high := state.FirstSeq, state.LastSeq+1 // the first such message has a sequence in [low, high]
 	for low < high {
@@ -94,9 +94,8 @@ func (t *term) agedOut(ctx context.Context, from, to uint64) {
 		"stream", t.reader.Stream, "from_seq", from, "to_seq", to)
 }
 
-// beginAt makes the reader begin after the message at. Each event gets a position in the order of
-// its key. Events that are read from now on get higher positions than the events up to the sequence
-// used.
+// beginAt makes the reader begin after the position at. used is a sequence: an event that is read
+// from now on gets a higher position in the order of its key than all events up to that sequence.
 func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) error {
 	base, err := t.reader.records.Restart(ctx, t.epoch, at, used)
 	if err != nil {
@@ -153,9 +152,9 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 	if err != nil || kept && last <= info.State.LastSeq {
 		return 0, false, err
 	}
-	// New messages may have the sequences of the lost messages. The stream stored the new messages
-	// after the last lost message, and after the floor was reached. The database has the floor, so
-	// even a process that read no message knows it.
+	// New messages may have the sequences of the lost messages. The stream stored the new ones
+	// after the last message that this process read, and after the floor was reached. A process
+	// that read no message uses the time of the floor, which the database has.
 	from = min(consumer.AckFloor.Stream, info.State.LastSeq, row.Floor)
 	since := at.Stored
 	switch {
@@ -173,9 +172,9 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 
 // stillDecided returns the sequence up to which every message is decided, for a consumer that is
 // created again. Usually that is the recorded floor. But the stream may have lost messages, and
-// stored new messages at their sequences. In that case the stream stored the message at the floor
-// after the floor was recorded. Nothing else shows that loss, because the consumer that delivered
-// the lost messages is gone too.
+// stored new messages at their sequences. In that case, the message that is at the floor now is
+// newer than the record of the floor. Nothing else shows that loss, because the consumer that
+// delivered the lost messages is gone too.
 func (s *DurableReader) stillDecided(ctx context.Context, stream jetstream.Stream, row delivery.Subscription) (floor uint64, err error) {
 	if row.Floor == 0 {
 		return 0, nil

@@ -136,10 +136,10 @@ func (r *pass) watch(ctx context.Context) {
 }
 
 // advance moves the floor if the handler has decided all of its messages. The new floor is the
-// message that was the stream's last one at the previous check. The reason is that the stream also
-// has messages for other handlers, and drops them because of their age. If the floor stayed before
-// them, it would look as if this handler had missed them. advance uses the previous check, because
-// the replica that answers may be a little behind.
+// message that was the stream's last one at the previous check. The stream also has messages for
+// other handlers, and drops them because of their age. If the floor stayed before such messages, it
+// would look as if this handler had missed them. advance uses the previous check, because the
+// replica that answers may be a little behind.
 func (r *pass) advance(ctx context.Context) error {
 	t := r.term
 	stream, err := t.stream.Info(ctx)

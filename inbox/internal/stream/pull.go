@@ -50,7 +50,7 @@ const (
 )
 
 // newPull requests messages from a consumer: at most the given number of messages, and at most the
-// given bytes in all. If bytes is 0, the size has no limit. The caller must call stop.
+// given bytes in all. If bytes is 0, the size has no limit. The caller must call messages or stop.
 func newPull(nc *nats.Conn, from jetstream.Consumer, messages, bytes int) (*pull, error) {
 	body, err := json.Marshal(pullRequest{Batch: messages, MaxBytes: bytes, Expires: requestExpires, Heartbeat: requestBeat})
 	if err != nil {

@@ -42,7 +42,7 @@ func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) er
 
 // lacksBody reports whether a consumer may have left out the body of a message. The message may
 // also be a copy: if a stream republishes a message without its body, and a producer publishes that
-// message again, the header is there too.
+// message again, it has the header Nats-Msg-Size too.
 func lacksBody(msg jetstream.Msg) bool {
 	return len(msg.Data()) == 0 && len(msg.Headers()["Nats-Msg-Size"]) > 0
 }
@@ -122,9 +122,9 @@ func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 	}
 }
 
-// reportPause logs that an operator has paused or resumed the consumer at the broker. was is the
-// end of the pause that the last check found, or zero. reportPause returns the end of the current
-// pause, or zero.
+// reportPause logs that an operator has paused or resumed the consumer at the broker. The caller
+// passes the end of the pause that the last check found, or zero. reportPause returns the end of
+// the current pause, or zero.
 func (s *DurableReader) reportPause(ctx context.Context, info *jetstream.ConsumerInfo, was time.Time) time.Time {
 	until := consumer.PausedUntil(info)
 	switch {
@@ -172,9 +172,9 @@ func (s *DurableReader) Delay(ctx context.Context, d *delivery.Delivery, _ error
 	s.InFlight.drop(d.Msg)
 }
 
-// delayed is how long the broker waits before it delivers a message again that could not even be
-// held. Delay does not use the handler's schedule, because the schedule may have waits of hours.
-// During such a wait no operator would see the event.
+// delayed is how long the broker waits before it repeats a message that could not even be held.
+// Delay does not use the handler's schedule, because the schedule may have waits of hours. During
+// such a wait no operator would see the event.
 const delayed = 30 * time.Second
 
 // answer logs err if an answer to the broker could not be sent. That does no harm, because the
@@ -221,8 +221,8 @@ func (t *lastDelivery) note(m delivery.Position) {
 	}
 }
 
-// from sets the time at which the current durable consumer was created. If that is another consumer
-// than before, from forgets the position.
+// from sets the time at which the current durable consumer was created. If it is another consumer
+// than before, the method removes the position.
 func (t *lastDelivery) from(made time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -84,9 +84,9 @@ type Records interface {
 	// connections.
 	Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, close func())
 
-	// Restart records that reading begins after the message at, and returns a new base. With the
-	// new base, an event gets a higher position in the order of its key than the events up to the
-	// sequence used.
+	// Restart records that reading begins after the position at, and returns a new base. used is a
+	// sequence: with the new base, an event gets a higher position in the order of its key than all
+	// events up to that sequence.
 	Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error)
 }
 

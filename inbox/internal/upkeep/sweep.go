@@ -17,9 +17,9 @@ const (
 
 // Ledger has the call to the database that sweeps the table inbox. Package ledger implements it.
 type Ledger interface {
-	// Sweep removes expired rows from the next pages of inbox, if it is this process's
-	// turn. The next step can come after half of rest at the earliest, and the next sweep
-	// after pause at the earliest.
+	// Sweep removes expired rows from the next pages of inbox, if it is this process's turn. The
+	// next step is due after half of the time rest. After the last step, the next sweep is due
+	// after the time pause.
 	Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error)
 }
 

@@ -1,8 +1,8 @@
 -- The handlers' tables, besides Postroom's own. The table effect has no unique key, because the
 -- checker must see a second effect of an event.
 --
--- cure: the faulty events that a handler can handle, since an operator repaired the handler for
--- them
+-- cure: for each handler, the faulty events that it can handle now, because an operator has
+-- repaired the handler
 --
 -- Called by: startPostgres, once.
 CREATE TABLE effect (

@@ -1,6 +1,6 @@
--- Counts the events that each handler has decided: they took effect there, are dead, or were
--- discarded or cancelled. Effects of the rig's own events do not count, because they are no
--- progress of the producers' events.
+-- Counts the events that each handler has decided: they took effect, are dead, or were discarded or
+-- cancelled. Effects of the rig's own events do not count, because the caller compares the counts
+-- with the number of the producers' events.
 --
 -- $1: the key of the rig's own events
 --

@@ -1,6 +1,6 @@
--- Make the first event of each of the keys $2 of the handlers $1 due, because the event for which
--- it waited is gone. Nothing changes if the first event of a key is dead, or if another event of
--- the key is due.
+-- For each key in $2 with its handler in $1, make the first event due, because the event for which
+-- it waited is gone. Nothing changes if the first event of a key is dead, or if an event of the key
+-- has a due time already.
 --
 -- Locks   the held rows. The caller has already locked the keys and the row of relay.
 -- Index   held_key_pos (handler, key, pos), held_key_due (handler, key).

@@ -1,4 +1,4 @@
--- How many endpoints of webhooks are disabled, how many other endpoints fail, and which of these
+-- How many endpoints of webhooks are disabled, and how many others fail. Also which of the others
 -- has failed for the longest time, and since when. The statement reads up to 10,000 endpoints.
 --
 -- Locks   none.

@@ -1,4 +1,4 @@
--- At most $2 events of the log that the events with the ids $1 caused.
+-- At most $2 events of the log that were caused by the events with the ids $1.
 --
 -- Locks   none.
 -- Index   outbox_causation (causation_id), once for each cause.

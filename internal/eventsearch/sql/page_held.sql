@@ -3,7 +3,7 @@
 -- is held for several handlers has one row.
 --
 -- $1 only ids below this id   $2 not used   $3 to $13 as in page_log.sql. The columns are those of
--- page_log.sql; at is the id of the row.
+-- page_log.sql, but the column at has the id of the row.
 --
 -- Locks   none.
 -- Index   held_pkey (id), from its end; outbox_event (source, event_id), held_event (event_id).

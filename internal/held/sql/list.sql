@@ -5,8 +5,8 @@
 -- wanted says whether a row matches. The statement returns row $14 even if this row does not match,
 -- because the next page begins after this row.
 --
--- The statement cuts texts that are longer than an event may have, and leaves out a time that no
--- program can read. So a row with such a value does not make the list unreadable.
+-- The statement cuts texts that are too long for an event, and leaves out a time that no program
+-- can read. So a row with such a value does not make the list unreadable.
 --
 -- Locks   none.
 -- Index   held_dead (dead_at, id), held_dead_handler (handler, dead_at, id), held_dead_cause (fingerprint, dead_at, id),

@@ -1,6 +1,6 @@
 -- Make a checkpoint, as the leader of epoch $1: copy the state and the positions of streams. The
--- statement also deletes checkpoints that are older than an hour. An hour is enough, because a
--- broker that syncs to its disk every two minutes does not lose older messages.
+-- statement also deletes checkpoints that are older than an hour. An hour is enough: a broker that
+-- syncs to its disk every two minutes does not lose messages that are an hour old.
 --
 -- Locks   the new row, and the deleted ones.
 -- Index   relay_checkpoint_pkey (id): there are few.

@@ -2,8 +2,8 @@
 --
 -- A plan that was made while the log was empty would later scan and sort the log. Compiling a plan,
 -- or starting workers for it, takes longer than any statement of the relay. If one statement has
--- loaded the log, the planner expects many late rows and would start workers. Workers made a pass 6
--- ms slower.
+-- inserted most of the log, the planner expects many late rows and would start workers. Workers
+-- made a pass 6 ms slower.
 --
 -- Locks   none.
 -- Index   none.
@@ -11,7 +11,7 @@
 SET enable_seqscan = off;
 SET jit = off;
 
--- The server plans the statements that record each time they run, because the best way to find the
+-- For the statements that record, the server makes a new plan at each run: the best way to find the
 -- first event of a key depends on how many events are held. It keeps the plans of the reader: see
 -- reader.sql.
 SET plan_cache_mode = force_custom_plan;
@@ -34,9 +34,9 @@ SET row_security = off;
 SET datestyle = ISO;
 SET bytea_output = hex;
 
--- If a crash of the server undoes a recording, the relay publishes those events once more and
--- records them again. So a recording need not wait for the disk, and does not slow down the commits
--- of producers, which must wait for it. The commit that takes the lease also waits for the disk:
+-- If a crash of the server undoes a recording, the relay publishes the events of the recording once
+-- more and records them again. So a recording need not wait for the disk. It does not slow down the
+-- commits of producers, which must wait for the disk. Only the commit that takes the lease waits:
 -- see lead.sql.
 SET synchronous_commit = off;
 SET application_name = 'postroom relay';

@@ -3,7 +3,7 @@
 --
 -- $2 seq   $3 key, NULL if no event waits behind it   $4 class, NULL for an event that
 -- only waits   $5 text   $6 attempts   $7 dead   $8 the time from now until the next attempt
--- $9 fingerprint   $10 the republish that it is a copy for, or NULL
+-- $9 fingerprint   $10 the republish that read the event, or NULL
 --
 -- If the log has a value that no event can have, the statement stores what fits. It cuts a text
 -- that is too long. It leaves out a time outside the years 1 to 9999, and headers that are too

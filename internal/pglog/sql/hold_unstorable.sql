@@ -2,8 +2,8 @@
 -- held refused the event as it is, for the reason $5. raw_headers gets the texts of the event, and
 -- data its body.
 --
--- $3 the key that waits behind it, or NULL   $4 class   $6 attempts
--- $7 fingerprint   $8 the republish that it is a copy for, or NULL
+-- $3 the key, or NULL if no event waits behind it   $4 class   $6 attempts
+-- $7 fingerprint   $8 the republish that read the event, or NULL
 --
 -- If the event is in held already, its row keeps the values of the event and becomes dead.
 --

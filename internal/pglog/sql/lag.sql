@@ -6,8 +6,8 @@
 --
 -- A transaction that has written to the log keeps a lock on the table outbox until the transaction
 -- ends, even if it is prepared. Only members of a session's role, and of pg_read_all_stats, can see
--- when the transaction of that session began. If the relay's role cannot see that for a
--- transaction, the statement only counts the transaction.
+-- when the transaction of that session began. If the relay's role cannot see when a transaction
+-- began, the statement only counts the transaction.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).

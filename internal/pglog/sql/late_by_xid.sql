@@ -5,7 +5,7 @@
 -- transaction id of the step   $6 the first one after the step
 --
 -- The step that begins at the end (xmax) of $3 also examines the transactions that were open in $3.
--- For each row above high, a step reads one entry of the index and skips it.
+-- A step also reads index entries of rows above high that its transactions wrote, and skips them.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).

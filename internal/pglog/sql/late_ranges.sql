@@ -1,7 +1,7 @@
 -- All rows that became visible since the snapshot of the previous pass, as ranges of seq,
 -- and the snapshot of this statement.
 --
--- $1 high   $2 floor   $3 snap, as in pass.sql. This statement is part 1 of pass.sql.
+-- $1 high   $2 floor   $3 snap, as in pass.sql. This statement searches as part 1 of pass.sql does.
 --
 -- If there are more late rows than fit into a page (after a bulk load that committed late), the
 -- reader uses this statement until it has read all of them. Newer rows wait meanwhile.

@@ -4,9 +4,9 @@
 -- The epoch rises each time, even if the same owner takes the lease again. So the results of events
 -- that a relay read under an older epoch can no longer be recorded.
 --
--- The new epoch has to survive a crash of the server, because two leaders with the same
--- epoch could both record. So this commit waits for the disk; other commits of the connection
--- do not.
+-- The new epoch has to survive a crash of the server. Otherwise the next leader could get the same
+-- epoch, and both leaders could record. So this commit waits for the disk; other commits of the
+-- connection do not.
 --
 -- Locks   the one row of relay.
 -- Index   none; one row.

@@ -1,8 +1,8 @@
 -- Delete published rows from the start of the log, as the leader of epoch $1, in one limited
 -- step. It returns no row if another epoch began.
 --
--- $2 the seq to begin at: next of the previous step, or 0   $3 how long rows are kept, by this
--- database's clock
+-- $2 the seq to begin at: the result next of the previous step, or 0   $3 how long rows are kept,
+-- by this database's clock
 --
 -- The statement deletes a row if it is old enough ($3) and published according to the recorded
 -- state: its seq is at most high and below all of pending, and its transaction is visible in the
@@ -20,11 +20,11 @@
 -- them as its time allows.
 --
 -- The numbers are constants because the planner assumes that LIMIT $n returns a tenth of the table.
--- The row of relay stays locked until the rows are deleted. So the deleted rows are also published
--- according to the state that the next writer of that row reads.
+-- The row of relay stays locked until the rows are deleted. So the recorded state cannot change
+-- between the check of the rows and their deletion.
 --
--- The failures of the rows in table refused are deleted with them. The failures of a row
--- that became visible late, below $2, may be deleted with rows before it.
+-- The failures of the rows in table refused are deleted with them. A row that became visible late,
+-- below $2, is deleted with its failures after the steps begin at 0 again.
 --
 -- Locks   the one row of relay, then the deleted rows.
 -- Index   outbox_pkey (seq), republish_running (id), refused_pkey (seq).

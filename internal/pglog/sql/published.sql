@@ -7,9 +7,8 @@
 --     republish publishes. $8, $9 and $10 are the ids, passed and pending of the republishes that
 --     ran then. $11 is the id of the newest republish at that time.
 --   - events that were published from held since the state was read. $12 was the newest checkpoint
---     then, and $13 are the events in its published_held at that time. The relay published
---     meanwhile the events that note_published.sql has added to it or to later checkpoints since
---     then.
+--     then, and $13 are the events in its published_held at that time. The statement finds the
+--     events that note_published.sql has added since to this checkpoint, or to later ones.
 --
 -- $6 the most rows
 --

@@ -1,5 +1,5 @@
 -- The present state, which says which events are published, and the high, floor and snap of
--- checkpoint $1. others has the events up to that high that were not published at the checkpoint,
+-- checkpoint $1. others has the events up to the checkpoint's high that were not published then,
 -- and the events that were published from held since. late_by_xid.sql and late_by_seq.sql find the
 -- events that were not visible in the snapshot of the checkpoint. If $1 is 0, there is no
 -- checkpoint, and Log.Entries reads all events of the log from the first row on.

@@ -1,10 +1,10 @@
 -- The next events of the first running republish, and its progress.
 --
 -- $1 the republish that the relay was reading, or 0   $2 the seq up to which it was read   $3 the
--- most events; with 0 it reads no further   $4 the seqs to read before the rest, or NULL
+-- most events; if it is 0, no event is read   $4 the seqs to read before the rest, or NULL
 --
--- A relay that reads a republish for the first time begins with the column pending of the
--- republish, and goes on after the column passed.
+-- A relay that reads a republish for the first time begins with the events in the republish's
+-- column pending. Then it goes on after the seq in the column passed.
 --
 -- The statement reads at most 2,000 seqs, from the first one that exists. So it takes little time
 -- even if few events match. That is necessary because the same connection reads live events. The

@@ -1,4 +1,4 @@
--- The events of $1 (seqs) that no open transaction cancels, or gives another time. The statement
+-- The events of $1 (seqs) that no open transaction is cancelling or rescheduling. The statement
 -- takes the lock of each event and releases the lock at once. A transaction that takes the lock
 -- later finds that the event is due, and leaves the event to the relay.
 --

@@ -1,9 +1,9 @@
 -- Returns for each saga how many instances run, how many undo their steps, how many of these two
 -- kinds together are stuck, and the longest time that an instance has waited for its step. The
--- first two numbers count up to 10,000 instances. For the third, the statement reads the 10,000
--- instances that have waited for the longest time, and for the time, it reads the first 1,000. The
--- index has only the hour in which an instance began to wait. So if more instances began to wait in
--- one hour, the statement counts some of them up to an hour later.
+-- first two numbers count up to 10,000 instances. To count stuck instances, the statement reads the
+-- 10,000 instances that have waited longest. For the longest time, it reads only the first 1,000.
+-- The index has only the hour in which an instance began to wait. So if more instances began to
+-- wait in one hour than the statement reads, it counts some of them up to an hour late.
 --
 -- The statement sorts as the index does, so that it never reads the complete table.
 --

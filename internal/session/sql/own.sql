@@ -1,5 +1,5 @@
--- Run the later statements of the transaction as session user $1 and current user $2, even if the
--- user's code changed these users.
+-- Run the later statements of the transaction as session user $1 and current user $2, even if code
+-- of the application has changed these users.
 --
 -- Locks   none.
 -- Index   none.

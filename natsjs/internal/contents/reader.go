@@ -37,8 +37,8 @@ const (
 var errGap = errors.New("messages were lost on their way from the broker")
 
 // Read begins to read the headers of a stream's messages, as [broker.Verifier] describes for
-// ReadStored. It creates a consumer, which stop removes. Read returns no messages of a work queue,
-// because a second consumer cannot read them, and the work queue does not keep messages that were
+// ReadStored. It creates a consumer, which stop removes. For a work queue, next returns no
+// messages: a second consumer cannot read them, and the work queue does not keep messages that were
 // consumed.
 func Read(ctx context.Context, js jetstream.JetStream, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	cfg := jetstream.ConsumerConfig{

@@ -63,7 +63,7 @@ func (r *Set) Expect(messages []*broker.Message, subject string) *Reply {
 // Subjects returns a pattern that matches the subjects of all answers.
 func (r *Set) Subjects() string { return r.prefix + "*" }
 
-// Drop removes a reply. After that the set does not use its events.
+// Drop removes a reply. After that, the set does not use the events of this reply.
 func (r *Set) Drop(w *Reply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,8 +80,8 @@ func (r *Set) Subject(w *Reply, first bool) string {
 	return subject
 }
 
-// nameLength is the length of the unique end of a prefix: the random part of an inbox
-// subject, and a dot.
+// nameLength is the length of the unique end of a prefix: the random part of a subject from
+// NewInbox of the NATS client, and a dot.
 const nameLength = 23
 
 // Name returns a name that is unique among all replies of all sets.
@@ -127,8 +127,8 @@ func (r *Set) FailAll(cause error) {
 	}
 }
 
-// Deny ends the replies to messages on a subject to which the user may not publish,
-// according to an error of the connection.
+// Deny examines an error of the connection. If the error says that the user may not publish to a
+// subject, Deny ends the replies to messages on this subject.
 func (r *Set) Deny(err error) {
 	subject, denied := DeniedSubject(err)
 	if !denied {

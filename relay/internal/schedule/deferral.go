@@ -12,15 +12,15 @@ import (
 
 const (
 	// If the broker refuses an event but stores others, the event is held after this time.
-	// It is held at once if refused events, and the events that wait behind them, are a
-	// quarter of all events that may be read.
+	// It is held at once if refused events and the events that wait behind them make up a
+	// quarter (holdShare) of all events that may be read.
 	patience   = 5 * time.Second
 	holdShare  = 4
 	countEvery = 100 * time.Millisecond
 
-	// The attempts of an event take at least a quarter of an hour, because often a person
-	// must notice the problem and change the stream. heldWait is how long an event waits in
-	// held after a failure that does not count as an attempt.
+	// The attempts of an event take about a quarter of an hour, because often a person must
+	// notice the problem and change the stream. heldWait is how long an event waits in held
+	// after a failure that does not count as an attempt.
 	maxAttempts = postroom.DefaultAttempts
 	heldWait    = 30 * time.Second
 )
@@ -110,12 +110,12 @@ func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int
 //
 //   - Unavailable: the same stream must have stored other events.
 //   - Unroutable: other events must have been stored, or at least one subject must have a stream.
-//     The second case is enough, because unroutable events could take all room, and then no other
-//     event is read.
+//     Without the second case, unroutable events could take all room. Then no other event would
+//     be read and stored, and the first case would never come.
 //   - Refused: the broker must have stored other events, or so many events must have been read that
 //     other events may not fit. In the second case the failure does not count as an attempt.
-//   - An event of a republish goes to held only if it is refused, but then even if no other event
-//     was stored. Few of these events are read at a time, so refused ones would stop the others.
+//   - An event of a republish goes to held only if it is refused. It needs no other stored event.
+//     Few events of a republish are read at a time, so refused events would stop the rest.
 func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 	if e.IsRepublished() && c != broker.Refused {
 		return false
@@ -141,8 +141,8 @@ func (l *Scheduler) exhausted(e *Entry, now time.Time) bool {
 }
 
 // overQuota reports whether refused events, with the events that wait behind them, are a
-// quarter of all events that may be read. It counts them from time to time, and only if at
-// least a quarter is read.
+// quarter of all events that may be read. It counts them only if the scheduler has so many
+// events of any kind, and no more often than every countEvery.
 func (l *Scheduler) overQuota(now time.Time) bool {
 	if l.size < l.limit/holdShare {
 		return false

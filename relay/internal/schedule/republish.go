@@ -49,8 +49,8 @@ func (l *republishes) Cancel(republish int64) {
 	l.cancelled[republish] = struct{}{}
 }
 
-// dropCancelled removes an event if its republish was cancelled. send calls it just before it would
-// send the event. It reports whether it removed the event.
+// dropCancelled removes an event if its republish was cancelled, and reports whether it did. send
+// calls dropCancelled before it sends an event.
 func (l *Scheduler) dropCancelled(e *Entry) bool {
 	if _, ok := l.cancelled[e.RepublishID]; !ok || !e.IsRepublished() {
 		return false

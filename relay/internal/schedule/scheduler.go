@@ -186,7 +186,7 @@ func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 // sendKey sends an event and, in atomic batches, the events of its key that wait behind it. It
 // sends a waiting event only if this event goes to the same stream, and so into the same batch, and
 // if the stream is likely to store the first event. It sends an event of a republish without the
-// waiting events, because such an event can stop blocking its key at any time.
+// waiting events: if the broker does not take it, releaseKey makes the next of them ready.
 func (l *Scheduler) sendKey(batch []*broker.Message, e *Entry, n int, now time.Time) []*broker.Message {
 	byItself := !l.batching || e.Isolated || e.IsRepublished()
 	batch = l.send(batch, e, now)

@@ -46,7 +46,7 @@ func (s *stream) addFailed(e *Entry, now time.Time) {
 	s.parked.push(e)
 }
 
-// recover makes the stream available, and the events that waited for it ready.
+// recover makes the stream available, and makes the events that waited for it ready.
 func (s *stream) recover(ready *fifo[*Entry]) {
 	s.unavailable = false
 	for {

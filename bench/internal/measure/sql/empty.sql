@@ -1,6 +1,6 @@
--- Empty the tables to which producers write. TRUNCATE does not reset the sequence, so new events
--- have seqs above the relay's high. It also removes events that the last relay did not publish,
--- because the stream of that measurement no longer exists.
+-- Empty the tables to which producers write. TRUNCATE does not reset the sequence, so the seqs of
+-- new events are above relay.high. TRUNCATE also removes events of an earlier measurement that no
+-- relay published. The stream of that measurement no longer exists.
 --
 -- Locks   the three tables, and the one row of relay.
 -- Called  by servers.empty.

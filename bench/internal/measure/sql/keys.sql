@@ -1,5 +1,5 @@
--- Create the table entry, which requests change in addition to orders and events. Also create the
--- tables of the references that are written by hand.
+-- Create the table entry. A request can insert a row into it, in addition to an order and an event.
+-- Also create the tables of the references that are written by hand.
 --
 -- Locks   none; they are new.
 -- Called  by openEndpoint.

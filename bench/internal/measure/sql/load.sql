@@ -1,7 +1,7 @@
 -- Append $1 events of $2 bytes of JSON to the log, in one statement.
 --
 -- $3 type and subject   $4 source   $5 the keys of the events:
---   distinct  each event has another key
+--   distinct  each event has a key of its own
 --   none      no event has a key
 --   modulo    $6 keys in turn
 --   hot       every $6th event has the same key, the other events have distinct keys

@@ -1,4 +1,4 @@
--- Insert a dead event with its own key, and $1 events that wait behind it.
+-- Insert a dead event with the key stuck, and $1 events of this key, which wait behind it.
 --
 -- Locks   the new rows.
 -- Called  by backlog.block, before an inbox runs.

@@ -1,5 +1,5 @@
 -- Take the oldest webhook that is not done and that no other worker has locked, and mark it as
--- done. The webhook is the job of a worker that is written by hand.
+-- done. The workers of Work are written by hand, and each webhook is a job for one of them.
 --
 -- Locks   its row, until the transaction ends.
 -- Index   webhook_by_hand_received_at_idx.

@@ -17,9 +17,9 @@ func First(getenv func(string) string, value, flag string, variables ...string) 
 	return "", ""
 }
 
-// Misplaced reports whether a URL has an '@' other than the one after its user and password. The
-// password of such a URL contains a '/', '?', '#' or '@', so that a parser would take a part of the
-// password for the host.
+// Misplaced reports whether a URL has an '@' other than the one after its user and password.
+// Usually such a URL has a password with an unescaped '/', '?', '#' or '@'. A parser would take a
+// part of this password for the host.
 func Misplaced(url string) bool {
 	_, rest, ok := strings.Cut(url, "://")
 	if !ok {

@@ -21,8 +21,8 @@ func ID(arg string) (int64, error) {
 	return id, nil
 }
 
-// Time parses the value of a flag: a time, or a duration, which means that long ago. For an empty
-// value it returns the zero time.
+// Time parses the value of a flag: a time, or a duration that is counted back from now. For an
+// empty value it returns the zero time.
 func Time(flag, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
@@ -46,8 +46,8 @@ func Stamp(s string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Conditions makes flags that select events refuse an empty value. An empty value would select all
-// events, so a script with an empty variable would change all of them.
+// Conditions is for flags that select events: it makes them refuse an empty value. An empty value
+// would select all events, so a script with an empty variable would change all of them.
 func Conditions(cmd *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		f := cmd.Flags().Lookup(name)
@@ -93,7 +93,8 @@ func IDs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// OneID accepts exactly one argument, an id. what says in the error which thing has the id.
+// OneID accepts exactly one argument, the id of a thing. The parameter what names the thing in the
+// error.
 func OneID(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {

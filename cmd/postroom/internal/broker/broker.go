@@ -76,8 +76,8 @@ func (b *Target) Connect(more ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// brokerError adds advice to the error of a failed connection. The new error contains err, because
-// no error of the NATS client contains a valid URL.
+// brokerError adds advice to the error of a failed connection. The new error may contain err: no
+// error of the NATS client contains a valid URL, which could have a password.
 func brokerError(origin string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
@@ -88,9 +88,9 @@ func brokerError(origin string, err error) error {
 	return fmt.Errorf("connect to the broker (%s): %w", origin, err)
 }
 
-// note keeps an error about a permission that this user lacks, and prints any other error. The
-// broker does not answer a request that it denies, so the request ends with a timeout. If the user
-// lacks several permissions, note prefers the permission to receive replies.
+// note keeps an error about a permission that this user lacks, and prints any other error. A
+// request that the broker denies ends only with a timeout, to which Explain adds the kept error. If
+// the user lacks several permissions, note prefers the permission to receive replies.
 func (b *Target) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		output.Report(os.Stderr, "postroom: the broker reports an error: %v\n", err)
@@ -117,7 +117,7 @@ func (b *Target) RepliesDenied() string {
 const PermissionHint = "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>, or name another with --nats-creds"
 
 // Explain returns err. If err means that the broker did not answer, and the broker denied a
-// permission before, the error also says which permission.
+// permission before, the returned error also names this permission.
 func (b *Target) Explain(err error) error {
 	silent := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrPermissionViolation)
 	denied := b.denied.Load()

@@ -266,7 +266,7 @@ Exit status 3: events failed again, or the replay stopped or was cancelled.`,
 				if err == nil && replay.State != deadletter.ReplayRunning {
 					_, err = store.ResumeReplay(cmd.Context(), id, d.audit())
 				}
-				if err != nil && !errors.Is(err, deadletter.ErrReplayRunning) { // another operator has resumed it
+				if err != nil && !errors.Is(err, deadletter.ErrReplayRunning) { // ErrReplayRunning means that another operator has resumed the replay
 					return err
 				}
 				return d.run(cmd, store, id, false)

@@ -172,8 +172,8 @@ func reportText(report doctor.Report, verbose bool) string {
 	return b.String()
 }
 
-// mergeSkipped makes one finding of successive skipped checks that have the same reason, because
-// most skipped checks have the same reason.
+// mergeSkipped makes one finding of successive skipped checks that have the same reason, so that
+// the report does not repeat this reason.
 func mergeSkipped(findings []doctor.Finding) []doctor.Finding {
 	var all []doctor.Finding
 	for _, f := range findings {

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/terminal"
 )
 
-// List prints a page of events. If wanted is not empty, each event has wanted as the value of some
-// property, and the text below the page names the command that lists the next page.
+// List prints a page of events. If wanted is not empty, the caller found the events by this value,
+// and the text below the page names the command that lists the next page.
 func List(out io.Writer, asJSON bool, page *inspect.EventPage, wanted string) error {
 	if asJSON {
 		return output.JSON(out, page)

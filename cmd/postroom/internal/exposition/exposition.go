@@ -27,8 +27,8 @@ import (
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // Handler reads all metrics at each request and sends them. If it cannot collect one of them, it
-// sends status 500 and logs why. It never sends a page without some metrics, because such a page
-// would look as if the system did not have them.
+// sends status 500 and logs why. It never sends an incomplete page, because a reader would think
+// that the system does not have the missing metrics.
 func Handler(reader *sdk.ManualReader, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var all metricdata.ResourceMetrics

@@ -1,4 +1,4 @@
-// Package health serves over HTTP whether a relay is alive and whether it is ready.
+// Package health reports over HTTP whether a relay is alive and whether it is ready.
 package health
 
 import (
@@ -106,7 +106,7 @@ func Handler(health func() relay.Health, metrics http.Handler) http.Handler {
 }
 
 // Serve serves handler until the caller calls stop. If address is empty, it serves nothing. Call
-// stop after the relay has ended, because a relay that drains is not ready but still alive.
+// stop after the relay has ended, because a relay that is ending is not ready but still alive.
 func Serve(ctx context.Context, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil

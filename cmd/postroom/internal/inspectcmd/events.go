@@ -155,9 +155,9 @@ func oneEvent(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// findEvent returns the trace of the event with an id. If no event has that id, it looks for events
-// that have the value as another property. If it finds one event, it returns the trace of that
-// event. If it finds several, it returns a page of them.
+// findEvent returns the trace of the event with an id. If no event has the id, findEvent looks for
+// events that have the same text as key, correlation id, trace id or cause. If it finds one event,
+// it returns the trace of that event. If it finds several, it returns a page of them.
 func findEvent(ctx context.Context, i *inspect.Inspector, source, id string) (*inspect.EventTrace, *inspect.EventPage, error) {
 	j, err := i.Event(ctx, source, id)
 	if !errors.Is(err, inspect.ErrNotFound) {

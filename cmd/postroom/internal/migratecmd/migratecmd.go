@@ -74,7 +74,7 @@ it gives up: the migration is not applied, and you can run the command again.`,
 	return cmd
 }
 
-// migrate applies the pending migrations. If another session blocks one, migrate prints which.
+// migrate applies the pending migrations. If other sessions block one, migrate names the sessions.
 func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Duration) ([]schema.Migration, error) {
 	ctx := cmd.Context()
 	if timeout > 0 {

@@ -1,4 +1,4 @@
-// Package operator has the flags that all commands with changes to the database share.
+// Package operator has the flags that commands for operators share.
 package operator
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/database"
 )
 
-// Operator has the person who runs a command, the database, and the values of the common flags.
+// Operator says who runs a command on which database, and has the values of the common flags.
 type Operator struct {
 	DB     database.Target
 	Reason string

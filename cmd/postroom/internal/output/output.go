@@ -72,8 +72,8 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Report writes to standard error, which is w. It ignores an error of that write, because it has no
-// place to report it.
+// Report writes to w, which is standard error. It ignores an error of this write, because there is
+// no other place for a report.
 func Report(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format, args...)
 }
@@ -102,7 +102,7 @@ func List[T any](all []T) []T {
 	return all
 }
 
-// Block prints an empty line and a table. If the table has no rows but its head, Block prints
+// Block prints an empty line and a table. If the table has no rows below its head, Block prints
 // nothing.
 func Block(w io.Writer, rows [][]string) error {
 	if len(rows) < 2 {
@@ -139,8 +139,9 @@ func Span(d time.Duration) string {
 // Seconds formats a number of seconds like Span.
 func Seconds(n float64) string { return Span(time.Duration(n * float64(time.Second))) }
 
-// Cell returns text for one cell of a table: the first line, cut to most characters. It replaces
-// each character that is not printable, because a terminal would obey control characters.
+// Cell returns text for one cell of a table: its first line, cut if it has more characters than the
+// limit most. It replaces each character that is not printable: a terminal would obey control
+// characters.
 func Cell(text string, most int) string {
 	text, _, more := strings.Cut(text, "\n")
 	clean := []rune(strings.Map(func(r rune) rune {

@@ -123,8 +123,8 @@ or empty. It then prints how to continue.`,
 // sagaName matches the name of a saga.
 var sagaName = regexp.MustCompile(`^[\w.-]{1,128}$`)
 
-// oneInstance accepts the name of a saga and the key of an instance. Its error contains neither
-// argument, because one may be a URL with a password, in the wrong place.
+// oneInstance accepts the name of a saga and the key of an instance. Its error does not quote the
+// arguments, because a person may have put a URL with a password in their place.
 func oneInstance(_ *cobra.Command, args []string) error {
 	if len(args) != 2 || !sagaName.MatchString(args[0]) || args[1] == "" {
 		return exit.Usagef("give the name of the saga and the key of the instance; 'postroom saga list' shows both")

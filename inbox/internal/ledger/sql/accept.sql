@@ -1,7 +1,7 @@
 -- Store events that do not come from a stream, for their handlers. Each array has one element for
 -- each event. The statement returns the handler and the dedupe key of each event that it stored.
--- Such an event has a row of inbox, is held and is due. The other events were decided before:
--- decided.sql compares them.
+-- Each of these events has a row of inbox, is held and is due. The other events were decided
+-- before: decided.sql compares their digests.
 --
 -- The arrays must not have two events with the same handler and dedupe key.
 --

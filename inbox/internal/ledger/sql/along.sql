@@ -1,7 +1,7 @@
 -- Return the events of key $2 of handler $1 that wait directly after place $3, at most $4 of them.
--- The list ends before the first event that is dead or was tried before, that this process does not
--- handle ($5 and $6: its types and subjects, as in claim.sql), or that has to run alone. It also
--- ends before it becomes larger than $7 bytes.
+-- The list ends before the first event that is dead, was tried before, has to run alone, or is not
+-- for this process ($5 and $6: the types and subjects that it handles, as in claim.sql). The list
+-- also ends before it becomes larger than $7 bytes.
 --
 -- Locks   none: only the process with the claim on the first event of a key settles the
 --         events behind it.

@@ -1,7 +1,7 @@
 -- Return the changes of this transaction so far: the number of changed rows of each table, and the
--- number of events that it wrote, by type. The numbers for tables may include changes of earlier
--- transactions of this connection, which the server has not yet added to its statistics. So the
--- caller compares two results.
+-- number of events that it wrote, by type. The numbers for tables may also include changes of
+-- earlier transactions of this connection, if the server has not yet added these changes to its
+-- statistics. So the caller compares a result from before the handler's run with one from after it.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).

@@ -1,11 +1,11 @@
--- Claim events that are due, for process $1. The attempt counts from now on, even if the process
--- ends. Each array has one element for each handler.
+-- Claim events that are due, for process $1. Each claim counts as an attempt at once, even if the
+-- process then ends. Each array has one element for each handler.
 --
 -- $2 handler   $3 the largest number of events   $4 how long the claim lasts   $5 the types that
 -- this process handles, with spaces between them; NULL: all   $6 a pattern for the subjects that
--- this process handles; NULL: all   $7 a number of attempts: if the claim of a later attempt ran
--- out, the event has to run alone   $8 the largest number of bytes   $9 whether this process has
--- no claim of the handler: then the first event may have any size
+-- this process handles; NULL: all   $7 a number of attempts: if an event has more attempts and
+-- its claim ran out, it has to run alone   $8 the largest number of bytes   $9 whether this process
+-- has no claim of the handler; if so, the first event may have any size
 --
 -- $5 does not apply to messages that are not events, because they have no type. $6 applies only to
 -- events from a stream.

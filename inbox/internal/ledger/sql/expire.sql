@@ -5,8 +5,8 @@
 -- reopened, its row stays at any age.
 --
 -- "OFFSET 0" makes the planner look up held and archive for each row; a join would read all of
--- both tables. The windows of handlers are in arrays, because a look-up for each older row would
--- take most of the time of a step. The statement returns the number of removed rows.
+-- both tables. The windows of handlers are in arrays, because a look-up of the window for each old
+-- row would take most of the time of a step. The statement returns the number of removed rows.
 --
 -- Locks   the removed rows, and the rows of dedupe_window of their handlers.
 -- Index   none for inbox, whose pages are read; held_owed and archive_owed (handler, dedupe_key)

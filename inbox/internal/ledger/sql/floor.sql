@@ -1,6 +1,6 @@
 -- Record that handler $1 has decided everything up to sequence $3 of the stream that was
--- created at $2. The id of the message at that sequence is not known, so the columns for it are
--- cleared.
+-- created at $2. The message at that sequence is not known, so the columns with its id and its time
+-- are cleared.
 --
 -- Locks   the handler's row.
 -- Index   the primary key.

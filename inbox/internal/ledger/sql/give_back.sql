@@ -1,6 +1,6 @@
--- Give attempts back to events of handler $1 that lost them because of the outage that paused the
--- handler: $2 dedupe keys   $3 the number of attempts for each. Events that run or are dead get no
--- attempts back. The statement returns the events that got attempts back.
+-- Handler $1 paused because nearly all events failed. Give back the attempts that events lost
+-- before the pause: $2 dedupe keys   $3 the number of attempts for each. Events that run or are
+-- dead get no attempts back. The statement returns the events that got attempts back.
 --
 -- Locks   the held rows.
 -- Index   held_owed (handler, dedupe_key).

@@ -4,7 +4,7 @@
 --   held     the event is held; if an earlier event of its key is held, it waits behind that event
 --   decided  not stored: the event was decided before, or another process has just decided it
 --   free     not stored: the event should only wait ($28), but no event of its key is held
---   late     not stored: another event is held in its place, or only later events of its key are
+--   late     not stored: a held event has its place, or all held events of its key are later
 --   stale    not stored: the event has a key, and the term in which it was read is over
 --
 -- $1 handler   $2 dedupe key   $3 digest   $4 whether to decide the events; otherwise

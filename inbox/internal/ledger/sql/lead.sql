@@ -1,7 +1,7 @@
 -- Take the lease to read the stream of ordered handler $1, for process $2 and for time $3. No row
--- means that another process reads. The statement counts the readers that ended without releasing
--- their lease since the floor last moved. It also returns the subjects, because another process may
--- have added some, and the highest place in a key of a held event.
+-- means that another process reads. The statement counts how many readers in a row ended without
+-- releasing their lease and without moving the floor. It also returns the subjects, because another
+-- process may have added some. And it returns the highest place that a held event has in its key.
 --
 -- Locks   the handler's row.
 -- Index   the primary key; held_key_pos (handler, key, pos), as many entries as the handler has held events.

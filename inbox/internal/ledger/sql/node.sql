@@ -1,6 +1,6 @@
--- Record that process $1 is alive, with name $2 and handlers $3. For each of these handlers it
--- needs the inbox rows for $4 and runs events of an age up to $5. $6 is the longest time for which
--- it needs rows. $7 are its handlers that paused because of failures.
+-- Record that process $1 is alive, with name $2 and handlers $3. $4 says for how long the process
+-- needs the inbox rows of each of these handlers, and $5 up to which age it runs their events. $6
+-- is the longest time for which it needs rows. $7 are its handlers that paused because of failures.
 -- Remove the rows of processes that gave no sign of life for an hour. The statement returns the
 -- database's clock, the id of this Postroom database, and for each handler the time from which on
 -- inbox has all its rows (NULL: no row was removed yet).

@@ -1,5 +1,5 @@
--- Give back the claims of process $1 for handlers $2, except the claims $3. The process does not
--- know of the other claims, because the answer to its claim was lost. The attempts of the claims
+-- Give back the claims of process $1 for handlers $2, except the claims $3. The process knows only
+-- of the claims $3, because the answer of a claiming statement was lost. The attempts of the claims
 -- that are given back do not count.
 --
 -- Locks   the held rows.

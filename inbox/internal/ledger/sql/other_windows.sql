@@ -1,5 +1,5 @@
--- Return the handlers of $1 that another living process runs with another window than the one in
--- $2. The row of each of these handlers has one such process, and its window in seconds.
+-- Return each handler of $1 that another living process runs with a dedupe window that is not the
+-- one in $2. The row has the handler, one such process, and the window of this process in seconds.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.

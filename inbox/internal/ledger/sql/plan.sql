@@ -1,9 +1,9 @@
--- Make the later statements of the transaction, and the checks of foreign keys, read held by its
--- indexes and in their order. Without these settings, a plan that was made while held was small, or
--- without the value of LIMIT, would read and sort the complete table. JIT is off: the server counts
--- a disabled kind of scan as very expensive, and would compile each plan that has such a scan.
--- Plans are generic, because planning for each list of values takes as long as the statement
--- itself.
+-- Make the later statements of the transaction, and the checks of foreign keys, read the table held
+-- through its indexes, in index order. Without these settings, a plan that was made while the table
+-- was small, or without the value of LIMIT, would read and sort the complete table. JIT is off: the
+-- server counts a disabled kind of scan as very expensive, and would compile each plan that has
+-- such a scan. Plans are generic, because planning for each list of values takes as long as the
+-- statement itself.
 --
 -- Locks   none.
 -- Index   none.

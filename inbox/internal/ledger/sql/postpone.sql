@@ -1,10 +1,10 @@
--- Postpone events of handler $1 that are due and that no process has claimed, because their
--- keys cannot be served now. The statement looks only at the $5 events that have been due for the
+-- Some keys of handler $1 cannot be served now. Postpone their events that are due and that no
+-- process has claimed. The statement looks only at the $5 events that have been due for the
 -- longest, because a claim would find these first. Each array has one element for each key:
 --
--- $2 key   $3 when its first event is due, from now   $4 the time between two further events
--- $6 how long an event must have been due: if an operator has released an event since then, the
--- event is not postponed
+-- $2 key   $3 the time from now until its first event is due   $4 the time from each event to the
+-- next   $6 the time for which an event must have been due: an event that an operator has just
+-- released is not postponed
 --
 -- The statement returns how many events of each key it postponed. The events have not run, so they
 -- lose no attempt.

@@ -1,7 +1,7 @@
 -- The stream of ordered handler $1 lost or dropped messages. Record that the handler's reader with
 -- epoch $2 begins again after sequence $3. The message at $3 has id $5 and was stored at $6, if
--- these are known. Until now, events had places for sequences up to $4. The places of events that
--- the reader reads from now on come after all earlier places.
+-- these are known. The events that the reader reads from now on get places after those of all held
+-- events and of all sequences up to $4.
 --
 -- Locks   the handler's row.
 -- Index   the primary key; held_key_pos (handler, key, pos), as many entries as the handler has held events.

@@ -1,5 +1,5 @@
--- Settle the held events $1, under the claim on the event that settle.sql has just settled: they
--- waited behind that event. If fewer rows are updated, an operator has acted on one of the events.
+-- Settle the held events $1. They waited behind the event that settle.sql has just settled, and ran
+-- under its claim. If fewer rows are updated than $1 has ids, an operator has acted on an event.
 --
 -- Locks   the held rows and their inbox rows; the key is locked before.
 -- Index   held_pkey (id), inbox's primary key.

@@ -6,8 +6,8 @@
 -- The statement returns for each step, in the order of the arrays, what to do:
 --   call     the beginning is recorded: make the call
 --   done     the step was done earlier, in any revision; this is its result
---   unknown  the step began and its outcome is not known, and the vendor may not recognise a
---            repeated call
+--   unknown  the step began and its outcome is not known, and perhaps the vendor does not
+--            recognise a repeated call
 --   again    another process has just begun or finished the step: run this statement again
 --   lost     another process has claimed the event, or the event is settled
 --

@@ -1,4 +1,4 @@
--- Store the outcome of dry run $1. The process of the operator may have ended meanwhile.
+-- Store the outcome of dry run $1. If the operator's command has removed the row, nothing changes.
 --
 -- Locks   its row.
 -- Index   trial_pkey (id).

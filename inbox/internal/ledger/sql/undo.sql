@@ -1,6 +1,6 @@
 -- Record that the call $5 did not happen: a call of step $3 in revision $4, for the event with
--- dedupe key $2 of handler $1. Other calls of the step may still be unanswered. The statement may
--- be repeated or come late. So it changes nothing if $5 is not the call that began last.
+-- dedupe key $2 of handler $1. If other calls of the step are unanswered, the receipt stays. The
+-- statement may be repeated or late. So it changes nothing if $5 is not the call that began last.
 --
 -- Locks   the receipt.
 -- Index   receipt's primary key.

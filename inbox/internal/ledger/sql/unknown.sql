@@ -1,6 +1,6 @@
--- Return the handlers that have decided events and that no process runs: not this process, which
--- runs handlers $1, and no other living process. Return for each handler how many events are held,
--- up to 100,000.
+-- Return the handlers that have rows in inbox, but that no living process runs. The handlers $1 are
+-- those of this process, and are left out. Return for each handler how many events are held, up to
+-- 100,000.
 --
 -- Locks   none.
 -- Index   inbox's primary key and held_owed, once for each handler.

@@ -1,6 +1,6 @@
 -- Record how long the inbox rows of each handler are kept: the longest time that any of its
--- processes asks for, even a process that has not given a sign of life for a while. A handler that no
--- process runs keeps its time.
+-- processes asks for. A process that has given no sign of life for a while still counts. A handler
+-- that no process runs keeps its time.
 --
 -- Locks   the rows of dedupe_window that change.
 -- Index   dedupe_window's primary key; node is read, it has as many rows as processes.

@@ -96,7 +96,7 @@ func (m *meddler) round(ctx context.Context) error {
 	}
 }
 
-// resumed returns err, but nil if err says that the pause has ended by itself.
+// resumed returns err. If err says that there is no pause to end, resumed returns nil.
 func resumed(err error) error {
 	if errors.Is(err, control.ErrNotPaused) {
 		return nil
@@ -114,8 +114,8 @@ func (m *meddler) pause(what string, pause func() error) error {
 }
 
 // each changes a few events that are held for a handler, or are scheduled. It changes them one by
-// one, and records the results. An event may not change if a process is about to run it. each
-// leaves out events that the broker refused, because the broker may have stored them before.
+// one, and records the results. An event stays unchanged if a process already runs it. each leaves
+// out outgoing events that have failed, because the broker may have stored them.
 func (m *meddler) each(ctx context.Context, at desk, handler string, what checker.What, act func(held.Set) (held.Result, error)) error {
 	rows, err := at.pool.Query(ctx, `SELECT id, event_id FROM postroom.held
 		WHERE handler = $1 AND dead_at IS NULL AND (handler <> 'outbox' OR key IS NULL AND class IS NULL) AND (convert_from(data, 'UTF8')::jsonb ->> 'key')::int < $2

@@ -76,8 +76,8 @@ func (p *producer) work(ctx context.Context, luck *rand.Rand) {
 	}
 }
 
-// later returns the later of two times. So a producer that was stopped catches up on one second at
-// most.
+// later returns the later of two times. With it, a producer that was stopped makes up for at most
+// one second.
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -89,7 +89,7 @@ func later(a, b time.Time) time.Time {
 type plan struct {
 	id, shape string
 	events    []draft
-	undone    string        // the id of an event that is rolled back to a savepoint
+	undone    string        // the id of an event that is written after a savepoint and rolled back
 	off       time.Duration // how long after the commit the producer cancels the event; zero: never
 }
 

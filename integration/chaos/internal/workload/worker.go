@@ -121,7 +121,7 @@ func (w *worker) count(name, outcome string) (n int64) {
 		return 0
 	}
 	if text, err := json.Marshal(all); err != nil || bytes.Contains(text, []byte(w.Canary)) {
-		w.log.Error("a metric contains the canary, or cannot be read", "canary", w.Canary, "error", err) // leaked of chaos searches this log for the canary
+		w.log.Error("a metric contains the canary, or cannot be read", "canary", w.Canary, "error", err) // at the end of the run, chaos searches this log for the canary
 	}
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {

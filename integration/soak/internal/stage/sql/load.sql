@@ -3,8 +3,8 @@
 --
 -- $3 type and subject   $4 source   $5 the beginning of the ids
 --
--- The ids rise, as those of producers do. The digest covers only the data. It would matter if an
--- event were written again, but no event is.
+-- The ids rise, as those of producers do. The digest covers only the data. That is enough, because
+-- no event is written a second time.
 --
 -- Locks   the new rows.
 -- Called  by Database.Load.
