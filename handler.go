@@ -49,9 +49,9 @@ type Middleware func(next Handler) Handler
 // Chain wraps h in the given middleware. The first middleware is the outermost, so that all run in
 // the order in which they are written.
 //
-// An inbox calls the methods Check and Types of a handler. The result passes these calls on to h,
-// if h has the methods. If several subscriptions use the handler, call Chain once and give its
-// result to all of them.
+// An inbox calls the methods Check and Types of a handler that has them. The result of Chain passes
+// these calls on to h, if h has the methods. If several subscriptions use the handler, call Chain
+// once and give its result to all of them.
 func Chain(h Handler, middleware ...Middleware) Handler {
 	if len(middleware) == 0 {
 		return h

@@ -12,9 +12,10 @@ import (
 	"github.com/postroom/postroom/internal/change"
 )
 
-// Retry makes events due now that would be due later: handlers run their events at once, and the
-// relay publishes outgoing events at once. If progress is not nil, Retry calls it after each 1,000
-// events with the number of events so far.
+// Retry takes events that would be due later, and makes them due now: handlers run their events at
+// once, and the relay publishes outgoing events at once. A transaction of Retry changes up to 1,000
+// events. If progress is not nil, Retry calls it after each transaction that changed events, with
+// the number of all events that Retry has changed so far.
 //
 // Retry does not change events that are due, running or dead, or that wait behind an earlier
 // event of their key.
@@ -70,9 +71,9 @@ func (s *Store) RescheduleIn(ctx context.Context, set Set, in time.Duration, aud
 // outgoing event is not published. Package deadletter lists cancelled events among the discarded
 // events, and can reopen them.
 //
-// Cancel does not change events that are running or dead. It does not change outgoing events
-// that are due, because the relay may be publishing them, or outgoing events that wait behind
-// an earlier event of their key.
+// Cancel does not change events that are running or dead. It does not change outgoing events that
+// wait behind an earlier event of their key. It does not change outgoing events that are due
+// either, because the relay may be publishing them.
 func (s *Store) Cancel(ctx context.Context, set Set, audit Audit, progress func(n int64)) (Result, error) {
 	if audit.Reason == "" {
 		return Result{}, errors.New("held: cancel: Audit.Reason is empty: say why")
@@ -122,7 +123,7 @@ func (a *action) run(ctx context.Context) (all Result, err error) {
 	return all, nil
 }
 
-// step acts on the events ids, in one transaction.
+// step acts on the events with these ids, in one transaction.
 func (a *action) step(ctx context.Context, tx pgx.Tx, ids []int64) (r Result, err error) {
 	free, err := a.lock(ctx, tx, ids, &r)
 	if err != nil || len(free) == 0 {

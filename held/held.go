@@ -6,8 +6,8 @@
 // An action has two steps. First, [Store.Select] chooses the events. Then [Store.Retry],
 // [Store.Reschedule] or [Store.Cancel] acts on exactly these events. An action does not change an
 // event that runs or is being published, and the [Result] counts such events. If two transactions
-// want to change an event, the first one to lock its row does. Each action writes a row of the
-// audit in the same transaction: who did what, why, and to how many events.
+// want to change an event, the one that locks its row first changes it. Each action writes a row of
+// the audit in the same transaction: who did what, why, and to how many events.
 package held
 
 import (

@@ -13,9 +13,9 @@ import (
 // selectable are the states in which a filter finds events.
 var selectable = []State{Scheduled, Due, Retrying, Running, Waiting}
 
-// Select chooses events that match now. If limit is zero, it chooses all; if not, it chooses at
-// most limit events, those that are due first. It changes nothing. If no event matches, it returns
-// [ErrNoMatch].
+// Select chooses events that match now. If limit is zero, it chooses all of them. Otherwise limit
+// is the largest number of events that it chooses, and it prefers events that are due earlier. It
+// changes nothing. If no event matches, it returns [ErrNoMatch].
 func (s *Store) Select(ctx context.Context, f Filter, limit int) (Set, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return Set{}, err

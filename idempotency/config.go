@@ -30,7 +30,7 @@ const (
 	TTLJobs = 7 * 24 * time.Hour
 )
 
-// Omit stands in place of the name of a header: the guard does not send the header.
+// Omit replaces the name of a header that the guard must not send.
 const Omit = "-"
 
 // Config has the settings that all routes of a [Guard] share. The zero value is ready to
@@ -45,9 +45,9 @@ type Config struct {
 
 	// Principal returns the caller that sends a request, for instance a customer or the id of an
 	// API key. Authentication must have checked the caller. Each principal has its own keys: if two
-	// principals use the same key, there are two operations. If Principal returns an error or no
-	// name, the guard answers 401, or 503 if the error says that a time limit or a context ended.
-	// Use [Anonymous] for services without authentication. Required for Handler.
+	// principals use the same key, there are two operations. If Principal returns no name or an
+	// error, the guard answers 401. But if the error says that a time limit or a context ended, it
+	// answers 503. Use [Anonymous] for services without authentication. Required for Handler.
 	Principal func(r *http.Request) (string, error)
 
 	// HashPrincipal stores only a digest of the principal, for a principal that is a
@@ -82,17 +82,17 @@ type Config struct {
 	// Defaults to an hour.
 	PurgeEvery time.Duration
 
-	// Archive, if set, gets the records that a purge removes, in the transaction of the purge. A
-	// call gets records until their answers have 4 MiB or more. If the Codec cannot decode an
-	// answer, Archive gets it in its stored form ([Record.Undecoded]). If Archive returns an error,
-	// the purge removes none of the records of this call.
+	// Archive, if set, gets the records that a purge removes, in the transaction of the purge. One
+	// call gets no further record once the answers of its records have 4 MiB together. If the Codec
+	// cannot decode an answer, Archive gets it in its stored form ([Record.Undecoded]). If Archive
+	// returns an error, the purge removes none of the records of this call.
 	Archive func(ctx context.Context, tx pgx.Tx, gone []Record) error
 
 	// RedactKeys makes logs and spans show a digest in place of a key.
 	RedactKeys bool
 
-	// LogOutcomes is the lowest level of the line that the guard logs for each request with a key:
-	// its outcome and duration. If it is set, logs and spans show a digest of the key.
+	// LogOutcomes is the lowest level at which the guard logs the outcome and duration of each
+	// request with a key. If LogOutcomes is set, logs and spans show a digest of the key.
 	//
 	// Defaults to nil: the level is debug, or higher for takeovers, mismatches and database errors.
 	LogOutcomes slog.Leveler

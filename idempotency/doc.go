@@ -27,15 +27,16 @@
 // This mode is for handlers that call other systems, because a call must not keep a transaction
 // open. The guard claims the key for a limited time. The handler works in phases ([Phase]) and
 // calls ([Call]), which the guard records. If the process dies, the next attempt continues after
-// the last recorded step. A claim has a fence, so an attempt that lost its claim can record
-// nothing. If a vendor recognises keys only for a time, or not at all, use [VendorWindow] and
-// [Lookup]. Then the guard also records when a call begins. If a call's outcome is unknown and the
-// vendor may no longer recognise the key, the guard asks the Lookup. It never repeats a call
-// blindly.
+// the last recorded step. A claim has a fence, a number that rises with each takeover, so an
+// attempt that lost its claim can record nothing. If a vendor recognises keys only for a time, or
+// not at all, use [VendorWindow] and [Lookup]. Then the guard also records when a call begins. If a
+// call's outcome is unknown and the vendor may no longer recognise the key, the guard asks the
+// Lookup. It never repeats a call blindly.
 //
 // # What is not covered
 //
 // A key protects as long as its row is kept ([Route.TTL]). Two requests with different keys are two
-// operations, even if they are otherwise equal. Unless [Route.Store] says so, the guard keeps no
-// error: the client may send the same key again. In transaction mode an error has no effect.
+// operations, even if they are otherwise equal. By default the guard does not keep errors, and the
+// client may send the same key again. [Route.Store] can change that. In transaction mode, a request
+// that is answered with an error has no effect.
 package idempotency

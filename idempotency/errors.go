@@ -22,9 +22,9 @@ var (
 	ErrUnavailable = errors.New("the store of keys is not available")
 
 	// ErrOutcomeUnknown says that it is not known whether something was done. If a guard returns
-	// it, its commit was not answered: try the same key again to find out. If [Call] returns it,
-	// an earlier attempt or this one began the call, and the vendor might not recognise a repetition.
-	// Call does not repeat it: a person or a [Lookup] has to ask the vendor.
+	// it, usually its commit was not answered: try the same key again to find out. If [Call]
+	// returns it, this attempt or an earlier one began the call, and the vendor might not recognise
+	// a repetition. Call does not repeat the call: a person or a [Lookup] has to ask the vendor.
 	ErrOutcomeUnknown = errors.New("it is not known whether it was done")
 
 	// ErrContention says that the transaction conflicted with another one and was rolled back.

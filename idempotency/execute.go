@@ -86,7 +86,7 @@ type callResult struct {
 }
 
 const (
-	twinRounds = 3 // how often a call tries at most, if other attempts change the row meanwhile
+	twinRounds = 3 // the most tries of a call, if other attempts change the row each time
 	pollFirst  = 10 * time.Millisecond
 	pollMost   = 250 * time.Millisecond
 )
@@ -360,8 +360,8 @@ type Info struct {
 	Point   string // the last phase or call that an earlier attempt completed
 }
 
-// FromContext returns the attempt in which a handler, or a function given to [Do], runs. ok is
-// false if ctx is not the context of an attempt.
+// FromContext returns the [Info] of the attempt that runs with ctx: a run of a handler, or of a
+// function that [Do] calls. It returns false if ctx is not the context of an attempt.
 func FromContext(ctx context.Context) (Info, bool) {
 	a := attemptFrom(ctx)
 	if a == nil {

@@ -24,7 +24,8 @@ const (
 	// Any other body, and JSON without a canonical form, is compared byte by byte.
 	PrintRequest = Print(fingerprint.Request)
 
-	// PrintRaw covers the same parts, but compares every body except multipart byte by byte.
+	// PrintRaw covers the same parts, and compares multipart by its parts. Any other body is
+	// compared byte by byte.
 	PrintRaw = Print(fingerprint.Raw)
 
 	// PrintBody covers only the body. It compares the body as PrintRequest does.
@@ -48,8 +49,8 @@ func FingerprintRequest(r *http.Request, body []byte) (Fingerprint, error) {
 
 // CanonicalJSON returns the canonical form of a JSON text. White space, the order of members,
 // escapes and the spelling of numbers do not matter. The form is that of RFC 8785, but with exact
-// numbers: 1000, 1000.0 and 1e3 have the same form, and two numbers with different values never
-// have. CanonicalJSON takes time and memory in proportion to the text.
+// numbers: 1000, 1000.0 and 1e3 have the same form, and numbers with different values have
+// different forms. CanonicalJSON takes time and memory in proportion to the text.
 //
 // It returns an error if the text is not JSON or not UTF-8, or has more than 512 levels or 256 MiB.
 // It also returns an error if an object has the same name twice, a string has half of a surrogate
@@ -59,6 +60,7 @@ func CanonicalJSON(in []byte) ([]byte, error) { return jcs.Form(in, jcs.Exact) }
 // CanonicalJCS returns the form of RFC 8785, the JSON Canonicalization Scheme. Use it if another
 // program must compute the same form, for instance for a signature. Its numbers are doubles. A
 // number that is too small for a double becomes 0. Two amounts that differ after the 15th digit may
-// have the same form, such as 9007199254740993 and
-// 9007199254740992. It returns an error if a number is too large, or if CanonicalJSON does.
+// have the same form, such as 9007199254740993 and 9007199254740992. It returns an error if a
+// number is too large for a double. It does not limit the digits of an exponent. Otherwise it
+// refuses the same texts as CanonicalJSON.
 func CanonicalJCS(in []byte) ([]byte, error) { return jcs.Form(in, jcs.Doubles) }

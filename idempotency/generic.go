@@ -41,8 +41,9 @@ type Operation struct {
 	// Defaults to a minute.
 	Lease time.Duration
 
-	// Isolation is the isolation level of the transaction. TxRetries is how many times fn runs
-	// again if its transaction conflicts with another one. Both are for Do only.
+	// Isolation is the isolation level of the transaction, and for DoLease of the transaction of
+	// each Phase. TxRetries is how many times Do runs fn again if its transaction conflicts with
+	// another one. TxRetries is for Do only.
 	Isolation pgx.TxIsoLevel
 	TxRetries int
 }
@@ -56,8 +57,9 @@ const doTimeout = 5 * time.Minute
 // Each later call for the operation returns the stored result and does not run fn. Values of T must
 // survive encoding as JSON.
 //
-// If fn returns an error, Do returns it unchanged and stores nothing, and the next call runs fn
-// again. Other errors match [ErrInProgress], [ErrMismatch], [ErrUnavailable], [ErrOutcomeUnknown],
+// If fn returns an error, Do stores nothing, and the next call runs fn again. Do returns the error
+// unchanged, or joined with [ErrContention] if the transaction conflicted with another one. Other
+// errors match [ErrInProgress], [ErrMismatch], [ErrUnavailable], [ErrOutcomeUnknown],
 // [ErrContention], [ErrInterrupted] or [ErrNotCommitted]. If ctx ends, fn's context also ends, and
 // Do rolls the transaction back.
 func Do[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, Outcome, error) {

@@ -243,8 +243,8 @@ func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
 	rt.answer(w, r, rt.g.execute(r.Context(), op))
 }
 
-// runner returns a function that runs the handler. Each attempt gets the original request and
-// header, without changes by earlier attempts.
+// runner returns a function that runs the handler. Each attempt gets the original request and w's
+// original header, without changes by earlier attempts.
 func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) func(ctx context.Context, a *attempt) (result, error) {
 	return func(ctx context.Context, a *attempt) (result, error) {
 		again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }

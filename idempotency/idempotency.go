@@ -53,8 +53,8 @@ func New(pool *pgxpool.Pool, cfg Config) *Guard {
 	return g
 }
 
-// Check returns an error if the guard cannot work: all faults of its Config and its routes, or that
-// the database does not answer or its schema has a wrong version.
+// Check returns an error if the guard cannot work: if its Config or its routes have faults, if the
+// database does not answer, or if the schema has a wrong version. The error has all faults.
 func (g *Guard) Check(ctx context.Context) error {
 	if err := g.fault(); err != nil {
 		return fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
@@ -113,10 +113,10 @@ func (g *Guard) purgeAll(ctx context.Context) error {
 // is the last one of the call.
 const archiveBytes = 4 << 20
 
-// Purge removes up to limit expired rows, and returns how many it removed, even if it returns an
-// error. It uses one short transaction, or one transaction for each call of [Config.Archive]. It
-// skips rows that an attempt holds. [Guard.Run] calls Purge. Your own job can call Purge in place
-// of Run.
+// Purge removes expired rows, but no more of them than limit. It returns how many it removed, even
+// if it also returns an error. It uses one short transaction, or one transaction for each call of
+// [Config.Archive]. It skips rows that an attempt holds. [Guard.Run] calls Purge. Your own job can
+// call Purge in place of Run.
 func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	if g.cfg.Archive == nil {
 		tag, err := g.store.pool.Exec(ctx, g.store.sql.Purge, limit)

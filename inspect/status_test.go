@@ -32,7 +32,7 @@ func (p *rig) holdOutgoing(pos int, columns, values string) {
 // lives adds a process that runs handlers.
 func (p *rig) lives(handlers ...string) {
 	p.Helper()
-	p.exec("INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'host/1/a', $1, array_fill(interval '30 days', ARRAY[$2]), array_fill(interval '29 days', ARRAY[$2]), '30 days')", handlers, len(handlers))
+	p.exec("INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'host/1/a', $1, array_fill(interval '30 days', ARRAY[$2::int]), array_fill(interval '29 days', ARRAY[$2::int]), '30 days')", handlers, len(handlers))
 }
 
 func (p *rig) leads() {

@@ -100,9 +100,10 @@ func (s state) mark() string {
 	return fmt.Sprint(s.orders, s.unpublished, s.owed, s.decided)
 }
 
-// missing returns the work that is left as a text, or an empty text. If an event is dead, missing
-// does not count orders that have not ended and events that handlers have not decided, because they
-// may never come to an end. Then the proof reports them.
+// missing returns a text that lists the work that is left. If no work is left, the text is empty.
+// If an event is dead, some orders may never end, and some events may never be decided. Then
+// missing leaves out orders that have not ended and events that handlers have not decided. The
+// proof reports them.
 func (s state) missing() string {
 	var all demo.Todo
 	if s.dead == 0 {

@@ -27,12 +27,12 @@ type findings struct {
 	Events, Decided, Charged, Refunded                             int64
 }
 
-// prove runs the proof over the evidence; placed is the least number of orders that must exist.
+// prove runs the proof over the evidence. The proof fails if fewer orders exist than placed says.
 func prove(ctx context.Context, auditor demo.Querier, placed int64) ([]demo.Check, error) {
 	return demo.Prove(ctx, auditor, proveSQL, placed)
 }
 
-// judge examines the result of the run; running is the error that ended it.
+// judge examines the result of the run. If an error ended the run, running is this error.
 func (d *deployment) judge(running error, interrupted bool) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()

@@ -23,9 +23,9 @@ type result struct {
 	repeated      int64      // deliveries of an event after the first one to the same handler
 }
 
-// verdict returns nil if the proof holds. If no order ended in one of the four ways below, the run
-// proves nothing about that way, and is no success. The same holds if fewer services were killed
-// than the flags ask for.
+// verdict returns nil if the proof holds. In each of the four ways below, at least one order must
+// have ended. Otherwise the run proves nothing about that way, and is no success. It is no success
+// either if fewer services were killed than the flags ask for.
 func (r *result) verdict() error {
 	fault := r.Fault()
 	if r.interrupted || r.Running != nil {

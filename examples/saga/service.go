@@ -34,9 +34,9 @@ var (
 // workers is how many events a handler handles at the same time.
 const workers = 3
 
-// reading returns the subscription of a handler to those of the types that are in a service's
-// stream. The name of the handler must never change, because the inbox decides an event once for
-// each name.
+// reading returns a handler's subscription to a service's stream. Of the given types, it has those
+// that this stream stores. The name of the handler must never change, because the inbox decides an
+// event once for each name.
 func reading(handler, service string, types []string) inbox.Subscription {
 	var its []string
 	for _, t := range types {
@@ -88,9 +88,9 @@ const (
 )
 
 const (
-	// lease and ackWait are how long it takes until another process takes over from a killed
-	// process. lease is for the lead of the relay, ackWait for the events that the killed process
-	// handled. If processes seldom die, the defaults are better: 5 and 30 seconds.
+	// lease and ackWait say how long a killed process delays its work. After lease, another relay
+	// can lead. After ackWait, the broker delivers the killed process's events again. If processes
+	// seldom die, the defaults are better: 5 and 30 seconds.
 	lease   = time.Second
 	ackWait = time.Second
 

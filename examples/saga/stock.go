@@ -13,7 +13,7 @@ import (
 )
 
 // subscribeStock adds the handler that reserves goods and releases them. Some goods come from a
-// supplier who, in this example, never answers. So the time of orders for these goods runs out.
+// supplier who, in this example, never answers. So orders for these goods run out of time.
 func subscribeStock(in *inbox.Inbox, out *outbox.Outbox) {
 	commands := &postroom.Mux{}
 	commands.On("stock.reserve", saga.Participant(out, reserve))
@@ -55,8 +55,8 @@ func reserve(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply
 	return cmd.Follow("stock.reserved", o), nil
 }
 
-// release gives back the reserved goods of an order. If nothing was reserved, it gives back
-// nothing: the saga also sends the command if it does not know whether the goods were reserved.
+// release gives back the reserved goods of an order. The saga also sends this command if it does
+// not know whether the goods were reserved. If they were not, release gives back nothing.
 func release(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply postroom.Event, err error) {
 	if _, err := tx.Exec(ctx, giveGoods, o.ID); err != nil {
 		return reply, fmt.Errorf("give goods back: %w", err)

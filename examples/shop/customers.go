@@ -66,7 +66,7 @@ func (c *customers) state(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// missing returns the work that is left as a text, or an empty text.
+// missing returns a text that lists the work that is left. If no work is left, the text is empty.
 func (s state) missing() string {
 	var all demo.Todo
 	all.Add(2*s.placed-s.published, "events not published")

@@ -16,9 +16,10 @@ const (
 )
 
 // copier delivers events twice on purpose. It reads the stream and publishes one event in twenty
-// again, under a message id that the broker does not know. The same happens if a relay is killed
-// after it published an event and before it recorded that, and the event is published again after
-// the broker's duplicate window. It implements postroom.Runner.
+// again, under a message id that the broker does not know. A killed relay can cause the same: it
+// published an event and did not record that, so the next relay publishes the event again. If the
+// broker's duplicate window is over by then, the stream has the event twice. copier implements
+// postroom.Runner.
 type copier struct {
 	nc   *nats.Conn
 	seen atomic.Int64 // order events that the copier read, without copies

@@ -1,8 +1,8 @@
-// Shop is a shop on real servers. Clients place orders, and an event tells of each order. When its
-// event comes, billing charges the order and analytics counts it. On purpose, some orders are
-// rolled back, some transactions stay open for long, and some events are delivered twice. At the
-// end the program proves with SQL that nothing was lost, nothing was made up and nothing happened
-// twice.
+// Shop is a shop on real servers. Clients place orders, and an event tells of each order. When the
+// event of an order comes, billing charges the order and analytics counts it. On purpose, some
+// orders are rolled back, some transactions stay open for long, and some events are delivered
+// twice. At the end the program proves with SQL that nothing was lost, nothing was made up and
+// nothing happened twice.
 //
 //	go run ./examples/shop
 package main

@@ -32,7 +32,7 @@ type counts struct {
 // deliveryCounts are the outcomes of the deliveries to one handler.
 type deliveryCounts struct {
 	done       int64 // the handler ran, and its transaction committed
-	suppressed int64 // the event was decided before; acknowledged without an effect
+	suppressed int64 // the event was decided before, so this delivery had no effect
 	failed     int64 // the event will be delivered again
 }
 

@@ -16,7 +16,7 @@ var (
 	measureSQL string
 )
 
-// judge examines the result of the run; running is the error that ended it.
+// judge examines the result of the run. If an error ended the run, running is this error.
 func (d *deployment) judge(running error) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()
@@ -38,8 +38,8 @@ func (d *deployment) judge(running error) (*result, error) {
 	return d.result(demo.Proof{Checks: checks, Running: running}, found, counted), nil
 }
 
-// gather stores in the database the evidence that the database does not have: the messages of the
-// stream, and the orders that the clients rolled back.
+// gather adds evidence to the database: the messages of the stream, and the orders that the clients
+// rolled back. The run itself left neither of them in the database.
 func (d *deployment) gather(ctx context.Context) error {
 	read, err := demo.ReadStream(ctx, d.NATS, stream)
 	if err != nil {
@@ -71,8 +71,8 @@ type findings struct {
 	Durable                        bool
 }
 
-// result summarizes a run. If the run was not complete, it does not count the events that are still
-// missing as lost.
+// result summarises a run. If the run was not complete, events that are still missing do not count
+// as lost.
 func (d *deployment) result(proof demo.Proof, found findings, c counts) *result {
 	r := &result{
 		orders: orders{

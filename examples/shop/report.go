@@ -57,7 +57,7 @@ type violations struct {
 	Ghosts    int64 `json:"ghosts"`
 	Doubles   int64 `json:"double_effects"`
 	Undecided bool  `json:"undecided,omitempty"` // the run was not complete when its time ran out
-	Open      int64 `json:"open,omitempty"`      // violations that prove nothing yet for that reason
+	Open      int64 `json:"open,omitempty"`      // violations that do not count, because Undecided is set
 }
 
 // software has the versions of the servers, and whether PostgreSQL syncs to the disk.

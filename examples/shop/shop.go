@@ -19,7 +19,7 @@ import (
 const (
 	people = 1000 // customers; the card of one in ten is declined
 
-	// The transaction of one of this many orders stays open for a while after the event was
+	// For one in holdEvery orders, the transaction stays open for a while after the event was
 	// written, as in a slow service or a paused process.
 	holdEvery          = 200
 	holdLeast, holdMax = 100 * time.Millisecond, 400 * time.Millisecond
@@ -29,7 +29,7 @@ const (
 type request struct {
 	Order
 
-	declined bool          // the client rolls it back, after it wrote the event
+	declined bool          // the client writes the event, and then rolls back
 	hold     time.Duration // how long to keep the transaction open
 }
 
@@ -58,7 +58,7 @@ func plan(seed uint64, n int) []request {
 // tally is the clients' own record of their orders.
 type tally struct {
 	committed     atomic.Int64
-	placing, took time.Duration // until the last order was placed; until all took effect
+	placing, took time.Duration // time until all orders were placed, and until all took effect
 
 	mu         sync.Mutex
 	rolledBack []Order // the database does not have them

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// The provider sends one of changeEvery webhooks again with another body. For one of forgeEvery
-// webhooks, a sender without the secret sends a forged one. The provider sends each webhook at most
-// mostCopies times.
+// The provider sends one in changeEvery webhooks again with another body. For one in forgeEvery
+// webhooks, a sender without the secret sends a forged webhook. The plan has at most mostCopies
+// deliveries of each genuine webhook.
 const (
 	changeEvery = 20
 	forgeEvery  = 10
@@ -32,7 +32,7 @@ const (
 	forged  kind = "forged"  // under an id of its own, by a sender without the secret
 )
 
-// delivery is one webhook. The provider sends it until it gets a final answer.
+// delivery is one delivery of a webhook. Its request is repeated until there is a final answer.
 type delivery struct {
 	kind
 	id   string
@@ -61,9 +61,9 @@ func plan(seed uint64, n int) []delivery {
 	return all
 }
 
-// history returns the events of one payment, in their order. After the authorization, nothing, a
-// part or the whole amount is captured. If the whole amount is captured, nothing, a part or all of
-// it is refunded.
+// history returns the events of one payment, in their order: an authorization, and then up to two
+// captures. The first capture takes a part of the amount, and the second takes the rest. After two
+// captures come up to two refunds, which give back a part and then the rest.
 func history(chance *rand.Rand) []*hook {
 	amount := 100 + chance.Int64N(50_000)
 	part := 1 + chance.Int64N(amount-1)

@@ -105,8 +105,8 @@ func (d *deployment) startHandlers() {
 	}
 }
 
-// during calls send, and meanwhile calls do once: when ready reports true, or when send has
-// returned.
+// during calls send in another goroutine. It calls do once, as soon as ready returns true or send
+// has returned. It returns when both have returned.
 func (d *deployment) during(send func(), ready func() bool, do func() error) error {
 	sent := make(chan struct{})
 	go func() {

@@ -32,7 +32,7 @@ type result struct {
 	provider *provider
 }
 
-// judge examines the result of the run; running is the error that ended it.
+// judge examines the result of the run. If an error ended the run, running is this error.
 func (d *deployment) judge(running error) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()

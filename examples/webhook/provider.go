@@ -28,7 +28,7 @@ type provider struct {
 	finished, requests, away atomic.Int64 // deliveries that ended; requests; requests that were answered 503
 
 	mu      sync.Mutex
-	sent    map[*hook]bool // whether the genuine webhook was sent, and has to take effect
+	sent    map[*hook]bool // true if the genuine webhook was sent: then it has to take effect
 	answers [][]any        // rows of the table answer
 }
 

@@ -14,11 +14,11 @@ import (
 type kind struct {
 	name, about string
 	weight      int           // how often it is injected, relative to other kinds of its lane
-	longest     time.Duration // its longest duration; the shortest is a tenth of that, but half of it for the faults with which a lane begins
+	longest     time.Duration // its longest duration; the shortest is a tenth of that, or half of it among the first faults of a lane
 	lane        int
-	first       bool // every run has it: without it the run shows nothing
+	first       bool // every run needs this kind of fault; a run without it shows nothing
 	cluster     bool // only if there are several NATS servers
-	disk        bool // only if a server has a separate file system
+	disk        bool // only if each server has a separate file system
 	do          func(n *nemesis, f fault) error
 }
 
@@ -82,7 +82,7 @@ type fault struct {
 	kind  kind
 	after time.Duration // time since the end of the previous fault in its lane
 	lasts time.Duration
-	luck  uint64 // decides which member it affects
+	luck  uint64 // decides which process or server the fault affects
 }
 
 // makePlan makes the faults of a run, by lane. The plan has more faults than fit into the time of

@@ -54,7 +54,8 @@ func (n serverFaults) nodes() (all []int) {
 	return all
 }
 
-// withoutNATS kills NATS servers, calls meanwhile if it is not nil, and starts the servers again.
+// withoutNATS kills NATS servers, waits, and starts them again. Just before the start, it calls the
+// function meanwhile, if there is one.
 func (n serverFaults) withoutNATS(f fault, which []int, meanwhile func() error) error {
 	for _, i := range which {
 		n.brokers.Kill(i)

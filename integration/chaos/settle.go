@@ -40,15 +40,15 @@ const (
 	// If work is queued and no process does any of it for this time, the work is stuck.
 	stuckAfter = 2 * time.Minute
 
-	// perSecond is how many signs of life a process must have given in a second of these times, on
-	// average. A process that always gets the processor gives four.
+	// perSecond is the number of signs of life that each process must give in a second, on average
+	// over one of these times. A process that always gets the processor gives four.
 	perSecond = 2
 )
 
 // patience returns the longest wait. It grows with the amount of work.
 func (o options) patience(work int) time.Duration {
 	base := 3*time.Minute + time.Duration(o.seconds)*time.Second/2
-	const slowest = 100 // how many events the slowest machine that is worth a run handles in a second, counted once for each handler
+	const slowest = 100 // a machine on which a run makes sense decides at least this many events in a second; an event counts once for each handler
 	return time.Duration(o.more * float64(base+time.Duration(work)*time.Second/slowest))
 }
 
@@ -75,7 +75,7 @@ func (s poller) settle(ctx context.Context, since time.Time, look func(ctx conte
 	return w, err
 }
 
-// settle waits until the outcome is known, but not longer than patience.
+// settle waits until the outcome is known, but not longer than patience allows for the work left.
 func settle(ctx context.Context, seen evidence, patience func(left int) time.Duration, look func(ctx context.Context) (progress, error)) (w checker.Wait, err error) {
 	began, q, last := time.Now(), &quiet{seen: seen, least: math.MaxInt}, progress{}
 	most := patience(0)
@@ -130,7 +130,7 @@ type quiet struct {
 	control string    // an event that the rig wrote during that time
 }
 
-// evidence is what must be known before a time without progress means anything.
+// evidence is what settle must know before it draws a conclusion from a time without progress.
 type evidence interface {
 	begin() error                                         // evidence counts from here on
 	atWork(signs int) (bool, error)                       // every process has given this many signs of life since begin
@@ -256,7 +256,7 @@ func (s *signs) atWork(n int) (bool, error) {
 	return len(s.sizes) > 0, nil
 }
 
-// leading reads whether a relay leads. If no relay leads, that is the only unfinished work.
+// leading reads whether a relay leads. If no relay leads, leading returns this fact as queued work.
 func (s poller) leading(ctx context.Context) (now progress, err error) {
 	n, err := s.db.shop.Number(ctx, "SELECT count(*) FROM postroom.relay WHERE owner IS NOT NULL AND expires_at > now()")
 	if err == nil && n == 0 {
@@ -325,8 +325,8 @@ func (s poller) addCounts(ctx context.Context, now *progress, d *rig.Database, s
 }
 
 // addDeliveries adds the messages that the broker must still deliver, and those that are delivered
-// and not acknowledged. An ordered handler reads the stream itself; for it, addDeliveries adds the
-// messages after its floor.
+// and not acknowledged. The ordered handler reads the stream itself. For this handler, the function
+// adds the messages after the floor. Up to the floor, all messages are decided.
 func (s poller) addDeliveries(ctx context.Context, now *progress) error {
 	var instance string
 	var floor uint64

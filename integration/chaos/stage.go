@@ -71,12 +71,12 @@ func (o options) stage(ctx context.Context, progress io.Writer) (history []check
 	return history, found, err
 }
 
-// rounds is how many times breakThings injects faults at most. The first time is the longest. Each
-// further time takes a quarter of it, and comes only if a required fault is still missing.
+// rounds is the largest number of rounds of faults. The first round takes the given time. A further
+// round takes a quarter of it, or ten seconds if that is longer.
 const rounds = 8
 
-// breakThings injects faults for the given time. If a required fault has not met work by then,
-// breakThings continues, for all rounds at most.
+// breakThings injects faults for the given time. If a required fault or situation is missing then,
+// breakThings begins a further round, until nothing is missing or all rounds are over.
 func (s *stage) breakThings(ctx context.Context) error {
 	seconds := s.opt.seconds
 	for range rounds {

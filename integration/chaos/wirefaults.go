@@ -116,7 +116,7 @@ func (n wireFaults) lateStatements(f fault) error {
 	if m == nil {
 		m = n.victim(f, workload.Relays)
 	}
-	const late = time.Minute // the statements arrive when the toxic is removed
+	const late = time.Minute // longer than the fault: the statements arrive when Poison removes the delay
 	ctx, cancel := n.work()
 	defer cancel()
 	replaced := n.replacing()

@@ -12,10 +12,10 @@ type Name string
 
 // Invariants.
 const (
-	NoLoss             Name = "NoLoss"             // every committed event took effect at every handler, or is dead, discarded or cancelled there, or was cancelled before it was published
+	NoLoss             Name = "NoLoss"             // at each handler, every committed event took effect, or is dead, discarded or cancelled, unless it was cancelled before it was published
 	NoGhost            Name = "NoGhost"            // only committed events took effect, or are in the log or in the stream
 	EffectOnce         Name = "EffectOnce"         // no event took effect twice at a handler
-	KeyOrder           Name = "KeyOrder"           // the stream has the events of a key in the order of their commits, and they take effect at ordered handlers in that order
+	KeyOrder           Name = "KeyOrder"           // the events of a key are in the stream in the order of their commits, and take effect at ordered handlers in this order
 	DeadLetterComplete Name = "DeadLetterComplete" // every dead event has its payload and its failures, and did not take effect; replays have ended and are in the audit
 	MarkImpliesStored  Name = "MarkImpliesStored"  // every event that the relay's record calls published is in the stream of every server
 	Fence              Name = "Fence"              // after an epoch recorded something, no earlier epoch records anything
@@ -45,7 +45,7 @@ type Verdict struct {
 	Pending []string
 }
 
-// OK reports whether every invariant holds, no work is pending, and faults met every kind of work.
+// OK reports whether every invariant holds, no work is pending, and Coverage.Missing is empty.
 func (v Verdict) OK() bool {
 	return v.Sound() && len(v.Pending) == 0 && len(v.Coverage.Missing()) == 0
 }
@@ -88,7 +88,7 @@ type check struct {
 	domain     map[string]Event // by id
 	calledOff  map[string]bool  // events that were cancelled before they were published
 	violations map[Name][]string
-	atRest     bool // no work was left, or no process did any of it
+	atRest     bool // no work is pending: all work is done, stuck or lost
 }
 
 func newCheck(history []Record, found State) *check {
@@ -109,8 +109,7 @@ func (c *check) violated(name Name, format string, args ...any) {
 	c.violations[name] = append(c.violations[name], fmt.Sprintf(format, args...))
 }
 
-// log compares the answers that producers got with the domain, and the domain with the producers'
-// log.
+// log compares the domain with the answers that producers got, and then with the producers' log.
 func (c *check) log() {
 	open := make(map[string]bool) // by id: an attempt committed the event, or may have committed it
 	for _, r := range c.history {
@@ -159,7 +158,7 @@ func (c *check) streams() {
 			switch {
 			case c.calledOff[row.ID] && stored[row.ID]:
 				c.violated(DeadLetterComplete, "event %s was called off, and is in the stream of %s", row.ID, server)
-			case row.Published && !stored[row.ID] && !c.calledOff[row.ID] && c.atRest: // otherwise a repair may be under way
+			case row.Published && !stored[row.ID] && !c.calledOff[row.ID] && c.atRest: // while work is pending, a repair may be under way
 				c.violated(MarkImpliesStored, "event %s is recorded as published and is not in the stream of %s", row.ID, server)
 			}
 		}

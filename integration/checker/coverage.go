@@ -16,8 +16,8 @@ type Coverage struct {
 	Dead            int // pairs of an event and a handler
 	Released        int
 
-	// How many events operators cancelled and rescheduled, none of which was dead, and how often
-	// operators paused handlers and relays.
+	// The numbers of events that operators cancelled and rescheduled (none of these events was
+	// dead), and the number of times that operators paused a handler or the relays.
 	Cancelled, Rescheduled, Pauses int
 
 	CalledOff int // events that were cancelled before they were published

@@ -80,7 +80,7 @@ func (c *check) leaks() {
 	}
 }
 
-// life describes the process that made a record, and names the life by the process id.
+// life returns the name and the process id of the process that made a record.
 func life(r Record) string { return fmt.Sprintf("%s (process %d)", r.Process, r.Life) }
 
 // lastSignals returns the last record of [Signals] of each life of each process.

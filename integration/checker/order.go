@@ -11,7 +11,7 @@ func (c *check) keyOrder() {
 		seen := make(map[string]bool)
 		order := newOrder()
 		for _, m := range c.found.Streams[server] {
-			if seen[m.ID] || m.Republished || c.domain[m.ID].Later { // a repair marks what it publishes again, because that may come late
+			if seen[m.ID] || m.Republished || c.domain[m.ID].Later { // a repair marks each message that it publishes again; such a message may be out of order
 				continue
 			}
 			seen[m.ID] = true
@@ -59,8 +59,8 @@ type order map[int]int
 
 func newOrder() order { return make(order) }
 
-// next reports whether an event is in the order of its key, and the highest number that came before
-// it.
+// next reports whether an event is in the order of its key. It also returns the highest number that
+// the key had before this event.
 func (o order) next(e Event) (before int, ok bool) {
 	before = o[e.Key]
 	o[e.Key] = max(before, e.N)

@@ -16,8 +16,8 @@ const (
 	Call        What = "call"        // that a vendor carried out: the first call with its key
 	Release     What = "release"     // of dead events, by an operator
 	Discard     What = "discard"     // of dead events, by an operator
-	Cancel      What = "cancel"      // of an event that a handler holds, or that is scheduled, by an operator or its producer
-	Reschedule  What = "reschedule"  // of an event that a handler holds, or that is scheduled, by an operator or its producer
+	Cancel      What = "cancel"      // of a held event by an operator, or of a scheduled event by an operator or its producer
+	Reschedule  What = "reschedule"  // of a held or scheduled event, by an operator
 	Pause       What = "pause"       // of a handler or of the relays, by an operator
 	Fault       What = "fault"       // that was injected
 	Signals     What = "signals"     // the counters of a process: the last record of a life has the sums

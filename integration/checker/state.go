@@ -33,7 +33,7 @@ type Handler struct {
 	Name     string
 	Ordered  bool
 	Consumer string // the name of its durable consumer
-	Inbox    string // the name of the handler for which its events are held, if that is another name
+	Inbox    string // the name under which the inbox holds its events, if that is not Name
 }
 
 // LogEntry is a row of the producers' log.
@@ -77,7 +77,7 @@ type Wait struct {
 	Pending []string
 }
 
-// Ended reports whether the thing happened for which w waited.
+// Ended reports whether no work was left when the wait ended. Lost events do not count as work.
 func (w Wait) Ended() bool { return len(w.Stuck) == 0 && len(w.Pending) == 0 }
 
 // Bounds limit the resources that processes use when all work is done.

@@ -48,8 +48,8 @@ func message(event, copy uint8) uint8 { return event*maxCopies + copy }
 func eventOf(message uint8) uint8     { return message / maxCopies }
 
 // beginHandling starts the handler's part when no relay can take a step any more. The model loses
-// nothing by that: a stream only grows, so workers that started earlier could do the same things
-// and no others.
+// nothing by that. The stream only grows, so workers can do later everything that they could have
+// done earlier.
 func beginHandling(s state) state {
 	next := state{handling: true}
 	for i, t := range s.txs {
@@ -128,8 +128,8 @@ func work(s state, n int, act Act, to stage, change func(*inbox), yield func(Ste
 	yield(Step{Act: act, Event: i}, s)
 }
 
-// fail makes a worker's commit fail, or the handler that ran in the worker's transaction. If the
-// handler fails, another transaction holds the event.
+// fail takes two steps that a worker may take in place of its commit: the commit fails, or the
+// handler has failed. If the handler has failed, another transaction holds the event.
 func (w World) fail(s state, n int, yield func(Step, state)) {
 	i := eventOf(s.inbox.workers[n].message)
 	if s.left.Refusals > 0 {

@@ -5,8 +5,8 @@
 // The model does not run the code. In a few hundred lines it repeats the promises of
 // docs/reference/guarantees.md, and the rules with which relays, broker and handlers keep these
 // promises. A test visits every state that the rules allow. If any one [Rule] is left out, an
-// [Invariant] must break, and the test prints the shortest way to that state in words. A rule that
-// no invariant needs is not a rule of the design.
+// [Invariant] must break. The test then prints, in words, the shortest way to the state that breaks
+// it. A rule that no invariant needs is not a rule of the design.
 //
 // The model has these parts and faults. Transactions take their xid, their seq and their end in any
 // order that PostgreSQL allows. A relay compares snapshots from pass to pass, and records in the
@@ -17,8 +17,8 @@
 // fails, its event is held, and a worker claims it; a worker with an older claim may wake up
 // meanwhile. Every process may crash between any two steps.
 //
-// The model does not have outgoing events that are held, ordered handlers, atomic batches,
-// scheduled events, republishes, repair after a broker lost messages, retention, and backlogs of
-// more than a page. It has no time at all: at any moment a lease may end, the broker may deliver a
+// The model leaves out held outgoing events, ordered handlers, atomic batches, scheduled events,
+// republishes, repair after a broker lost messages, retention, and backlogs of more than a page.
+// The model has no time at all: at any moment a lease may end, the broker may deliver a
 // message again, and a duplicate window may close.
 package model

@@ -136,8 +136,8 @@ func (e *explorer) way(at int) []Step {
 	return way
 }
 
-// cycle looks for a cycle, and returns a state on it or after it. It removes states to which no
-// step leads, with their steps, until there is no such state.
+// cycle looks for a cycle, and returns a state on it or after it. It removes each state to which no
+// step leads, together with the steps that begin there. Only the wanted states remain.
 func (e *explorer) cycle() (at int, ok bool) {
 	leading := make([]int32, len(e.states))
 	for _, to := range e.edges {

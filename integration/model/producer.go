@@ -31,7 +31,7 @@ func (w World) draw(s state, yield func(Step, state)) {
 	for seqs := range uint8(seqOrders) {
 		for xids := range uint8(len(orders)) {
 			if xids > 0 && w.has(LateOpen|LateNew) && !w.Plain {
-				break // in every order of xids, a pass finds the rows that became visible since the pass before
+				break // one order of xids is enough: with these rules, a pass finds every row that became visible since the pass before
 			}
 			next := s
 			next.drawn = true
@@ -42,8 +42,8 @@ func (w World) draw(s state, yield func(Step, state)) {
 }
 
 // mayEnd reports whether a transaction may end now. The second transaction writes its event only
-// after the first has ended and released their key. A transaction with a higher seq than the second
-// writes its event later still, so it also ends after the first.
+// after the first has ended and released their key. If the third has a higher seq than the second,
+// it writes its event after the second does. So it, too, ends after the first.
 func (d *db) mayEnd(i int) bool {
 	return d.txs[i].fate == open && (i == 0 || d.txs[0].fate != open || d.txs[i].seq < d.txs[1].seq)
 }

@@ -1,10 +1,10 @@
 package model
 
-// pageLimit is how many rows above high a pass returns at most.
+// pageLimit is the largest number of rows with a seq above high that a pass returns.
 const pageLimit = 2
 
-// relay is a relay's process, with the publishes that it has on the way. Its epoch is 0 while it
-// does not lead.
+// relay is a relay's process, with its publishes that are on the way to the broker. The epoch is 0
+// while the relay does not lead.
 type relay struct {
 	epoch uint8
 	high  uint8 // the last seq that was read
@@ -16,7 +16,7 @@ type relay struct {
 	page    set  // events that were read in order, above base
 	done    set  // the acknowledged events of page
 	flying  set  // events that were sent, with an unknown outcome
-	newer   bool // of the first key, the relay sends the second event before the first
+	newer   bool // the relay sends the second event of the first key before the first event
 
 	sent   set // events on the way to the broker, maybe sent in a term that is over
 	stored set // events that the broker stored, and whose acknowledgement is on its way back
@@ -77,8 +77,8 @@ func (w World) relaySteps(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// lead takes the lease if no relay holds it, or if its leader sleeps. The relay begins with the
-// state row.
+// lead lets a relay take the lease if no relay holds it, or if the relay that holds it sleeps. The
+// new leader begins with the values of the state row.
 func (w World) lead(s state, n int, yield func(Step, state)) {
 	act := takesLease
 	if s.led() {
@@ -94,8 +94,8 @@ func (w World) lead(s state, n int, yield func(Step, state)) {
 	yield(Step{Act: act, Epoch: row.epoch}, s)
 }
 
-// pass reads the log: first the events that were pending at the take-over, then late rows and the
-// next page. It reports whether it changed the relay.
+// pass reads the log. If events were pending at the take-over, the first pass reads these and late
+// rows. Every other pass reads late rows and the next page. It reports whether the relay changed.
 func (w World) pass(s *state, n int) bool {
 	r := &s.relays[n]
 	before := *r

@@ -12,11 +12,11 @@ type Rule uint16
 const (
 	// ReadCommitted: a pass sees committed rows, and no others.
 	ReadCommitted Rule = 1 << iota
-	// LateOpen: a pass also finds rows up to high whose transactions were in progress at the pass
-	// before.
+	// LateOpen: a pass also finds a row with a seq up to high if the row's transaction was in
+	// progress at the pass before.
 	LateOpen
-	// LateNew: a pass also finds rows up to high whose transactions took their xid after the pass
-	// before.
+	// LateNew: a pass also finds a row with a seq up to high if the row's transaction took its xid
+	// after the pass before.
 	LateNew
 	// LateFirst: a relay sends late rows before newer rows.
 	LateFirst
@@ -27,8 +27,8 @@ const (
 	SameMessageID
 	// RecordAcked: a relay records only acknowledged events as published.
 	RecordAcked
-	// RecordPending: if a relay has read an event and it is not acknowledged, the relay records it
-	// as pending.
+	// RecordPending: a relay records an event as pending if the relay has read the event and the
+	// broker has not acknowledged it.
 	RecordPending
 	// EpochCheck: a recording has the epoch of its relay. The database refuses it if another epoch
 	// has begun.

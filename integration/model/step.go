@@ -8,7 +8,7 @@ type Step struct {
 	Epoch uint8 // the relay's
 	Event uint8
 
-	Seqs, XIDs uint8 // indexes of the drawn orders; only of the first step
+	Seqs, XIDs uint8 // indexes of the drawn orders; only the first step has them
 }
 
 // Act is a kind of step.

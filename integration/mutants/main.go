@@ -1,5 +1,6 @@
-// Mutants removes the guards of the lists in its directory, one at a time. Each time it runs the
-// test that has to fail without the guard. If a test does not fail, mutants exits with an error.
+// Mutants removes guards from the code, one at a time. A guard is a few lines that prevent a fault.
+// The lists in this directory have the guards. After each removal, mutants runs the test that has
+// to fail without the guard. If a test does not fail, mutants exits with an error.
 //
 //	make mutants
 //	make mutants ONLY=late-row-rule,key-lock

@@ -55,8 +55,8 @@ func (t *trials) say(format string, args ...any) {
 	fmt.Fprintf(t.progress, format+"\n", args...)
 }
 
-// go test ends a test that hangs without its guard. The test gets ten times as long as with the
-// guard, plus a minute in which its servers start, but at most five minutes.
+// Without its guard, a test may hang, and go test has to end it. The test gets ten times the time
+// that it took with the guard, plus a minute in which its servers start, but at most five minutes.
 const (
 	testTimeout  = 5 * time.Minute
 	leastTimeout = time.Minute
@@ -114,7 +114,7 @@ func (p *pace) step(now time.Time) string {
 
 // baseline is the result of a test with all guards.
 type baseline struct {
-	why  string        // why the test can show nothing; empty if it can
+	why  string        // why the test can show nothing; empty if it can show something
 	took time.Duration // with all guards
 }
 
@@ -123,8 +123,8 @@ func (u baseline) timeout() time.Duration {
 	return min(leastTimeout+slower*u.took, testTimeout)
 }
 
-// each calls do for 0 to n-1, some at a time. If a call fails, the other calls still happen. It
-// returns all errors.
+// each calls do with every number from 0 to n-1, several calls at the same time. If a call fails,
+// the other calls still happen. each returns all errors.
 func (t *trials) each(ctx context.Context, n int, do func(i int) error) error {
 	next := make(chan int)
 	go func() { // ends with ctx at the latest

@@ -1,7 +1,7 @@
 // Natsd is the NATS server that internal/devstack starts. It imports no other package of this
 // repository, so that make test-nats can build it with another version of the server. It is a
-// program of its own for two reasons. The library does not need the server then, and tests with the
-// race detector do not compile the server with it.
+// program of its own for two reasons. The module of the library does not require the server, and
+// tests with the race detector use a server that is compiled without the detector.
 package main
 
 import (

@@ -26,8 +26,8 @@ const (
 	roleKeeper = "keeper"
 )
 
-// Roles returns the roles of a program that uses this package, for [childproc.Serve]. These are the
-// roles of the package itself, and those in more.
+// Roles returns the roles of a program that uses this package, for [childproc.Serve]: the roles of
+// the package itself, and the program's own roles, which the caller passes as more.
 func Roles(more map[string]childproc.Role) map[string]childproc.Role {
 	roles := map[string]childproc.Role{roleNATS: serveNATS, roleKeeper: serveKeeper}
 	maps.Copy(roles, more)
@@ -98,7 +98,7 @@ type Brokers struct {
 
 // StartBrokers starts n servers, as a cluster if there are several. They store in a new directory
 // in parent. If parent is empty, the new directory is in the system's directory for temporary
-// files. The servers log to log, which may be nil.
+// files. The standard error of the servers goes to log, unless log is nil.
 func StartBrokers(ctx context.Context, n int, parent string, log io.Writer) (b *Brokers, err error) {
 	dir, err := os.MkdirTemp(parent, "postroom-fleet-nats-")
 	if err != nil {

@@ -65,8 +65,8 @@ func Collect[T any](ctx context.Context, d *Database, sql string, args ...any) (
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 }
 
-// Patience is how long the rig waits for a server or the system. It is not a limit for Postroom: if
-// the time runs out, the run is undecided.
+// Patience is how long the rig waits for a server or the operating system. It is not a limit for
+// Postroom: if the time runs out, the run is undecided.
 const Patience = 3 * time.Minute
 
 // Again repeats try while it fails, for instance because a server is starting again. If try still

@@ -94,8 +94,9 @@ func Delays(stream string, latency, jitter time.Duration) Toxic {
 	return Toxic{"latency", stream, fmt.Sprintf(`{"latency": %d, "jitter": %d}`, latency.Milliseconds(), jitter.Milliseconds())}
 }
 
-// Poison adds toxics to ways, calls during, and removes the toxics. If cut is true, it also closes
-// the ways' connections then. Toxiproxy itself closes a connection when [Loses] is removed from it.
+// Poison adds toxics to ways, calls the function during, and removes the toxics. If cut is true, it
+// closes the ways' connections before the removal. If cut is false, Toxiproxy still closes a
+// connection from which a toxic of [Loses] is removed.
 func Poison(ctx context.Context, ways []*Way, toxics []Toxic, cut bool, during func()) error {
 	var errs []error
 	for _, way := range ways {
@@ -113,8 +114,8 @@ func Poison(ctx context.Context, ways []*Way, toxics []Toxic, cut bool, during f
 	return errors.Join(errs...)
 }
 
-// Open makes a way work again. It repeats that while it fails, because the system may not release
-// the port at once.
+// Open makes a stopped way work again. It tries several times, because the operating system may not
+// release the port at once.
 func Open(ctx context.Context, way *Way) error {
 	return Again(ctx, Patience, "open "+way.Name, func(context.Context) error { return way.Start() })
 }

@@ -86,13 +86,13 @@ func (p *DeafProxy) answer(client io.Writer, server io.Reader) error {
 			if _, err := in.Discard(size); err != nil {
 				return err
 			}
-			continue
-		}
-		if _, err := out.Write(line); err != nil {
-			return err
-		}
-		if _, err := io.CopyN(out, in, int64(size)); err != nil {
-			return err
+		} else {
+			if _, err := out.Write(line); err != nil {
+				return err
+			}
+			if _, err := io.CopyN(out, in, int64(size)); err != nil {
+				return err
+			}
 		}
 		if in.Buffered() == 0 {
 			if err := out.Flush(); err != nil {

@@ -23,7 +23,7 @@ func judge(r *stage.Stage, where string, l *rig.Ledger, f *rig.Findings) {
 	r.Note(where+": duplicates in the stream", "%s", figures.Grouped(f.Messages-f.Distinct-f.Ghosts))
 }
 
-// conclude waits until every event is published, as the relays recorded it, and then checks the
+// conclude waits until the relays have recorded every event as published, and then checks the
 // stream.
 func conclude(ctx context.Context, r *stage.Stage, where string, d *stage.Database, c *stage.Client, l *rig.Ledger) error {
 	began := time.Now()

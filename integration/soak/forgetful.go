@@ -35,7 +35,7 @@ event.`
 // unbounded is the rate of a comparison without a limit.
 const unbounded = 1e9
 
-// liveShare is the share of its undisturbed rate that live traffic must keep during a repair.
+// liveShare is the least rate of live traffic during a repair, as a share of the rate before.
 const liveShare = 0.8
 
 // compareJob describes a comparison.
@@ -270,8 +270,8 @@ func (a *amnesia) live(ctx context.Context) (float64, error) {
 	return a.liveWhile(ctx, func(context.Context) error { return nil })
 }
 
-// liveWhile returns how many transactions are committed in a second while do runs. It counts them
-// for some seconds at least.
+// liveWhile calls do, and returns how many transactions are committed in a second meanwhile. If do
+// returns early, liveWhile counts for 15 seconds altogether, or half a second in a short run.
 func (a *amnesia) liveWhile(ctx context.Context, do func(ctx context.Context) error) (rate float64, err error) {
 	err = stage.During(ctx, func(ctx context.Context) error {
 		childproc.Sleep(ctx, stage.Pick(a.Stage, 2*time.Second, 100*time.Millisecond))

@@ -10,7 +10,7 @@
 //	make soak ARGS="--only order,relays --short"
 //	make soak ARGS="--report integration/results/soak.md"
 //
-// It starts its own servers, and leaves nothing behind.
+// Soak starts its own servers, and leaves nothing behind.
 package main
 
 import (

@@ -37,8 +37,8 @@ type phase struct {
 type openRun struct {
 	mu     sync.Mutex
 	phase  *phase               // nil between two phases
-	commit map[string]time.Time // by id: when events were committed that are not acknowledged
-	acked  map[string]time.Time // by id: when events were acknowledged that are not known to be committed
+	commit map[string]time.Time // by id: the commit times of events that are not acknowledged yet
+	acked  map[string]time.Time // by id: the acknowledgement times of events that are not known to be committed
 	undone map[string]bool
 	ghosts []string
 }
@@ -103,8 +103,8 @@ func (o *openRun) collect(ctx context.Context, r *stage.Stage, p *phase) error {
 	return context.Cause(ctx)
 }
 
-// wasAcked returns when an event was acknowledged that is not known to be committed. It reports
-// false if the event was not acknowledged.
+// wasAcked returns the time when an event was acknowledged, and true. It returns false if the event
+// was not acknowledged, or if committed has already counted the event.
 func (o *openRun) wasAcked(id string) (time.Time, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -87,8 +87,8 @@ func orderOn(ctx context.Context, r *stage.Stage, where string, servers int, cfg
 	return t.tell(ctx, where, d)
 }
 
-// produce lets the producers commit all events. On a slow machine it ends them earlier, when their
-// time is over and a reply was lost.
+// produce lets the producers commit all events. On a slow machine it stops the producers earlier:
+// when their time is over and, if there is a proxy, the proxy has dropped a reply.
 func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -173,8 +173,8 @@ func (t *trouble) killRelays(ctx context.Context) error {
 	return nil
 }
 
-// loseReplies makes the proxy deaf again and again. Each time the proxy stays deaf until it has
-// dropped a message, for about five seconds at most.
+// loseReplies makes the proxy deaf again and again, so that it drops the server's replies. Each
+// time, the proxy is deaf until it has dropped a message, or for about five seconds.
 func (t *trouble) loseReplies(ctx context.Context) error {
 	for t.proxy != nil && childproc.Sleep(ctx, stage.Pick(t.stage, 3*time.Second, 800*time.Millisecond)) {
 		before := t.proxy.Dropped.Load()

@@ -24,13 +24,13 @@ const producers = 8
 // producer makes transactions with an event each. It commits most of them, and rolls some back.
 type producer struct {
 	db    *stage.Database
-	keys  int     // the number of keys, each with a row of account; zero: every event has a key of its own
+	keys  int     // the number of keys, each with a row in the table account; zero: every event has a key of its own
 	rate  float64 // transactions a second
 	total int     // transactions to commit; zero: until the context ends
 	slow  bool    // some transactions stay open for a while
 
 	committed func(key, n int, id string, at time.Time)
-	undone    func(id string) // gets each event that is rolled back, with its transaction or to a savepoint
+	undone    func(id string) // gets the id of each event that is rolled back (with its transaction, or to a savepoint)
 
 	out   *outbox.Outbox
 	turns atomic.Int64
@@ -74,7 +74,7 @@ var errOnPurpose = errors.New("rolled back on purpose")
 
 // one makes a transaction. Of a hundred transactions, one rolls back to a savepoint, and another
 // rolls back as a whole. They are fifty turns apart, so that a short run on a slow machine has
-// both. Even if ctx ends, one finishes a transaction that has begun.
+// both. A transaction that has begun is finished even if ctx ends.
 func (p *producer) one(ctx context.Context, turn int64) error {
 	work := context.WithoutCancel(ctx)
 	key, n, ev := rand.IntN(max(p.keys, 1)), 0, postroom.NewEvent(stage.Subject, nil)
@@ -114,8 +114,8 @@ func (p *producer) one(ctx context.Context, turn int64) error {
 	return nil
 }
 
-// change makes the change that the event is about. From then on the transaction holds the lock of
-// the key.
+// change makes the change that the event is about. If p.keys is not zero, the transaction then
+// holds the lock of the key's row.
 func (p *producer) change(ctx context.Context, tx pgx.Tx, key int) (n int, err error) {
 	if p.keys == 0 {
 		_, err = tx.Exec(ctx, "INSERT INTO change (what) VALUES ('something')")

@@ -94,8 +94,8 @@ func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
 	}
 }
 
-// victim returns one of a hand's relays. About every second time it chooses the leader, if that is
-// one of them. Otherwise it chooses any of them.
+// victim returns one of a hand's relays. In about half of the calls it chooses the leader, if the
+// leader is a relay of this hand. Otherwise it chooses any relay of the hand.
 func (c *crew) victim(hand, hands int) int {
 	if rand.IntN(2) == 0 {
 		for _, leader := range c.leaders() {
@@ -122,7 +122,7 @@ func (c *crew) pause(ctx context.Context, i int) error {
 }
 
 // oneLeads checks that one relay leads at the end, and that relays have no needless connections.
-// The leader has two for its term, and each relay has at most one other.
+// The leader has two connections for its term; each relay has at most one other connection.
 func oneLeads(ctx context.Context, r *stage.Stage, d *stage.Database, team *crew) error {
 	var leading, others int
 	last := ""

@@ -25,8 +25,8 @@ was empty, in turn. One statement loads the published ones. Autovacuum is off fo
 not in the other; both are vacuumed, and a checkpoint is made, before each measurement.`
 
 const (
-	// Ten million retained rows take about 10 GB with stage.EventBytes each, and half as much with
-	// smallBytes each. The server's own logs take more disk.
+	// Ten million retained rows take about 10 GB if each has stage.EventBytes of data, and half as
+	// much if each has smallBytes. The server's own logs need further disk space.
 	smallBytes = 64
 	largeDisk  = 40 << 30
 	smallDisk  = 15 << 30
@@ -84,8 +84,8 @@ func retained(ctx context.Context, r *stage.Stage) error {
 	return nil
 }
 
-// retainedBytes returns how many bytes of data each retained event has. If no option says that, the
-// free disk decides.
+// retainedBytes returns how many bytes of data each retained event has. If no option sets the
+// number, it depends on the free disk, except in a short run.
 func retainedBytes(r *stage.Stage) (int, error) {
 	free, err := freeDisk()
 	if err != nil {
@@ -227,8 +227,8 @@ func probe(ctx context.Context, r *stage.Stage, d *stage.Database) (late, idle t
 	return figures.Median(lates), figures.Median(idles), nil
 }
 
-// oneLate makes an event visible after a pass has read a later event. It returns how long the next
-// pass takes, which finds the late event.
+// oneLate makes an event visible after a pass has read a later event. The next pass finds this late
+// event; oneLate returns how long that pass takes.
 func oneLate(ctx context.Context, d *stage.Database, out *outbox.Outbox, term eventlog.Term) (time.Duration, error) {
 	slow, err := d.Pool.Begin(ctx)
 	if err != nil {

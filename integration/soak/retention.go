@@ -69,7 +69,7 @@ type sample struct {
 	oldest       time.Duration
 }
 
-// follow takes twelve samples in the time of span.
+// follow takes twelve samples, at equal intervals, in the time s.span.
 func (s *sizes) follow(ctx context.Context) error {
 	const times = 12
 	began := time.Now()

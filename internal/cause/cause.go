@@ -25,8 +25,8 @@ const (
 	longWord = 32
 )
 
-// Wording returns the words of a text's first line that do not differ between failures with
-// the same cause. A '#' replaces quoted pieces, known values, long words, and words with a
+// Wording returns, from the first line of a text, the words that do not differ between failures
+// with the same cause. A '#' replaces quoted pieces, known values, long words, and words with a
 // digit or a character of addresses and paths.
 func Wording(text string, known ...string) string {
 	text, _, _ = strings.Cut(text[:min(len(text), maxText)], "\n")

@@ -1,7 +1,7 @@
 package cause
 
-// ClassError gives an error its own class in table held, such as endpoint_disabled. Only packages
-// of this module use it, because metrics count by class, and there must be few classes.
+// ClassError gives an error its own class in table held, such as endpoint_disabled. Metrics count
+// by class, so there must be few classes. Therefore only packages of this module use ClassError.
 type ClassError struct {
 	Class string
 	Err   error

@@ -84,8 +84,8 @@ func retryable(err error) bool {
 	return pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "23505" && pg.ConstraintName == "held_key_due"
 }
 
-// Lock takes the locks for a change of these rows of held: first the row of the leading
-// relay, then the keys. All code that takes both locks takes them in this order.
+// Lock takes the locks for a change of these rows of held: first the lock that LockRelay takes,
+// then the keys. All code that takes both locks takes them in this order.
 func (t *Tables) Lock(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	var batch pgx.Batch
 	batch.Queue(t.sql.RelayLock, ids)
@@ -96,8 +96,8 @@ func (t *Tables) Lock(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	return nil
 }
 
-// LockRelay locks the row of the leading relay if one of the events is outgoing. Until the
-// transaction ends, the relay can record nothing.
+// LockRelay locks the row of the leading relay if one of the events is outgoing: an event that the
+// relay publishes. Until the transaction ends, the relay can record nothing.
 func (t *Tables) LockRelay(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	if _, err := tx.Exec(ctx, t.sql.RelayLock, ids); err != nil {
 		return fmt.Errorf("wait for the relay: %w", err)
@@ -105,9 +105,9 @@ func (t *Tables) LockRelay(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	return nil
 }
 
-// Wake makes the first event of each key due, because the event for which it waited is no longer
-// held. Element n of handlers and element n of keys identify one key. The caller has locked the
-// keys.
+// Wake makes the first event of each key due, unless this event is dead. Call Wake after rows of
+// these keys were removed from held. Element n of handlers and element n of keys identify one key.
+// The caller has locked the keys.
 func (t *Tables) Wake(ctx context.Context, tx pgx.Tx, handlers, keys []string) error {
 	if len(keys) == 0 {
 		return nil

@@ -1,6 +1,6 @@
 // Package childproc runs servers, relays and handlers of this module as child processes that their
-// parent can stop and kill. A program that uses it starts itself again, with a role. The program's
-// main function calls [Serve] first.
+// parent can stop and kill. A program that uses this package starts itself again, with a role. The
+// program's main function calls [Serve] first.
 package childproc
 
 import (
@@ -32,7 +32,7 @@ type Role func(ctx context.Context, job []byte) error
 // leavePatience is how long a child may take to finish its work after its parent has ended.
 const leavePatience = time.Minute
 
-// Serve runs the role if this process is a child, and reports whether this process is a child. If
+// Serve runs the role of this process if this process is a child, and reports whether it is one. If
 // the parent ends, even if it is killed, the child's standard input ends, and then the child ends
 // too. The child ignores Ctrl-C, because only the parent handles it.
 func Serve(roles map[string]Role) (served bool, err error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// leastThreshold is the shortest inactive threshold with which a consumer lasts from one
-// request to the next.
+// leastThreshold is the shortest inactive threshold (the time after which the broker removes an
+// unused consumer) with which a consumer lasts from one request to the next.
 const leastThreshold = time.Second
 
 // Threshold returns the inactive threshold for a consumer of a stream. It is wish, or the stream's

@@ -54,8 +54,8 @@ type boxSpec struct {
 	command     []string
 	logger      *slog.Logger
 
-	// prepare returns more arguments for docker run. startBox calls it before it creates the
-	// container, when b has its name, its port and its directory.
+	// prepare returns more arguments for docker run. startBox calls prepare before Docker creates
+	// the container. By then b has a name, a port and a directory.
 	prepare func(b *box) ([]string, error)
 
 	// answers returns nil if the server accepts connections.

@@ -246,8 +246,8 @@ func (c *cluster) kill() error {
 
 func (c *cluster) close() error { return errors.Join(c.stop(), c.guard.Close()) }
 
-// prepare sets up a command of the server. It sets the user and a session of its own. It leaves the
-// settings of PostgreSQL and of the language out of the environment.
+// prepare sets the directory, the user, a new session and the environment of a server program. The
+// environment lacks this process's variables for PostgreSQL and for the language.
 func (c *cluster) prepare(cmd *exec.Cmd) {
 	cmd.Dir = c.guard.dir
 	cmd.SysProcAttr = ownSession(c.as)

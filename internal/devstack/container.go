@@ -78,7 +78,7 @@ func (c *postgresContainer) url(b *box) string {
 }
 
 // answers returns nil when the server answers on its port. The image first starts a server for its
-// set-up. That server listens only on a socket, so it does not answer on the port.
+// set-up. That server listens only on a Unix socket, so it does not answer on the port.
 func (c *postgresContainer) answers(ctx context.Context, b *box) error {
 	return session(ctx, c.url(b), func(conn *pgx.Conn) error { return conn.Ping(ctx) })
 }

@@ -7,13 +7,14 @@
 //
 // NATS is one server or a cluster of servers. A server is a process or, on request, a container.
 // Its JetStream storage is in a temporary directory. A server that is a process runs the program
-// that POSTROOM_TEST_BROKER names. If the variable is not set, the package builds
-// integration/natsd, if it finds a checkout of this repository. Otherwise it is nats-server on the
-// PATH, or else a program that the package builds in the user's cache.
+// that POSTROOM_TEST_BROKER names. If the variable is not set, and the package finds a checkout of
+// this repository, it builds integration/natsd and runs that. Without a checkout, it runs
+// nats-server from the PATH. If there is none, it builds nats-server in the user's cache.
 //
-// All servers listen on the loopback interface, except containers if Docker runs on another
-// machine. When the process that started them ends, a watchdog removes servers and directories,
-// even if the process panics, calls os.Exit or is killed: see watchdog.sh.
+// All servers listen on the loopback interface. Containers are an exception if Docker runs on
+// another machine, or if this process itself runs in a container. When the process that started
+// them ends, a watchdog removes servers and directories, even if the process panics, calls os.Exit
+// or is killed: see watchdog.sh.
 //
 // The servers are for development only: a local server trusts every client that reaches
 // its port.

@@ -58,8 +58,8 @@ type NATS struct {
 	closed  bool
 }
 
-// natsServer has the methods that differ between a process and a container. [NATS] does not call
-// them concurrently.
+// natsServer has the methods that differ between a process and a container. [NATS] calls one of
+// them at a time, except url and dir, which it calls at any time.
 type natsServer interface {
 	url() string
 	dir() string

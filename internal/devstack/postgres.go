@@ -143,8 +143,8 @@ func useGiven(ctx context.Context, given string) (*Postgres, error) {
 	return p, requireVersion(version / 10000)
 }
 
-// URL returns a connection URL of the server's default database. On a throwaway server its user is
-// a superuser. For the user's server it is POSTROOM_DATABASE_URL.
+// URL returns a connection URL of the server's default database. On a throwaway server, the URL's
+// user is a superuser. On the user's own server, the URL is POSTROOM_DATABASE_URL.
 func (p *Postgres) URL() string { return p.url }
 
 // Source says how the package found the server, for instance "POSTROOM_DATABASE_URL",
@@ -275,8 +275,8 @@ func session(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	return errors.Join(do(conn), conn.Close(context.WithoutCancel(ctx)))
 }
 
-// databaseURL returns the connection string server with name as its database. server may be a URL
-// or a key=value string.
+// databaseURL puts the database called name into the connection string of a server, and returns the
+// result. The string may be a URL or a list of key=value pairs.
 func databaseURL(server, name string) (string, error) {
 	if !strings.HasPrefix(server, "postgres://") && !strings.HasPrefix(server, "postgresql://") {
 		quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(name)

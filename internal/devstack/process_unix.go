@@ -18,8 +18,8 @@ type account struct {
 }
 
 // ownSession returns attributes for a child that starts in its own session, without the terminal.
-// So Ctrl-C does not reach the child, and a demo can drain before it stops the child. The child
-// runs as the account as, or as the caller's user if as is nil.
+// So Ctrl-C does not reach the child, and a demo can drain before it stops the child. The parameter
+// as is the account that runs the child. If it is nil, the caller's user runs the child.
 func ownSession(as *account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if as != nil {
@@ -28,8 +28,8 @@ func ownSession(as *account) *syscall.SysProcAttr {
 	return attr
 }
 
-// serverAccount returns the user that must run PostgreSQL if this process runs as root, because
-// PostgreSQL refuses to run as root. Otherwise it returns nil.
+// serverAccount returns nil, unless this process runs as root. Then it returns another user to run
+// PostgreSQL, because PostgreSQL refuses to run as root.
 func serverAccount() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

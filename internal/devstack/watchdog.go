@@ -73,8 +73,8 @@ func (g *guard) watch() error {
 	return nil
 }
 
-// Close makes the watchdog stop the servers and remove the directory, and waits for its end. A
-// second call does nothing.
+// Close makes the watchdog stop the servers and remove the directory, and waits until the watchdog
+// has ended. A second call does nothing.
 func (g *guard) Close() error { return g.close() }
 
 // finish makes the watchdog stop the servers and remove the directory, so that there is only one

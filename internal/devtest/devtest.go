@@ -9,16 +9,16 @@
 // If there is no PostgreSQL, devtest skips the tests that need it. If POSTROOM_TEST_REQUIRE is 1,
 // as in CI, these tests fail instead.
 //
-// POSTROOM_TEST_SERVERS says where the servers run. The value containers means only in containers,
-// and local means without Docker. If it is not set, NATS runs as a process. PostgreSQL then runs
-// locally if this machine has the binaries, and otherwise in a container. See internal/devstack for
-// the images.
+// POSTROOM_TEST_SERVERS says where the servers run. If it is "containers", all servers run in
+// containers. If it is "local", none does. If it is not set, NATS runs as a process. PostgreSQL is
+// then the server of POSTROOM_DATABASE_URL, or runs locally if this machine has the binaries, and
+// otherwise in a container. See internal/devstack for the images.
 //
 // POSTROOM_TEST_BROKER is the path of the program of a NATS process, and make test sets it. If it
 // is not set, devtest builds integration/natsd in the checkout.
 //
-// POSTROOM_TEST_PATIENCE is a factor. If an idle machine needs a second for something, a test waits
-// for it for this number of seconds. See [Patience].
+// POSTROOM_TEST_PATIENCE is a factor: a test waits for something this many times as long as an idle
+// machine needs. See [Patience].
 package devtest
 
 import (
@@ -54,8 +54,8 @@ const startPatience = 2 * time.Minute
 // Main runs a package's tests, stops the servers that the tests used, and ends the process
 // with the tests' exit code. If a server did not stop, the exit code is 1.
 //
-// If servers must run in containers, Main starts them before the tests. So Main prints which
-// servers the tests use, and fails at once if it cannot start them.
+// If servers must run in containers, Main starts them before the tests. In this case Main prints
+// which servers the tests use, and fails at once if it cannot start them.
 func Main(m *testing.M) {
 	code := 1
 	if err := prepare(); err != nil {
@@ -122,9 +122,9 @@ func announce(what, version, source, hostname string) {
 }
 
 // Eventually calls cond every few milliseconds until cond returns true. If that takes too long,
-// Eventually fails the test and prints what. within is the time that cond may need on an idle
-// machine. [Patience] computes from it the time for this machine. cond runs on the test's
-// goroutine.
+// Eventually fails the test. The message ends with the text in what. The parameter within is the
+// time that cond may need on an idle machine; from it, [Patience] computes the time for this
+// machine. cond runs on the test's goroutine.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	within = Patience(t, within)
@@ -144,8 +144,9 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() boo
 	}
 }
 
-// Receive returns a value from a channel, or the zero value if the channel is closed. If no value
-// comes within [Patience] and the channel stays open, Receive fails the test.
+// Receive returns a value from a channel, or the zero value if the channel is closed. If the
+// channel stays open but gives no value for the time that [Patience] returns, Receive fails the
+// test.
 func Receive[T any](t testing.TB, within time.Duration, what string, from <-chan T) (came T) {
 	t.Helper()
 	within = Patience(t, within)
@@ -167,13 +168,13 @@ const (
 	lastWords     = 20 * time.Second // a wait ends this long before the deadline of go test, so that the test can still print its text
 )
 
-// Patience returns how long a test waits for something that takes at most within on an idle
-// machine. A busy machine needs many times as long. If a test fails only because the machine is
-// busy, the failure means nothing. So Patience returns ten times within, but at least one minute
-// and at most five minutes. If the deadline of go test comes earlier, the wait ends before the
-// deadline. But Patience never returns less than within. If POSTROOM_TEST_PATIENCE is set, it
-// replaces the factor of ten, and only the deadline is still a limit. That saves time if many tests
-// are expected to fail.
+// Patience returns how long a test waits for something. The parameter within is the longest time
+// that an idle machine needs for it. A busy machine needs many times as long. If a test fails only
+// because the machine is busy, the failure means nothing. So Patience returns ten times within, but
+// at least one minute and at most five minutes. If the deadline of go test comes earlier, the wait
+// ends before the deadline. But the result is at least within. If POSTROOM_TEST_PATIENCE is set, it
+// replaces the factor of ten, and of all these limits only the deadline applies. That saves time if
+// many tests are expected to fail.
 func Patience(t testing.TB, within time.Duration) time.Duration {
 	t.Helper()
 	patience := max(within, min(max(patienceTimes*within, leastPatience), mostPatience))

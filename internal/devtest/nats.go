@@ -78,7 +78,7 @@ func NATSURL(t testing.TB) string {
 }
 
 // NATS returns a connection to the server of [NATSURL]. The connection reconnects for ever, and
-// buffers nothing while it is down. NATS closes it when the test ends.
+// buffers nothing while it is down. The connection closes when the test ends.
 func NATS(t testing.TB) *nats.Conn {
 	t.Helper()
 	conn, err := nats.Connect(NATSURL(t),
@@ -106,8 +106,8 @@ func JetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
-// Answers waits until the server of a connection answers. Call it after a stop and a start of the
-// server. For a moment after them, the client may think that its connection to the old server still
+// Answers waits until the server of a connection answers. Call it after the test has stopped the
+// server and started it again. For a moment, the client may still think that its old connection
 // works, and lose the messages that the test publishes.
 func Answers(t testing.TB, nc *nats.Conn) {
 	t.Helper()

@@ -209,9 +209,9 @@ func create(ctx context.Context, p *devstack.Postgres, from string) (url string,
 	}, nil
 }
 
-// RolePool returns a pool for p's database that connects with a new role, and the role's name. The
-// role may log in and has no other rights. When the test ends, RolePool closes the pool, and then
-// drops the role and the rights that the role got.
+// RolePool creates a role and returns its name, and a pool that connects to p's database as this
+// role. The role may log in and has no other rights. When the test ends, RolePool closes the pool,
+// and then drops the role and the rights that the role got.
 func RolePool(t testing.TB, p *pgxpool.Pool) (_ *pgxpool.Pool, role string) {
 	t.Helper()
 	role = fmt.Sprintf("role_%d_%s", databases.Add(1), p.Config().ConnConfig.Database)

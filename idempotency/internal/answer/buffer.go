@@ -26,8 +26,8 @@ type Buffer struct {
 	large  bool
 }
 
-// NewBuffer returns a buffer with the header that outer code set. A body of more than most bytes is
-// not kept. If drops is false, Write refuses a larger body.
+// NewBuffer returns a buffer with the header that outer code set. The parameter most is the size of
+// the largest body that is kept, in bytes. If drops is false, Write refuses a larger body.
 func NewBuffer(outside http.Header, most int64, drops bool) *Buffer {
 	return &Buffer{header: outside.Clone(), most: most, drops: drops}
 }

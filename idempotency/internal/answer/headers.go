@@ -14,7 +14,8 @@ var describing = []string{
 	"Etag", "Last-Modified", "Link", "Location", "Vary",
 }
 
-// neverSent reports whether a header is about the connection, or net/http makes it for each answer.
+// neverSent reports whether a header is about the connection, or is one that net/http makes for
+// each answer.
 func neverSent(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Transfer-Encoding", "Upgrade", "Content-Length":
@@ -44,7 +45,8 @@ func neverKept(name string) bool {
 // changed, and headers that describe the body. Other headers that outer code set are not kept,
 // because outer code sets them again for a repeated answer, perhaps with other values. A header
 // that the handler removed is kept without values. Omitted headers and headers of neverKept are not
-// kept, in any spelling, because a handler may write into the map.
+// kept. A handler may put any spelling of their names into the map, so Keepable compares canonical
+// names.
 func Keepable(header, outside http.Header, omitted []string) http.Header {
 	kept := make(http.Header)
 	for name, values := range header {

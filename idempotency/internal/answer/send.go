@@ -19,7 +19,7 @@ func Send(w http.ResponseWriter, status int, body []byte) {
 	}
 }
 
-// Become makes h equal to other. It also removes headers that a handler removed.
+// Become makes h equal to other. So it removes the headers of h that other lacks.
 func Become(h, other http.Header) {
 	clear(h)
 	maps.Copy(h, other)
@@ -35,8 +35,8 @@ type Problem struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// Send answers with the problem. If the client may send the request again, again is how long it
-// should wait.
+// Send answers with the problem. If p.Retryable is set, Send sets the Retry-After header to the
+// duration again, rounded up to whole seconds.
 func (p Problem) Send(w http.ResponseWriter, again time.Duration) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")

@@ -1,8 +1,8 @@
 // Package claim takes, renews and gives back an attempt's claim on a key, in lease mode. While the
 // attempt has the claim, the package records the steps that the attempt has done.
 //
-// Every write carries the claim's owner and its fence, so an attempt that lost its claim
-// can write nothing.
+// Every write carries the claim's owner and its fence, a number that rises with each takeover. So
+// an attempt that lost its claim can write nothing.
 package claim
 
 import (
@@ -144,9 +144,9 @@ func (c *Claim) renew(ctx context.Context) {
 // Take takes the key if the key has no row, and reports whether it did.
 func (c *Claim) Take(ctx context.Context) (bool, error) { return c.take(ctx, c.table.SQL.Claim) }
 
-// TakeOver takes the key if its row still has this fence and this fingerprint and no answer, and no
-// other attempt holds it. It reports whether it did. An expired row counts as a row without an
-// answer.
+// TakeOver takes the key, and reports whether it did. It takes the key only if no other attempt
+// holds it, and the row still has this fence, this fingerprint, and no answer. An expired row
+// counts as a row without an answer.
 func (c *Claim) TakeOver(ctx context.Context, fence int64, print []byte) (bool, error) {
 	return c.take(ctx, c.table.SQL.Take, fence, print)
 }

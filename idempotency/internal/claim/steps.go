@@ -82,9 +82,9 @@ type Receipt struct {
 	Calls int
 }
 
-// Begin records, under the claim, that a call begins. free says whether the call may be made: it
-// did not begin earlier, or the vendor still recognises its key. If free is false, Begin records
-// nothing.
+// Begin records, under the claim, that a call begins. The result free says whether the call may be
+// made: true if the call did not begin earlier, or if the vendor still recognises its key. If free
+// is false, Begin records nothing.
 func (c *Claim) Begin(ctx context.Context, name, key string, window time.Duration) (noted Receipt, free bool, err error) {
 	noted.Key = key
 	if !c.Keyed {
@@ -106,8 +106,8 @@ func (c *Claim) Begin(ctx context.Context, name, key string, window time.Duratio
 	return noted, free, nil
 }
 
-// Undo records that calls began but did not happen, and that left calls still have an unknown
-// outcome. A second Undo changes nothing.
+// Undo records that calls of a step began but did not happen. The parameter left is the number of
+// calls whose outcome is still unknown. A second Undo changes nothing.
 func (c *Claim) Undo(ctx context.Context, name string, left int) error {
 	if !c.Keyed {
 		return nil
@@ -126,8 +126,8 @@ func (c *Claim) Finish(ctx context.Context, name string, text []byte) error {
 	return err
 }
 
-// Record records, under the claim, that a step is done. If once is set, Record fails if a step of
-// this name is already recorded.
+// Record records, under the claim, that a step is done. If once is set and a step of this name is
+// already recorded, Record fails.
 func (c *Claim) Record(ctx context.Context, db Execer, name string, text []byte, once bool) error {
 	if !c.Keyed {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// Log is a log in memory. One relay at a time leads it. It has no history, so the relay does not
-// find events that the broker has lost.
+// Log is a log in memory. It has no history, so the relay does not find events that the broker has
+// lost. Lead gives a term to every caller.
 type Log struct {
 	Mu     sync.Mutex // guards the fields below
 	Events []eventlog.Event

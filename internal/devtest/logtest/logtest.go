@@ -70,7 +70,7 @@ func Lead(t *testing.T, log eventlog.Source) eventlog.Term {
 	return term
 }
 
-// Read calls term.Read once, and returns the ids and seqs of its events.
+// Read calls term.Read once, and returns the page, with the ids and the seqs of its events.
 func Read(t *testing.T, term eventlog.Term, limit int) (ids []string, seqs []int64, page eventlog.Page) {
 	t.Helper()
 	page, err := term.Read(t.Context(), limit, nil)
@@ -119,7 +119,7 @@ func Prune(t *testing.T, term eventlog.Term, keep time.Duration) []int64 {
 }
 
 // Again calls term.ReadRepublish once, and returns the page and the ids of its events. It checks
-// that each event is of the page's republish and is not held.
+// that each event belongs to the page's republish and is not held.
 func Again(t *testing.T, term eventlog.Term, limit int) (ids []string, page eventlog.RepublishPage) {
 	t.Helper()
 	page, err := term.ReadRepublish(t.Context(), limit)

@@ -23,8 +23,8 @@ func Megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes
 // Millis writes a duration in milliseconds.
 func Millis(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/1e6) }
 
-// Percentile returns the smallest of the sorted values that p percent of them do not exceed. It
-// returns zero if there are no values.
+// Percentile returns the smallest of the sorted values for which this holds: at least p percent of
+// all values are not larger. It returns zero if there are no values.
 func Percentile(sorted []time.Duration, p int) time.Duration {
 	if len(sorted) == 0 {
 		return 0

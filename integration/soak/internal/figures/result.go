@@ -47,8 +47,8 @@ func (r *Result) Check(figure, value, bound string, ok bool) {
 	r.rows = append(r.rows, row{figure, value, bound, verdict})
 }
 
-// Measure adds a figure of time or size. In a short run it is not judged. On a busy machine it says
-// nothing.
+// Measure adds a figure of time or size. In a short run, Measure does not judge the figure. If the
+// machine is busy, the figure says nothing.
 func (r *Result) Measure(figure, value, bound string, ok bool) {
 	if r.Short {
 		r.rows = append(r.rows, row{figure, value, bound, notJudged})
@@ -57,7 +57,7 @@ func (r *Result) Measure(figure, value, bound string, ok bool) {
 	r.Check(figure, value, bound, ok)
 }
 
-// Count checks that something did not happen; n is how often it happened.
+// Count checks that something did not happen. n is the number of times that it happened.
 func (r *Result) Count(figure string, n int, example string) {
 	value := Grouped(n)
 	if n > 0 && example != "" {

@@ -145,7 +145,7 @@ func (e *expiryRun) judge() {
 		r.Note(fmt.Sprintf("after %s", at.at.Round(100*time.Millisecond)), "%s rows, table %s, indexes %s, oldest %s",
 			figures.Grouped(at.rows), figures.Megabytes(at.all-at.indexes), figures.Megabytes(at.indexes), at.oldest.Round(100*time.Millisecond))
 	}
-	slack := 3 * time.Second // the time of a sweep, and the time until an event that came is decided
+	slack := 3 * time.Second // for a sweep to remove a row, and for an event to be decided after it arrived
 	fits := int(e.traffic.rate * (e.keep + slack).Seconds())
 	r.Measure("most rows", figures.Grouped(most.rows), "≤ "+figures.Grouped(fits), most.rows <= fits)
 	r.Measure("oldest row at any time", most.oldest.Round(100*time.Millisecond).String(), "≤ "+(e.keep+slack).String(), most.oldest <= e.keep+slack)

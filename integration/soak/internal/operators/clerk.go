@@ -109,7 +109,7 @@ func (c *clerk) judge(command string, took time.Duration) {
 	c.stage.Measure("`"+command+"`", fmt.Sprintf("%.0f ms", float64(took)/1e6), "under 1 s", took < patience)
 }
 
-// reading returns a function that decodes an answer into a T, and reads that.
+// reading returns a function that decodes an answer into a T, and passes the T to read.
 func reading[T any](read func(v T) (answer string, right bool)) func(out []byte) (string, bool, error) {
 	return func(out []byte) (string, bool, error) {
 		var v T

@@ -59,8 +59,8 @@ type office struct {
 // harm describes held events of a handler, with the failure that they have in common.
 type harm struct {
 	handler      string
-	after        int // the numbers of its events are this much more than a multiple of six
-	first, every int // among the events of the type: the first one, and the distance to the next one
+	after        int // the remainder if the number of any of its events is divided by six
+	first, every int // its first event, and the distance to its next event, both counted among the events with this remainder
 	events       int
 	state        string // see operator_held.sql
 	class, text  string
@@ -133,7 +133,7 @@ func (o *office) ledger(ctx context.Context) error {
 // events of the last cause, the events that will be tried again, the events of the handler that no
 // process runs, and the scheduled events.
 func (o *office) hold(ctx context.Context) error {
-	middle, last := o.rows/6/4, (o.rows-2)/6 // among the events of a type, the numbers of an event after a quarter of the time and of the newest event
+	middle, last := o.rows/6/4, (o.rows-2)/6 // counted among the events with one remainder: an event after a quarter of the log, and the newest event
 	all := append([]harm{}, o.causes...)
 	for i := range all {
 		all[i].first += middle

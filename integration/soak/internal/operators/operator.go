@@ -108,8 +108,8 @@ func (o *office) arrive(ctx context.Context, c *stage.Client) error {
 		if err != nil || stored < n {
 			return false, err
 		}
-		// This counts effects, because an inbox row is inserted before the effects. It also counts
-		// held events, because the event of an external handler is held while the handler runs.
+		// This counts the effects of the two handlers that are not external. It also counts held
+		// events, because the event of an external handler is held while the handler runs.
 		err = o.db.Pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM effect) = $1 AND (SELECT count(*) FROM postroom.held) = $2
 			AND (SELECT high >= $3 AND isempty(pending) FROM postroom.relay)`, n/3, o.held(), o.rows+n).Scan(&done)
 		return done, err

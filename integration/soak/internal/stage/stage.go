@@ -50,8 +50,8 @@ type Stage struct {
 	DB       *devstack.Postgres
 	Logger   *slog.Logger
 	Verbose  bool          // children show what they log
-	OpenFor  time.Duration // how long the transactions of the scenario open stay open
-	RowBytes int           // data of each row of the scenario retained; zero: as the disk allows
+	OpenFor  time.Duration // in the scenario "open": how long its two transactions stay open
+	RowBytes int           // in the scenario "retained": how many bytes of data each row has; if zero, the free disk decides
 }
 
 // Pick returns the first value for the long version, and the second for the short one.
@@ -93,7 +93,7 @@ func (d *Database) Load(ctx context.Context, n, bytes int) error {
 	return nil
 }
 
-// Settled reports whether every event is published, as the relay recorded it.
+// Settled reports whether all events are recorded as published, and no outgoing event is held.
 func (d *Database) Settled(ctx context.Context) (done bool, err error) {
 	err = d.Pool.QueryRow(ctx, `SELECT high >= (SELECT coalesce(max(seq), 0) FROM postroom.outbox) AND isempty(pending)
 		AND NOT EXISTS (SELECT FROM postroom.held WHERE handler = 'outbox') FROM postroom.relay`).Scan(&done)
@@ -152,7 +152,8 @@ func (c *Client) Fresh(ctx context.Context) error {
 	return natsjs.EnsureStream(ctx, c.Conn, jetstream.StreamConfig{Name: StreamName, Subjects: []string{Subject}})
 }
 
-// During runs lead, and the others for as long as lead runs. The first failure ends all of them.
+// During runs lead and, at the same time, the others. It ends the others when lead returns. The
+// first failure ends all of these functions.
 func During(ctx context.Context, lead func(ctx context.Context) error, others ...func(ctx context.Context) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -175,7 +176,7 @@ func During(ctx context.Context, lead func(ctx context.Context) error, others ..
 	return err
 }
 
-// Together runs work n times at the same time. The first failure ends all of them.
+// Together makes n calls of work at the same time. The first failure ends all of these calls.
 func Together(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
