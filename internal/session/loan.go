@@ -12,10 +12,10 @@ import (
 //go:embed sql/own.sql
 var ownSQL string
 
-// Loan is a connection of a pool while a user's code uses it, in one transaction after another. It
-// examines the texts of the statements of this code. If no statement changes the session, Postroom
-// need not send anything between two transactions. Ended finds changes by functions and triggers
-// when the connection goes back to the pool.
+// Loan is the use of a pool's connection by a user's code, in one transaction after another. See
+// examines the text of each statement of this code. If no statement changes the session, Postroom
+// need not send anything between two transactions. The texts do not show what functions and
+// triggers change. When the connection goes back to the pool, Ended looks for such changes.
 //
 // See, Use and Unseen may be called concurrently; the other methods may not.
 type Loan struct {
@@ -46,7 +46,8 @@ func (l *Loan) See(sql string) {
 	}
 }
 
-// Used reports whether the user's code sent a statement, in this transaction or an earlier one.
+// Used reports whether the user's code sent a statement, or may have sent one, since the loan
+// began.
 func (l *Loan) Used() bool { return l.used.Load() }
 
 // Use notes that the user's code sends a statement that does not change the session.
@@ -69,8 +70,8 @@ func (l *Loan) Leaves() bool { return Traces(l.traces.Load())&(Session|Locks) !=
 // Next begins the next transaction of the loan.
 func (l *Loan) Next() { l.traces.Store(0) }
 
-// Own returns a statement that restores the database users that the connection had before the loan.
-// Its effect ends with the transaction.
+// Own returns a statement that restores the session user and the current user from before the loan,
+// until the transaction ends.
 func (l *Loan) Own() (sql string, args []any) {
 	before := stateOf(l.conn).before
 	return ownSQL, []any{before.session, before.current}

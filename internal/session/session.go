@@ -5,10 +5,10 @@
 // The user's code runs between Begin and End. Both add statements to batches of their caller, so
 // they need no round trip of their own. If the pool has no hook for new connections, End resets all
 // settings to their values at the start of the connection. If the pool has a hook, the hook may
-// have made settings. RESET would remove these settings, and no query lists them completely. So
-// Ended compares the session of such a connection with the session before the user's code. If the
-// session differs, or if a statement changed a setting, the connection is closed. The pool then
-// opens a new connection and calls its hook.
+// have changed settings. RESET would undo these changes, and no query lists all settings. So End
+// resets no settings of such a connection, and Ended compares the session with the session before
+// the user's code. If the session differs, or if a statement changed a setting, the connection is
+// closed. The pool then opens a new connection and calls its hook.
 package session
 
 import (
@@ -37,7 +37,8 @@ type Pool struct {
 	hooked          bool // a hook may change the settings of a new connection
 	names, settings []string
 
-	// restores is true after RESET ALL has removed some of the settings in names.
+	// restores is true after Ended found that RESET ALL removes settings in names. From then on,
+	// End sets them again after RESET ALL.
 	restores atomic.Bool
 }
 
@@ -101,9 +102,9 @@ func stateOf(conn *pgx.Conn) *state {
 }
 
 // Begin adds to a batch a statement that reads the session, if the connection is new. If the pool
-// has a hook, Begin adds the statement each time. Other hooks, such as BeforeAcquire, may have
-// changed the session since the last time. Call Begin before the user's first statement. Read or
-// close the batch before you call End.
+// has a hook, Begin adds the statement each time, because another hook, such as BeforeAcquire, may
+// have changed the session meanwhile. Call Begin before the user's first statement. Read or close
+// the batch before you call End.
 func (p *Pool) Begin(conn *pgx.Conn, batch *pgx.Batch) {
 	if s := stateOf(conn); p.hooked || !s.before.known {
 		s.before.known = false
@@ -128,7 +129,7 @@ func (p *Pool) End(conn *pgx.Conn, batch *pgx.Batch) { p.end(conn, batch, 0) }
 func (p *Pool) end(conn *pgx.Conn, batch *pgx.Batch, seen Traces) {
 	s := stateOf(conn)
 	s.now = looks{}
-	if !p.hooked && seen&Settings != 0 { // RESET ALL does not reset the two users
+	if !p.hooked && seen&Settings != 0 { // RESET ALL resets neither the session user nor the current user
 		batch.Queue("RESET SESSION AUTHORIZATION")
 		batch.Queue("RESET ROLE")
 	}

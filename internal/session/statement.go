@@ -93,6 +93,10 @@ func (s *scanner) isLocal() bool {
 	for i := s.at; i < len(s.sql); i++ {
 		switch c := s.sql[i]; c {
 		case '\'', '"':
+			if c == '\'' && (s.sql[i-1] == 'e' || s.sql[i-1] == 'E') {
+				i = escaped(s.sql, i) - 1
+				continue
+			}
 			i = quoted(s.sql, i, c, false) - 1
 		case '(':
 			depth++
@@ -130,7 +134,7 @@ func (s *scanner) next() bool {
 			}
 			s.word = s.sql[from:s.at]
 			if s.at < len(s.sql) && s.sql[s.at] == '\'' && is(s.word, "e") {
-				s.at = quoted(s.sql, s.at, '\'', true)
+				s.at = escaped(s.sql, s.at)
 				continue
 			}
 			return true
@@ -164,8 +168,9 @@ func (s *scanner) skip(c byte) {
 	s.at++
 }
 
-// quoted returns the position after the quoted text that begins at at. It takes a doubled quote for
-// the end of one quoted text and the beginning of the next. The result is the same.
+// quoted returns the position after the quoted text that begins at position at. It treats a doubled
+// quote as the end of one quoted text and the beginning of another, which the caller then skips
+// too.
 func quoted(sql string, at int, quote byte, escapes bool) int {
 	for at++; at < len(sql); at++ {
 		switch {
@@ -176,6 +181,20 @@ func quoted(sql string, at int, quote byte, escapes bool) int {
 		}
 	}
 	return len(sql)
+}
+
+// escaped returns the position after the text with backslashes that begins at position at, after an
+// E. A doubled quote is part of the text. A quote in a later line continues the text.
+func escaped(sql string, at int) int {
+	for {
+		at = quoted(sql, at, '\'', true)
+		rest := strings.TrimLeft(sql[at:], " \t\r\n\f\v")
+		next := len(sql) - len(rest)
+		if !strings.HasPrefix(rest, "'") || next > at && !strings.ContainsAny(sql[at:next], "\r\n") {
+			return at
+		}
+		at = next
+	}
 }
 
 // behind returns the position after the next occurrence of part.

@@ -50,13 +50,16 @@ func dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w 
 func previewProblems(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryRun) error {
 	var bad []string
 	for _, f := range groups {
-		switch {
-		case f.Events == 0:
-		case !f.HasProcess:
+		if f.Events == 0 {
+			continue
+		}
+		if !f.HasProcess {
 			bad = append(bad, fmt.Sprintf("no process runs handler %s", output.Cell(f.Handler, 60)))
-		case f.TooOld > 0:
+		}
+		if f.TooOld > 0 {
 			bad = append(bad, fmt.Sprintf("%d outgoing events are too old for consumers: replay them with --as-new", f.TooOld))
-		case f.StepsOpen > 0:
+		}
+		if f.StepsOpen > 0 {
 			bad = append(bad, fmt.Sprintf("%d events of %s have calls whose outcome is unknown: record it with 'postroom dead resolve'", f.StepsOpen, output.Cell(f.Handler, 60)))
 		}
 	}
