@@ -24,7 +24,7 @@ type operation struct {
 	origin
 	keys
 	tries
-	authorization string // the result of Config.Refresh, if that was called
+	credentials
 	doubt
 	last *Response // the latest response that discard kept; nil if there is none
 	conclusion
@@ -40,6 +40,12 @@ type origin struct {
 type keys struct {
 	key  string // the caller's key; "" if there is none
 	sent string // the key that the vendor gets
+}
+
+// credentials has what Config.Refresh returned.
+type credentials struct {
+	refreshed     bool // Refresh was called
+	authorization string
 }
 
 // tries counts attempts.
@@ -179,10 +185,11 @@ func (op *operation) next(r result) (time.Duration, Reason) {
 // refresh asks once for a new Authorization if the vendor refused the old one, and reports whether
 // it got one.
 func (op *operation) refresh(r result) bool {
-	if op.t.cfg.Refresh == nil || op.authorization != "" || op.attemptsLeft == 0 || op.foreign ||
+	if op.t.cfg.Refresh == nil || op.refreshed || op.attemptsLeft == 0 || op.foreign ||
 		r.resp == nil || r.resp.StatusCode != http.StatusUnauthorized || !op.body.rewindable() {
 		return false
 	}
+	op.refreshed = true
 	value, err := op.t.cfg.Refresh(op.req)
 	if err != nil {
 		op.t.cfg.Logger.WarnContext(op.req.Context(), "no new authorization for an outbound call", "host", op.host.name, "error", clean(err.Error()))
