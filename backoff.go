@@ -50,9 +50,9 @@ func FastBackoff() Backoff {
 	return Backoff{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 30 * time.Second}
 }
 
-// Delay returns how long to wait after the given failed attempt, counted from 1: the wait of the
-// schedule, plus a random 0 to 20 %. Because of the random part, events that failed together are
-// not tried again together. An attempt below 1 counts as 1.
+// Delay returns how long to wait after a failed attempt: the wait of the schedule, plus a random 0
+// to 20 %. Because of the random part, events that failed together are not tried again together.
+// The first attempt has the number 1. A lower number counts as 1.
 func (b Backoff) Delay(attempt int) time.Duration {
 	if len(b) == 0 {
 		return 0

@@ -8,8 +8,8 @@ import (
 )
 
 // codecError says why data did not encode or decode. Its text does not contain the data, because
-// data must not reach a log. Unwrap returns the original error of package json or of a type's own
-// method, which may quote the data.
+// data must not reach a log. Unwrap returns the original error, which may quote the data. The
+// original error comes from package json or from a method of the type.
 type codecError struct {
 	problem string
 	err     error

@@ -69,8 +69,8 @@ func Permanent(err error) error {
 }
 
 // RetryAfter returns an error that says: make the next attempt after d at the earliest, for
-// instance because a vendor asked for this wait. The failed attempt counts, while an attempt that
-// ends with [Snooze] does not count. RetryAfter returns nil for a nil err. A negative d counts as
+// instance because a vendor asked for this wait. The failed attempt counts, but an attempt that
+// ends with [Snooze] usually does not. RetryAfter returns nil for a nil err. A negative d counts as
 // zero. [RetryDelay] returns d.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
@@ -127,14 +127,14 @@ func SnoozeDelay(err error) (time.Duration, bool) {
 
 // SnoozeKey is [Snooze] for an event whose key cannot be served now: an account is at its limit, or
 // an endpoint does not answer. If the event was held before this attempt, the inbox also postpones
-// the other held events of its key that are due. They lose no attempt. The first of them is due
-// after d at the earliest, and each further one a pace after the one before it. So many events of
-// one key do not delay the events of other keys. Give the time that the key needs for one event as
-// pace. A pace of less than a millisecond counts as a millisecond.
+// the other held events of its key that are due. The postponed events lose no attempt. The first is
+// due after d at the earliest, and the time from each event to the next is pace. Thus a key with
+// many events does not delay the events of other keys. The parameter pace is the time that the key
+// needs for one event. A pace of less than a millisecond counts as a millisecond.
 //
-// SnoozeKey is for handlers that are not ordered. An ordered handler does not need it, because it
-// runs one event of a key at a time. For an event without a key, SnoozeKey is Snooze. [SnoozeDelay]
-// returns d, and [SnoozePace] returns pace.
+// SnoozeKey is for handlers that are not ordered. An ordered handler runs one event of a key at a
+// time anyway. For an event without a key, SnoozeKey is Snooze. [SnoozeDelay] returns d, and
+// [SnoozePace] returns pace.
 func SnoozeKey(d, pace time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -166,8 +166,8 @@ func (e *snoozeError) Unwrap() error { return e.err }
 // Discard returns an error that says: the event need not be handled, because it is out of date or
 // of no use. The inbox rolls back what the handler wrote, and moves the event to the archive. The
 // event does not run again and is not dead. An operator can bring it back from the archive. The
-// reason is in the table audit. Later events of its key do not wait. The reason must not contain
-// the event's data. [DiscardReason] returns the reason.
+// reason is in the table audit. Later events of the same key do not wait. The reason must not
+// contain the event's data. [DiscardReason] returns the reason.
 func Discard(reason string) error { return &discardError{reason: reason} }
 
 // DiscardReason returns the reason that [Discard] put into err, and whether there is one.

@@ -76,8 +76,8 @@ type Event struct {
 	TraceParent, TraceState string
 
 	// LoggedAt is when the event was written, by the clock of the producer's database. For a
-	// scheduled event it is NotBefore, if that is later. Events that were read from the log or the
-	// broker have it. The outbox ignores it.
+	// scheduled event, LoggedAt is NotBefore if NotBefore is later. Events that were read from the
+	// log or the broker have a LoggedAt. The outbox ignores LoggedAt.
 	LoggedAt time.Time
 
 	// fault is why NewEvent failed. Validate reports it.

@@ -46,8 +46,8 @@ func (m *Mux) On(eventType string, h Handler) {
 	m.handlers[eventType] = h
 }
 
-// Types returns the registered event types, sorted. A subscription to this Mux reads
-// these types.
+// Types returns the registered event types, sorted. Use them as the Types of the Mux's
+// subscription.
 func (m *Mux) Types() []string {
 	return slices.Sorted(maps.Keys(m.handlers))
 }
@@ -74,7 +74,8 @@ func (m *Mux) Check(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// isSame reports whether two handlers are the same pointer. Other values cannot always be compared.
+// isSame reports whether two handlers are the same pointer. For other values it returns false,
+// because Go cannot compare all of them.
 func isSame(a, b Handler) bool {
 	return reflect.ValueOf(a).Kind() == reflect.Pointer && reflect.ValueOf(b).Kind() == reflect.Pointer && a == b
 }

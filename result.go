@@ -11,10 +11,10 @@ import (
 // and an ellipsis follows.
 const MaxResult = 300
 
-// Result stores a short text with the event that is being handled, such as "charge ch_123", so that
-// people can see later what the handler did. Call it in a handler with the handler's context. The
-// last call counts. If the handler succeeds, the text is stored in the transaction of its effects.
-// The inbox removes the text together with the event's row of inbox. 'postroom events show' prints
-// the text. Do not put secrets into it. If ctx is not the context of a handler, Result does
-// nothing. It may be called concurrently.
+// Result stores a short text, such as "charge ch_123", with the event that is being handled. People
+// can see later what the handler did: 'postroom events show' prints the text. Call Result in a
+// handler with the handler's context. The last call counts. If the handler succeeds, the text is
+// stored in the transaction of its effects. The inbox removes the text together with the event's
+// row of the table inbox. Do not put secrets into the text. If ctx is not the context of a handler,
+// Result does nothing. It may be called concurrently.
 func Result(ctx context.Context, text string) { result.Set(ctx, guard.Clean(text, MaxResult)) }

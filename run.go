@@ -66,8 +66,8 @@ func run(ctx context.Context, part Runner) error {
 	return err
 }
 
-// isCancelled reports whether err is only context.Canceled, even if it is wrapped or joined with
-// itself. If a method of the error panics, it returns false.
+// isCancelled reports whether err is only context.Canceled, perhaps wrapped or joined with itself.
+// If a method of err panics, isCancelled returns false.
 func isCancelled(err error) (is bool) {
 	most := 256 // a user's error may contain itself
 	_ = guard.Call(func() error { is = isOnlyCancellation(err, &most); return nil })

@@ -11,7 +11,7 @@ import (
 // child, to run a part of a measurement in another process.
 const childCommand = "bench-child"
 
-// serveChild runs the part that args names. If the input in ends first, it returns an error.
+// serveChild runs the part that args names, and fails if its input ends before the part is done.
 func serveChild(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 1 || args[0] != "relay" {
 		return usagef("say what to run: relay")

@@ -28,7 +28,7 @@ var (
 	ErrNotAllowed = errors.New("not allowed to publish to the event's subject")
 
 	// ErrReconnected means that a broken connection was restored. Run returns it, because the
-	// broker may have lost messages. The relay compares the streams before it publishes more.
+	// broker may have lost messages. The relay checks the streams for losses before it publishes.
 	ErrReconnected = errors.New("connected to the broker again")
 
 	// ErrBlockedByKey is the error of an outcome of the class [BlockedByKey].
@@ -45,7 +45,7 @@ const (
 	Stored Class = iota
 
 	// Unknown means that the broker may or may not have the event. The relay publishes
-	// the event again, with the same message id, until it knows.
+	// the event again, with the same message id, until it knows the outcome.
 	Unknown
 
 	// Unavailable means that the stream cannot take the event now. The event waits. If other events

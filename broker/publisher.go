@@ -34,11 +34,11 @@ type Publisher interface {
 	//
 	// Run calls report at most once for each message that it received, from any goroutine. It
 	// reports the class Stored after the broker stored the event durably, and otherwise what went
-	// wrong. report does not block. After Run has returned, it must not call report, even if some
-	// messages have no outcome yet. If the error of Run matches [postroom.ErrUnrecoverable], the
-	// relay ends. After any other error, the relay calls Run again. Run returns [ErrReconnected]
-	// after a broken connection was restored. The relay then checks whether the broker lost
-	// messages.
+	// wrong. report does not block. No goroutine may call report after Run has returned, even if
+	// some messages have no outcome yet. If the error of Run matches [postroom.ErrUnrecoverable],
+	// the relay ends. After any other error, the relay calls Run again. Run returns
+	// [ErrReconnected] after a broken connection was restored. The relay then checks whether the
+	// broker lost messages.
 	Run(ctx context.Context, batches <-chan []*Message, report func(m *Message, o Outcome)) error
 
 	Inspector
@@ -139,9 +139,9 @@ const (
 func (r Risk) Error() string { return string(r) }
 
 // PublishOnly has all methods of a [Publisher] except Check and Run. Embed it in a publisher that
-// can only publish. Its methods return errors that match [errors.ErrUnsupported], and its Abilities
-// are false. A relay with such a publisher starts only if its Config accepts [NotInspected] and
-// [NotVerified].
+// can only publish. Abilities returns no ability, and Connected returns true. The other methods
+// return errors that match [errors.ErrUnsupported]. A relay with such a publisher starts only if
+// its Config accepts [NotInspected] and [NotVerified].
 type PublishOnly struct{}
 
 // Abilities returns the zero value: no ability.

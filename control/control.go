@@ -1,10 +1,10 @@
 // Package control lets operators pause and resume handlers, and the relays of a log.
 //
-// A pause is a row of the database. All processes that run the handler obey within two seconds,
-// even after a restart. A paused handler starts no event, but finishes the events that run already.
-// The stream keeps the events that are published during the pause. For a paused external handler,
-// the inbox still stores events in held, but runs none. Paused relays send nothing: events wait in
-// the log. Each action writes a row of the audit in the same transaction.
+// A pause is a row of the database. All processes that run the handler obey it within two seconds.
+// Processes that start later obey it too. A paused handler starts no event, but finishes the events
+// that run. The stream keeps the events that are published during the pause. For a paused external
+// handler, the inbox still stores events in held, but runs none. Paused relays send nothing: events
+// wait in the log. Each action writes a row of the audit in the same transaction.
 package control
 
 import (
@@ -108,9 +108,9 @@ func (s *Store) Pause(ctx context.Context, handler string, length time.Duration,
 }
 
 // PauseRelay pauses all relays of the log for the given time. If length is 0, the pause lasts until
-// [Store.ResumeRelay]. The relays stop sending within two seconds, and finish the events that they
-// have sent. Producers can still write: their events wait in the log. If the relays are paused
-// already, the new pause replaces the old one.
+// [Store.ResumeRelay]. The relays stop sending within two seconds, and wait for the
+// acknowledgements of the events that they have sent. Producers can still write: their events wait
+// in the log. If the relays are paused already, the new pause replaces the old one.
 func (s *Store) PauseRelay(ctx context.Context, length time.Duration, by Audit) error {
 	return s.pause(ctx, Relay, length, by)
 }

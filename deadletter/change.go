@@ -54,8 +54,8 @@ func (s *Store) Reopen(ctx context.Context, f Filter, limit int, audit Audit, pr
 }
 
 // Edit changes the body, the content type or the headers of a dead event. The event gets a new
-// revision, and the database keeps the previous revision. The event keeps its identity and its
-// digest: if the original is delivered again, it is a duplicate. Steps that are done stay done.
+// revision; the database keeps the old one. The event keeps its identity, and its inbox row does
+// not change: if the original is delivered again, it is a duplicate. Steps that are done stay done.
 //
 // If two operators may edit the event at the same time, set Edit.Revision. Then the second call of
 // Edit returns [ErrEdited]. Edit returns [ErrStepOpen] if a step has begun and its outcome is

@@ -5,9 +5,9 @@
 // A dead event stays in the database until an operator decides. Each change of a dead event is
 // recorded in the transaction of the change: who did what, why, and to how many events.
 //
-// A replay runs an event only in the handler for which the event is dead. Or it publishes an event
-// that the relay could not publish. It does not repeat what the handler has done before: its
-// attempts use the inbox rows and the receipts as all other attempts do.
+// A replay runs an event only in the handler for which the event is dead. If the relay could not
+// publish an event, a replay lets the relay publish it. A replay does not repeat what the handler
+// has done before: its attempts use the inbox rows and the receipts as all other attempts do.
 package deadletter
 
 import (

@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Edit is a change of an event. A field with its zero value leaves its property as it is.
+// Edit is a change of an event. A field that has its zero value changes nothing.
 type Edit struct {
 	Data        []byte
 	ContentType string

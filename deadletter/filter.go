@@ -23,8 +23,8 @@ type Filter struct {
 	// compared byte by byte, the text of a failure without regard to case.
 	Text string `json:"text,omitempty"`
 
-	// Since and Until select events that died at Since or later, and before Until. Of discarded
-	// events they compare the time of the discard.
+	// Since and Until select events that died at Since or later, and before Until. For discarded
+	// events, the time of the discard counts.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 

@@ -20,8 +20,8 @@ const (
 	countedInGroups = 1_000_000
 	sampledInGroups = 20_000
 
-	// foundInGroups is how many events Groups reads at most, if the filter has conditions on
-	// columns that the index of causes lacks.
+	// If the filter has conditions on columns that the index of causes lacks, Groups reads at most
+	// foundInGroups events. Of events without a cause, it also reads at most foundInGroups.
 	foundInGroups = 50_000
 )
 

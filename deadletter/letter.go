@@ -113,7 +113,7 @@ type Group struct {
 	FirstDeadAt time.Time `json:"first_dead_at"` // when the first of the counted events died
 	LastDeadAt  time.Time `json:"last_dead_at"`
 	ExampleID   int64     `json:"example_id"` // the id of the event that died last
-	Types       []string  `json:"types"`      // types of the events that died last; Groups reads 20,000 events for all groups together
+	Types       []string  `json:"types"`      // types of the events that died last; if there are many events, Groups does not read the types of all
 	Keys        int64     `json:"keys"`       // how many keys the same events have
 	Error       string    `json:"error"`      // text of the example's last failure
 }

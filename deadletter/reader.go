@@ -41,8 +41,8 @@ func (s reader) details(ctx context.Context, id int64) (Details, error) {
 	return w, err
 }
 
-// decodeHeaders decodes headers from a JSON object. SQL can also store a value that is not a
-// string. decodeHeaders returns such a value as JSON text.
+// decodeHeaders decodes headers from a JSON object. If a value is not a string, because a program
+// wrote it with SQL, decodeHeaders returns the value as JSON text.
 func decodeHeaders(object []byte) (map[string]string, error) {
 	if object == nil {
 		return nil, nil //nolint:nilnil // there are no headers

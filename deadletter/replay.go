@@ -38,8 +38,8 @@ func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]Previ
 // events that it tries of one cause. A process that has the handler runs it in a transaction,
 // checks deferred constraints, and rolls back. A rollback does not undo everything: for instance,
 // numbers that the handler took from a sequence stay used. DryRun does not run handlers that call
-// other systems. It returns when it has all results, or after the time wait. The verdict of an
-// event without a result is [DryRunUnanswered].
+// other systems. The parameter wait is the longest time that it waits for results. The verdict of
+// an event without a result is [DryRunUnanswered].
 func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int, wait time.Duration) (trials []DryRun, err error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
@@ -185,9 +185,9 @@ func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay
 }
 
 // ResumeReplay resumes a replay that was stopped or cancelled. Skipped events that are still dead
-// are part of the replay again. Call [Store.RunReplay] to run it. ReplayOptions.StopAt counts only
-// events that end after the call. ResumeReplay returns [ErrReplayRunning] if the replay has not
-// ended.
+// are part of the replay again. To run the replay, call [Store.RunReplay]. When it compares the
+// share of failures with StopAt, it counts only events that end after the call of ResumeReplay.
+// ResumeReplay returns [ErrReplayRunning] if the replay has not ended.
 func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return Replay{}, err

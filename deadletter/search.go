@@ -53,9 +53,9 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, e
 	return letters, Cursor(next), nil
 }
 
-// Count returns how many events match, and whether there may be more. It reads the 100,000 events
-// that died last. If the filter has no Type, Key, Class, Source or Text, Count reads 1,000,000
-// events. If the filter has a Text, Count reads 5,000 events.
+// Count returns how many events match, and whether there may be more. It reads at most the 100,000
+// events that died last. This limit is 1,000,000 if the filter has no Type, Key, Class, Source or
+// Text, and 5,000 if the filter has a Text.
 func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return 0, false, err

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxOpen is the number of open events at which a replay releases no more. It limits how many
-	// events can still fail after the failure that stops the replay.
+	// While maxOpen released events have not ended, a replay releases no more events. This limits
+	// how many events can still fail after the failure that stops the replay.
 	maxOpen = 500
 
 	// minEnded is how many events must have ended before a replay compares the share of failures

@@ -110,8 +110,8 @@ func (e *examination) js() (jetstream.JetStream, error) {
 }
 
 // loadStreams returns the streams that handlers read, the streams that store the subjects of the
-// newest events, and the streams that the Config names. If there are tables, the last stream has
-// no name: its field missing lists the subjects that no stream stores.
+// newest events, and the streams that the Config names. If there are tables, the last element is
+// not a stream: it has no name, and its field missing lists the subjects that no stream stores.
 func (e *examination) loadStreams(ctx context.Context) ([]*stream, error) {
 	return e.streams.get(func() ([]*stream, error) {
 		js, err := e.js()

@@ -35,7 +35,7 @@ type TailCheck struct {
 	Stream   string      `json:"stream"`
 	Compared int         `json:"compared"`       // how many events were compared
 	Missing  []LostEvent `json:"missing"`        // the events that the stream lacks, the newest first
-	Note     string      `json:"note,omitempty"` // why not all events, or none, were compared
+	Note     string      `json:"note,omitempty"` // why only some events, or none, were compared
 }
 
 // LostEvent is an event that was published and is not in its stream.

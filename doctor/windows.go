@@ -33,8 +33,8 @@ func (s span) String() string {
 	return duration(s.least) + " to " + duration(s.most)
 }
 
-// windows returns for how long the living processes keep the inbox rows of their handlers, and for
-// how long they rely on these rows: an older event does not run.
+// windows returns two spans for the living processes. kept is how long they keep the inbox rows of
+// their handlers. trusted is how long they rely on these rows: they do not run an older event.
 func (e *examination) windows(ctx context.Context) (kept, trusted span, err error) {
 	nodes, err := e.loadProcesses(ctx)
 	for _, n := range nodes {

@@ -35,8 +35,8 @@ type Event struct {
 	RepublishID int64
 
 	// Fault says what is wrong with the row of the event, besides what [postroom.Event.Validate]
-	// finds; nil if nothing is wrong. A row can have values that no event may have. A writer can
-	// claim that it checked its row, and then the database does not check it. A Fault matches
+	// finds; nil if nothing is wrong. A row can have values that no event may have, because the
+	// database does not check a row whose column checked is true. A Fault matches
 	// [postroom.ErrInvalidEvent]. The relay never sends an event with a Fault. The log leaves out
 	// those parts of the event that are too large.
 	Fault error

@@ -23,7 +23,7 @@ type Lag struct {
 	// HeldKeys is the number of keys whose later events wait for a held event.
 	HeldKeys int64
 
-	// Overdue is how long ago the held event with the earliest due time became due.
+	// Overdue is the time since the earliest due time of a held event; zero if none is due.
 	Overdue time.Duration
 
 	// OldestEventAge is the age of the oldest event in the log, published or not.
@@ -34,8 +34,8 @@ type Lag struct {
 	OldestWriterAge time.Duration
 
 	// HiddenWriters is the number of open transactions that OldestWriterAge leaves out,
-	// because the relay's role may not see when they began. PostgreSQL shows that only to
-	// members of the transaction's role and of pg_read_all_stats.
+	// because the relay's role may not see when they began. PostgreSQL shows the start of a
+	// transaction only to members of the transaction's role or of pg_read_all_stats.
 	HiddenWriters int64
 
 	// Bytes has the sizes of tables on disk, with their indexes, by name.

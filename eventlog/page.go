@@ -1,8 +1,8 @@
 package eventlog
 
 // PageBytes limits the memory of one read. A read finds events of several kinds: late events, the
-// next events, held events that are due, events of a republish. The read adds events of a kind
-// until their data has this many bytes together.
+// next events, held events that are due, events of a republish. The read stops adding events of a
+// kind when the data of these events reaches PageBytes bytes.
 const PageBytes = 4 << 20
 
 // Page is the result of one read of the log.
@@ -19,9 +19,9 @@ type Page struct {
 	// valid ones are not in Events: the next Record moves them to held.
 	Scheduled int
 
-	// Unstorable is the number of events since the last page whose values do not fit into the
-	// columns of the table held. They are dead. Their rows of held have the seq, the content as
-	// text, and the reason.
+	// Unstorable is the number of events that the table held refused to store unchanged since the
+	// last page. These events are dead. Their rows of held have the seq, the event's texts and
+	// body, and the reason.
 	Unstorable int
 
 	// More reports whether another read would find more now, because the search for late events has

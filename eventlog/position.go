@@ -21,8 +21,8 @@ type Checkpoint struct {
 
 // HistoryEntry is an event of the log, with what is needed to find it in a stream.
 type HistoryEntry struct {
-	// Published reports whether the log has recorded the event as published. If it is false, the
-	// event was on its way, and the stream may or may not have it.
+	// Published reports whether the log has recorded the event as published. If Published is false,
+	// the event was on its way, and may or may not be in the stream.
 	Published bool
 
 	Seq      int64

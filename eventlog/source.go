@@ -20,11 +20,11 @@ type Source interface {
 	// Check reports whether the log can be read.
 	Check(ctx context.Context) error
 
-	// Lead begins a term, in which the process with the name owner leads. The term lasts for the
-	// time lease, or longer if the process calls Renew or Record before that time ends. If another
-	// owner leads, Lead returns an error that matches [ErrLeaseHeld]. If owner leads already, its
-	// previous term is over. Lead first prepares all that a term needs, and takes the lease last.
-	// If the log does not answer, Lead returns an error after some time.
+	// Lead begins a term, in which the process with the name owner leads. The parameter lease says
+	// how long the term lasts. The term lasts longer if the process calls Renew or Record in time.
+	// If another owner leads, Lead returns an error that matches [ErrLeaseHeld]. If owner leads
+	// already, its previous term is over. Lead first prepares all that a term needs, and takes the
+	// lease last. If the log does not answer, Lead returns an error after some time.
 	Lead(ctx context.Context, owner string, lease time.Duration) (Term, error)
 
 	// Paused returns an operator's pause of the log's relays, and whether there is one. While
@@ -69,15 +69,15 @@ type Term interface {
 	// that took the lease was sent. It also returns how long the log takes to answer.
 	LeaseStart() (at time.Time, roundTrip time.Duration)
 
-	// Renew makes the lease last for the given time from now. Each later Record also makes it last
-	// for this time. If another term has begun, Renew returns an error that matches [ErrLeaseLost].
-	// It must not run at the same time as Record, Prune or Release.
+	// Renew makes the lease last for the given time from now. Each later Record renews the lease
+	// for the same time. If another term has begun, Renew returns an error that matches
+	// [ErrLeaseLost]. Renew must not run at the same time as Record, Prune or Release.
 	Renew(ctx context.Context, lease time.Duration) error
 
 	// Read returns the next events in publishing order: about limit events, or fewer because of
 	// [PageBytes]. If there are no more events, it returns none. It returns each event once in a
-	// term. Read may reuse the memory of into, and overwrite the events in that slice. The caller
-	// owns the slice that Read returns, but must not change memory that events share.
+	// term. Read may overwrite the events in the slice into, and reuse its memory. The caller owns
+	// the slice that Read returns, but must not change memory that events share.
 	Read(ctx context.Context, limit int, into []Event) (Page, error)
 
 	// ReadRepublish returns the next events of the running republish: at most limit events,

@@ -32,7 +32,7 @@ type Key struct {
 const (
 	defaultKeyLen = 128
 	maxKeyLen     = 255
-	maxPartLen    = 255 // of scope and principal
+	maxPartLen    = 255 // of each part of a Key
 )
 
 // check returns the faults of a key.

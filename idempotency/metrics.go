@@ -79,7 +79,7 @@ func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e callRe
 	cfg.Logger.LogAttrs(ctx, level, "idempotency key", attrs...)
 }
 
-// of returns the counter and the name of a call's result. The counter is nil if none counts it.
+// of returns the counter of a call's result, or nil if there is none, and the name of the result.
 func (m *metrics) of(e callResult) (metric.Int64Counter, string) {
 	switch {
 	case e.err == nil && e.outcome == Replayed, errors.Is(e.err, ErrDropped):

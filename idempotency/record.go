@@ -57,7 +57,7 @@ type row struct {
 	fence   int64
 	headers []byte
 	live    bool // it has not expired
-	leased  bool // an attempt holds it
+	leased  bool // an attempt holds the key
 	begun   bool // attempts in lease mode have done or begun steps
 }
 

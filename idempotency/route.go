@@ -75,8 +75,9 @@ type Route struct {
 	Mode Mode
 
 	// Required lists the methods whose requests must have a key. Optional lists the methods whose
-	// requests may have one. The guard passes requests with other methods on to the handler. A
-	// request of Optional without a key runs in its own transaction, and its answer is not kept.
+	// requests may have one. The guard passes requests with other methods on to the handler. If a
+	// request with a method in Optional has no key, the guard does not keep its answer. In
+	// transaction mode, such a request runs in its own transaction too.
 	//
 	// Required defaults to POST and PATCH, without methods in Optional. Optional defaults to PUT
 	// and DELETE, without methods in Required. An empty list that is not nil means no methods.
@@ -169,8 +170,8 @@ type Route struct {
 	// Defaults to 1 MiB.
 	MaxBody int64
 
-	// MaxResponse is the largest answer body in bytes that is kept. Oversize says what happens to a
-	// larger answer.
+	// MaxResponse is the size in bytes of the largest answer body that the guard keeps. Oversize
+	// says what happens to a larger answer.
 	//
 	// Defaults to 1 MiB.
 	MaxResponse int64
@@ -191,8 +192,8 @@ type Route struct {
 	// connection ends. It is for transaction mode only.
 	CancelOnDisconnect bool
 
-	// Lease is how long a claim remains after its process has died. A live process renews its
-	// claim. Lease is for lease mode only.
+	// Lease is how long a claim lasts if it is not renewed. A live process renews its claim. Lease
+	// is for lease mode only.
 	//
 	// Defaults to a minute.
 	Lease time.Duration
@@ -212,7 +213,7 @@ type Route struct {
 	TxRequired bool
 }
 
-// without returns the methods that are not among others.
+// without removes from methods those that are also in others, and returns the rest.
 func without(methods, others []string) []string {
 	return slices.DeleteFunc(methods, func(m string) bool { return slices.Contains(others, m) })
 }

@@ -22,9 +22,9 @@ import (
 // U+0000. Names must be unique within an operation. Phase returns an error if a step of the same
 // name is running.
 //
-// If Phase returns [ErrLeaseLost], another attempt may run: return from the handler. If it returns
-// [ErrOutcomeUnknown], the database did not answer the commit: return too, and the next attempt
-// will find out whether the step is done. Phase panics outside a handler of lease mode.
+// If Phase returns [ErrLeaseLost], another attempt may run: return from the handler. Return also
+// after [ErrOutcomeUnknown]: the database did not answer the commit, and the next attempt will find
+// out whether the step is done. Phase panics outside a handler of lease mode.
 func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	l := leaseFrom(ctx, "Phase")
 	var out T
@@ -145,8 +145,8 @@ type callOptions struct {
 }
 
 // VendorWindow sets how long a vendor recognises a key after the first call with it. Use 0 for a
-// vendor that accepts no keys. Call subtracts the handler's timeout, because a call that begins at
-// the end of the window may take that long.
+// vendor that accepts no keys. Call subtracts the handler's timeout from d, because a call that
+// begins at the end of the window may take that long.
 //
 // By default the window has no end. With a [Lookup], the default is 0.
 func VendorWindow(d time.Duration) CallOption {

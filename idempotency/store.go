@@ -88,7 +88,7 @@ const rollbackPatience = 5 * time.Second
 const savepoint = "postroom_handler"
 
 // open begins a transaction, tries to take the operation's lock and looks for the operation's row.
-// If there is no row, that is one round trip. held says that open has the lock or needs none.
+// If there is no row, open makes one round trip. held says that open has the lock or needs none.
 func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, held bool, err error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -132,9 +132,9 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	ctx, cancel := t.store.bounded(ctx)
 	defer cancel()
 	op, batch := a.op, &pgx.Batch{}
-	// If the handler ended this transaction and began another, finish must fail. If answer and
-	// effects are kept, store.sql fails. If a statement of the handler failed, the rollback to the
-	// savepoint fails, because only this transaction has it. Otherwise still.sql fails.
+	// If the handler ended this transaction and began another, a statement must fail. If answer and
+	// effects are kept, it is store.sql. If a statement of the handler failed, it is the rollback
+	// to the savepoint, which only this transaction has. Otherwise it is still.sql.
 	if !t.failed() && (!op.keyed || res.verdict == keepAnswer) {
 		batch.Queue(t.store.sql.Still, t.began)
 	}

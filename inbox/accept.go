@@ -46,11 +46,11 @@ type Acceptance struct {
 // Register the handler first, with [Inbox.Handle] or [Inbox.HandleExternal], or with
 // [Inbox.Declare] in a process that does not run it. [Inbox.Run] need not run here. For an
 // ordered handler, Accept returns [ErrOrdered], because its events get their order from a stream.
-// An event without an ID gets a new ID, so it is never a duplicate. An event without a TraceParent
-// gets the trace of ctx.
+// An event without an ID gets a new ID, so only [Subscription.DedupeKey] can make it a duplicate.
+// An event without a TraceParent gets the trace of ctx.
 //
-// Accept is safe for concurrent use, and one statement stores the events of several calls. If ctx
-// ends before that statement begins, the event is not stored. After an error of the statement, the
+// Accept is safe for concurrent use. One statement may store the events of several calls. If ctx
+// ends before this statement begins, the event is not stored. After an error of the statement, the
 // event may be stored: accept it again, with the same id.
 //
 // The body may have up to postroom.MaxAccepted bytes (8 MiB). An event that goes through a broker

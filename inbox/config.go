@@ -64,8 +64,8 @@ type Config struct {
 	//
 	// PullBytes also limits the bytes of the held events that all handlers together have claimed.
 	// Later events of a claimed event's key may run in its transaction: a second limit of the same
-	// size applies to them. Each handler may claim at least 2 MiB, and at least one event of any
-	// size. So a handler of large events may run fewer events than it has workers.
+	// size applies to them. Each handler may claim at least 2 MiB, and one event of any size.
+	// Because of the limits, a handler of large events may run fewer events than it has workers.
 	//
 	// Defaults to 32 MiB.
 	PullBytes int
@@ -82,8 +82,8 @@ type Config struct {
 	// commit, the inbox may call OnDead again. So use it only for work in that transaction.
 	//
 	// If OnDead returns an error, the event does not become dead: the inbox makes the event's last
-	// attempt again after a minute. An event that no handler can run, for instance because it is
-	// too old, stays in the stream and is delivered again. If a handler itself committed its
+	// attempt again after a minute. If no handler can run the event, for instance because it is too
+	// old, it stays in the stream instead and is delivered again. If a handler itself committed its
 	// transaction, the event must not run again, so it becomes dead anyway. OnDead is not called
 	// for events that an operator makes dead, or for events that a relay cannot publish.
 	//

@@ -47,8 +47,8 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 // grace returns how long the inbox waits for a handler after the handler's context ended.
 func (h *handler) grace() time.Duration { return invoke.Grace(h.sub.Timeout) }
 
-// lease returns how long a claim lasts. renewed is that time for an external handler. Any other
-// claim lasts long enough to abandon a handler that does not return, and to record that.
+// lease returns how long a claim lasts. For an external handler, it returns renewed. Any other
+// claim lasts long enough to abandon a handler that does not return, and to record its failure.
 func (h *handler) lease(renewed time.Duration) time.Duration {
 	if h.external != nil {
 		return renewed
@@ -78,9 +78,9 @@ func (h *handler) failed(t delivery.Task, f delivery.Failure) delivery.Holding {
 	return f.Hold(h.sub.Schedule, 1, h.sub.Attempts, 0, h.gate.Failed(t.Key, f))
 }
 
-// spared returns n: if the claim of an attempt after the n-th expires, the event runs alone from
-// then on. For external handlers n is 1. A process that dies may have many long calls under way. If
-// the events of all these calls ran alone, the other events would wait for long.
+// spared returns a number of attempts: if the claim of a later attempt expires, the event runs
+// alone from then on. For external handlers the number is 1. A process that dies may have many long
+// calls under way. If the events of all these calls ran alone, the other events would wait long.
 func (h *handler) spared() int32 {
 	if h.external != nil {
 		return 1

@@ -18,7 +18,7 @@ import (
 type holds struct {
 	*loop
 
-	owing sync.WaitGroup // counts the deliveries that the holder still has to hold
+	owing sync.WaitGroup // counts the parcels of deliveries that the holder has not finished yet
 }
 
 // holdWithOthers queues a delivery, and the deliveries that follow it, for the holder. The holder
@@ -161,8 +161,8 @@ func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to deli
 	}
 }
 
-// holdBehind holds a delivery behind the held event of its key, together with the deliveries of the
-// key that wait for it. If no event of the key is held any more, all these deliveries run instead.
+// holdBehind holds a delivery behind the held event of its key, together with the deliveries that
+// wait for this delivery. If no event of the key is held any more, all of them run instead.
 // holdBehind leaves out deliveries of another term: the database might refuse the deliveries of one
 // term and store those of the other, and the order of the key would be lost.
 func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
@@ -177,8 +177,8 @@ func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 }
 
 // finishTogether finishes a parcel: a delivery that was to be held, and the deliveries that
-// followed it. They have the same key and the same term, so either all of them may run, or none.
-// The last deliveries can have another fate only if the term ends while they are stored.
+// followed it. They have the same key and the same term, so either all of them may run, or none. If
+// the term ends while the parcel is stored, its last deliveries can be stale, and are handed back.
 func (c *holds) finishTogether(life delivery.Lifetime, p holder.Parcel, became []delivery.Fate) {
 	if became[0] == delivery.FateFree {
 		c.flights.Back(p.D, p.Along)
@@ -244,9 +244,9 @@ func storing(in *Inbox) holder.Store {
 	}
 }
 
-// IsStale implements [holder.Owner]. It hands back a delivery of an external handler if the
-// delivery's term is over. An earlier event of the key may have been handed back, and must be held
-// before this one. For other handlers IsStale returns false.
+// IsStale implements [holder.Owner]. If the term of an external handler's delivery is over, IsStale
+// hands the delivery back and returns true: an earlier event of the key may have been handed back
+// too, and must be held before this one. For other handlers IsStale returns false.
 func (c *holds) IsStale(ctx context.Context, d *delivery.Delivery) bool {
 	if c.external == nil || !d.IsOver() {
 		return false

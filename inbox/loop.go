@@ -160,9 +160,9 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	case keyed && c.external == nil:
 		d.Flight = "\x00" + d.Event.Key // no dedupe key begins with \x00
 	case keyed:
-		// The holder takes deliveries in the order in which they come. If an event is read in two
-		// terms, its deliveries have different epochs, and the second delivery does not wait for
-		// the first. If it waited, it would reach the holder after later events of its key.
+		// The holder, which stores deliveries in held, takes them in the order in which they come.
+		// If an event is read in two terms, its deliveries have different epochs. So the second
+		// does not wait for the first, and does not reach the holder after later events of its key.
 		d.Flight = fmt.Sprintf("\x00%d %s", d.Epoch(), d.Key)
 	}
 	if c.flights.Begin(d) {
@@ -173,8 +173,8 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 }
 
 // Begin reads which keys have held events. That may take long, but the lease is renewed meanwhile.
-// Because this process has the lease already, the previous reader can hold no more events, except
-// those that it is storing now. This reader will find that those events are decided.
+// The previous reader no longer has the lease, so it can hold no further events. Events that it is
+// storing at this moment may be missing here, but this reader will find that they are decided.
 func (c *loop) Begin(ctx context.Context) error {
 	keys, err := c.records.HeldKeys(ctx, dispatch.MaxKeys+1)
 	if err != nil {
@@ -186,7 +186,7 @@ func (c *loop) Begin(ctx context.Context) error {
 	return nil
 }
 
-// Lost counts lost events, for an alert.
+// Lost counts one loss of events, for an alert.
 func (c *loop) Lost(ctx context.Context, reason string) {
 	c.signals.Lost(ctx, reason)
 }

@@ -19,7 +19,7 @@ import (
 type Pause struct {
 	Off bool // turns pauses off
 
-	// Events is how many different events must be tried within Window.
+	// Events is how many different events must be tried within Window before the handler can pause.
 	//
 	// Defaults to 20.
 	Events int

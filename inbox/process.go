@@ -15,9 +15,9 @@ func (c *loop) deliver(life delivery.Lifetime, d *delivery.Delivery) {
 }
 
 // finish ends a delivery. If the event is decided, or no process asked for it, finish acknowledges
-// the message. Otherwise finish gives the message back to the broker. If an event of an ordered
-// handler could not even be held, its delivery may wait in memory. finish counts the delivery, and
-// starts the next delivery that waited for this one.
+// the message. Otherwise finish gives the message back to the broker. But if an event of an ordered
+// handler could not even be held, its delivery waits in memory if there is room, and has not ended.
+// finish counts the delivery and, if it has ended, starts the next delivery that waited for it.
 func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Result) {
 	if r.Outcome == "" { // another worker may already have the delivery
 		return
@@ -55,7 +55,7 @@ func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ledg
 	switch {
 	case d.IsOver(): // the next term reads the event again
 		return delivery.HandedBack
-	case aside && c.external != nil && c.isOrdered(): // the holder keeps it behind the deliveries that it already has
+	case aside && c.external != nil && c.isOrdered(): // the holder stores this delivery after the deliveries that the holder already has
 		return c.holds.holdWithOthers(d, h)
 	case aside:
 		return c.holds.hold(life, d, h)
@@ -126,8 +126,8 @@ func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 // in the same process as an event that ends the process.
 const suspectAfter = 3
 
-// isTooOld reports whether the event may have had an inbox row that has expired. Events
-// that were in the stream before the handler never had a row.
+// isTooOld reports whether the event may have had an inbox row that has expired. Events that were
+// in the stream before the handler existed never had a row.
 func (c *loop) isTooOld(d *delivery.Delivery) bool {
 	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom(c.window))
 }
@@ -136,9 +136,9 @@ func (c *loop) isTooOld(d *delivery.Delivery) bool {
 // event or the handler, such as a serialization failure, a deadlock or a lost answer to a commit.
 const maxRounds = 10
 
-// persist runs one transaction. If it fails and the event is not the cause, persist runs it again:
-// after conflicts with other transactions for at most maxRounds rounds, and in an outage until the
-// outage ends or the process stops. See delivery.IsShort for a server that lacks resources.
+// persist runs one transaction. If it conflicts with another transaction, or if its connection
+// breaks, persist runs it at most maxRounds times in all. In an outage, persist runs it again until
+// the outage ends or the process stops. See delivery.IsShort for a server that lacks resources.
 func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 	rounds, failures := 0, 0
 	for {

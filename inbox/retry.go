@@ -24,7 +24,7 @@ type retries struct {
 func (c *retries) open() {
 	room, running := max(1, c.workers/4), 0
 	switch {
-	case c.isOrdered() || c.external != nil: // all workers run held events: in an ordered handler these block other events, and an external handler runs only held events
+	case c.isOrdered() || c.external != nil: // all workers run held events: held events of an ordered handler block other events, and an external handler runs only held events
 		room = c.workers
 	case c.reader == nil: // the handler has only held events; more are claimed than can run, so that one statement claims many
 		running = c.workers * c.sub.Batch
@@ -124,7 +124,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	}
 }
 
-// failedAgain returns how an event is held if another attempt failed.
+// failedAgain tells the gate that another attempt failed, and returns how the event is held.
 func (c *retries) failedAgain(cl *claim, f delivery.Failure) delivery.Holding {
 	return c.held(cl, f, cl.Attempt, c.gate.Failed(cl.Key, f))
 }
@@ -204,9 +204,9 @@ func (c *retries) freed(cl *claim, before uint64) {
 	c.holds.unpark(cl.Blocking)
 }
 
-// mostAlong is the largest number of events of a key that run in one transaction after
-// the first event. mostRuns is how many such transactions follow each other before other
-// due events get their turn.
+// mostAlong is the largest number of events of a key that run in one transaction after the first
+// event. mostRuns is the largest number of such transactions in a row for one key. Then other due
+// events get their turn.
 const (
 	mostAlong = 99
 	mostRuns  = 10
@@ -368,8 +368,8 @@ func (c *retries) beginning(life delivery.Lifetime, cl *claim) *ledger.Statement
 }
 
 // settleKey settles an event for which other events of its key may wait, and the events that ran in
-// the same transaction. It makes the next event of the key due. If cl.leads is set, it claims the
-// next event, and this process runs that event at once.
+// the same transaction. It makes the next event of the key due. If cl.leads is set and this process
+// can run the next event at once, settleKey claims that event for this process.
 func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error {
 	cl.next = nil
 	ids, last := make([]int64, len(cl.along)), cl.Pos
@@ -392,7 +392,8 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 	return nil
 }
 
-// follower says who claims the next event of a key: only this process if claims is true, else any.
+// follower says what happens to the next event of a key. If claims is true and this process can run
+// the event at once, it claims the event. Otherwise the event becomes due for any process.
 func (c *retries) follower(claims bool) ledger.Follower {
 	f := ledger.Follower{Lease: c.queue.Lease, Bytes: c.queue.Part(), Types: c.queue.Types, Subjects: c.queue.Subjects}
 	if claims {
@@ -444,8 +445,7 @@ func (c *retries) alone(cl *claim, err error) error {
 	return err
 }
 
-// skips reports whether the event will not run again, and later events of its key need not wait for
-// it.
+// skips reports whether the event will not run again, and later events of its key need not wait.
 func (c *retries) skips(cl *claim, h delivery.Holding) bool {
 	return cl.Blocking != "" && h.After == nil && (c.sub.Order == SkipKey || h.IsDiscarded())
 }

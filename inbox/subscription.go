@@ -58,8 +58,8 @@ type Subscription struct {
 	// Stream is the JetStream stream to read.
 	Stream string
 
-	// Types are the event types to handle. The inbox reads the subjects that have these names: if
-	// the producer chose no subject, an event's subject is its type. The database records every
+	// Types are the event types to handle. The inbox reads the subjects that have these names. An
+	// event's subject is its type, unless the producer chose another. The database records every
 	// type that a process of this handler ever had in Types. If this process gets an event whose
 	// type only other processes have in Types, it holds the event, and one of those processes runs
 	// it. If no process ever had the type, the inbox acknowledges the event and counts it as
@@ -81,8 +81,8 @@ type Subscription struct {
 
 	// Workers is how many events, or batches of events, are handled at the same time. Each
 	// worker uses a connection of the pool. A quarter of the workers, but at least one, also
-	// run held events that are due. If the handler is ordered, or reads no stream, all its
-	// workers run held events.
+	// run held events that are due. All workers run held events if the handler is ordered or
+	// external, or reads no stream.
 	//
 	// An external handler needs at most four connections: no more than four of its workers
 	// run the transactions of [Attempt.OnSuccess] at the same time.
@@ -101,8 +101,8 @@ type Subscription struct {
 	// Batch is the largest number of events that one transaction handles, one after the other.
 	// Batches save commits and suit handlers of many small events. Events with the same key go to
 	// the same worker, in their order. If an event fails, the batch is run again with a savepoint
-	// before each event, and only the events that fail are held. Events of [Inbox.Accept] are run
-	// again one by one instead. So the handler may be called more than once for an event.
+	// before each event, and only the events that fail are held. If the handler reads no stream,
+	// each event runs again in its own transaction. So a handler may run more than once per event.
 	//
 	// Defaults to 1.
 	Batch int
@@ -174,9 +174,9 @@ type Subscription struct {
 	// Timeout is how long one run of the handler may take. After that time the handler's context
 	// ends. If the handler does not return then, the inbox waits for half of Timeout (at least 100
 	// ms, at most 5 s). Then it abandons the handler and its transaction. If a process dies while
-	// it runs a held event, the event is run again after Timeout and a few seconds (of an external
-	// handler: after Config.AckWait). If an attempt of an external handler runs out of time, and
-	// its steps waited for the database for at least half of the time, the attempt does not count.
+	// it runs a held event, the event is run again after Timeout and a few seconds. An event of an
+	// external handler is run again after Config.AckWait. If such a handler runs out of time, and
+	// its steps waited for the database for half of Timeout or more, the attempt does not count.
 	//
 	// Defaults to 30 seconds.
 	Timeout time.Duration

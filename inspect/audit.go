@@ -10,7 +10,7 @@ import (
 
 // AuditFilter says which actions to return. The zero value selects the latest 100 actions.
 type AuditFilter struct {
-	Actor    string // the person who acted
+	Actor    string // the person or program that acted
 	Action   string // the kind of action
 	Handler  string
 	EventID  string // the id of the event on which an operator acted
@@ -38,7 +38,7 @@ type AuditPage struct {
 	Next int64 `json:"next,omitzero"`
 }
 
-// AuditEntry is one action of an operator.
+// AuditEntry is one action of an operator or a program, such as a handler that discards an event.
 //
 // Wide because programs read it as one JSON document.
 type AuditEntry struct {

@@ -65,8 +65,8 @@ func (o brokerClient) jetStream() (jetstream.JetStream, error) {
 }
 
 // handlerViews asks the broker about handlers, and returns the answers by the handlers' names. If
-// deep is true, it also finds the age of each handler's oldest undecided message. To find it, it
-// creates a temporary consumer.
+// deep is true, it also creates temporary consumers, to find the age of each handler's oldest
+// undecided message.
 func (o brokerClient) handlerViews(ctx context.Context, b *Broker, subs []subscription, deep bool) map[string]*BrokerView {
 	if o.nc == nil {
 		return nil
@@ -87,7 +87,7 @@ func (o brokerClient) handlerViews(ctx context.Context, b *Broker, subs []subscr
 		v := &BrokerView{}
 		if err := v.ask(ctx, js, sub, deep); err != nil {
 			b.Fault = fmt.Sprintf("handler %s, stream %s: %s", sub.Handler, sub.Stream, faultOf(err))
-			break // the next request would take as long to fail
+			break // a request for the next handler would probably fail too, after as long a wait
 		}
 		views[sub.Handler] = v
 	}

@@ -46,8 +46,8 @@ type EventPage struct {
 	Events []EventSummary `json:"events"`
 
 	// Next is the After of the next page. It is empty if this is the last page. For a page, Events
-	// reads at most 200,000 rows of the log, and for about five seconds. So a page with a Next can
-	// have fewer events than Limit, or none.
+	// reads at most 200,000 rows of the log, and stops reading after about five seconds. So a page
+	// with a Next can have fewer events than Limit, or none.
 	Next string `json:"next,omitempty"`
 
 	// Looked is how many rows of the log Events read for this page. Reached is when the oldest of
@@ -98,8 +98,8 @@ type HandlerState struct {
 
 // Events returns the events that match, newest first. It searches the log. It also returns events
 // that the log does not have, if they are held or were discarded. In held and in the archive,
-// Events begins with the events that were held last. The log has an index only for CausationID. For
-// the other properties Events reads the log from its end.
+// Events begins with the events that were held last. Only for CausationID, Events uses an index of
+// the log. To match any other property, it reads the log from its end.
 func (i *Inspector) Events(ctx context.Context, f EventFilter) (*EventPage, error) {
 	s := eventsearch.Selection{
 		Key: f.Key, Type: f.Type, Source: f.Source, CorrelationID: f.CorrelationID, CausationID: f.CausationID, Any: f.Any, Since: f.Since, Until: f.Until,

@@ -27,7 +27,7 @@ const (
 	FoundOverdue         = "overdue"          // events are due, and no process runs them
 	FoundPaused          = "paused"           // a handler fails for nearly all events, and has paused itself
 	FoundNoReader        = "no_reader"        // no process reads the stream of an ordered handler
-	FoundReplayIdle      = "replay_idle"      // no process runs a running replay
+	FoundReplayIdle      = "replay_idle"      // a replay has not ended, and no process makes its steps
 	FoundNoStream        = "no_stream"        // a handler's stream does not exist
 	FoundStreamRecreated = "stream_recreated" // a handler's stream was deleted and created again
 	FoundNoConsumer      = "no_consumer"      // a handler's consumer is gone

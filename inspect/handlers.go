@@ -50,10 +50,10 @@ type Handler struct {
 	Broker *BrokerView `json:"broker,omitempty"`
 }
 
-// Reader is the process that reads the stream for an ordered handler.
+// Reader is the process that reads the stream for an ordered handler, or the last process that did.
 type Reader struct {
-	Name  string    `json:"name,omitempty"` // empty if no process reads
-	Until time.Time `json:"until,omitzero"` // when its lease ends if it does not renew the lease
+	Name  string    `json:"name,omitempty"` // empty if the last process released its lease
+	Until time.Time `json:"until,omitzero"` // when its lease ends if it does not renew the lease, or when the lease ended
 	Reads bool      `json:"reads"`          // the lease has not ended
 	Epoch int64     `json:"epoch"`          // how many times a process has taken the lease
 

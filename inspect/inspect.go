@@ -40,7 +40,7 @@ type Config struct {
 	Schema string
 
 	// Retention is how long the relay keeps published events in the log. [Inspector.Tables] uses it
-	// to compute for how long the oldest event is overdue for removal.
+	// to compute how long the removal of the oldest event has been overdue.
 	//
 	// Defaults to 72 hours, as relay.Config.Retention does.
 	Retention time.Duration
@@ -261,7 +261,7 @@ func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 	return t, nil
 }
 
-// Audit returns what operators did, the latest action first.
+// Audit returns the recorded actions of operators and programs, the latest action first.
 func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*AuditPage, error) {
 	page := &AuditPage{Entries: []AuditEntry{}}
 	err := i.inTx(ctx, func(m *view) error {

@@ -18,8 +18,8 @@ const (
 	// searchFor limits the time of the search for one event in all streams.
 	searchFor = 500 * time.Millisecond
 
-	// searchBefore is how much earlier than the event's log time the search begins, because the
-	// broker's clock may differ.
+	// searchBefore is how long before the event's log time the search begins. The broker's clock
+	// may be behind.
 	searchBefore = 2 * time.Second
 
 	// searchBatch is how many messages one request asks for.

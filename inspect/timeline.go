@@ -35,7 +35,7 @@ func (j *EventTrace) Timeline() []TimelineEntry {
 		j.addHeld(add, h)
 	}
 	for _, d := range j.Decisions {
-		if d.State == "" { // otherwise addHeld adds this
+		if d.State == "" { // an event with a State is held or was discarded; addHeld adds it
 			add(d.At, d.Handler, "took effect%s", because(d.Result))
 		}
 	}
@@ -144,8 +144,8 @@ func (j *EventTrace) replaced(a AuditEntry) string {
 	return ""
 }
 
-// attempt says in which attempt failure n happened. It returns "" if this is not known: h does not
-// have exactly one failure for each attempt.
+// attempt says in which attempt failure n happened. The attempt is known only if h has exactly one
+// failure for each attempt. Otherwise attempt returns "".
 func attempt(h HeldEvent, n int) string {
 	if int64(len(h.Failures)) != h.Attempts {
 		return ""

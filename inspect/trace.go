@@ -56,9 +56,9 @@ type PublishState string
 const (
 	Published        PublishState = "published"   // the broker has it
 	Unpublished      PublishState = "unpublished" // no relay has read it yet
-	Pending          PublishState = "pending"     // a relay has read it, and its acknowledgement is not recorded
+	Pending          PublishState = "pending"     // a relay has read it, and has not recorded the broker's acknowledgement
 	PublishHeld      PublishState = "held"        // it is held on its way to the broker
-	PublishDiscarded PublishState = "discarded"   // it was held, and an operator discarded it
+	PublishDiscarded PublishState = "discarded"   // it was held, and was then discarded or cancelled
 )
 
 // LogEntry is an event in the log.
@@ -90,8 +90,8 @@ type StreamSearch struct {
 	Subject string `json:"subject,omitempty"`
 	Source  string `json:"source,omitempty"`
 
-	// Found says whether the event is among the messages stored from From to Through. If Complete
-	// is true, the search read the stream to its end.
+	// Found says whether the search found the event. The search read the messages that the stream
+	// stored between From and Through. If Complete is true, it read the stream to its end.
 	Found    bool      `json:"found"`
 	From     time.Time `json:"from"`
 	Through  time.Time `json:"through,omitzero"`
@@ -212,7 +212,7 @@ type ReplayItem struct {
 type RepublishItem struct {
 	RequestID int64     `json:"request_id"`
 	Seq       int64     `json:"seq"`  // seq of the event in the log
-	Kind      string    `json:"kind"` // who made the request: an operator, or a comparison with the stream
+	Kind      string    `json:"kind"` // range: events of a range of the log; reconcile: events that the streams lacked
 	Actor     string    `json:"actor"`
 	Reason    string    `json:"reason,omitempty"`
 	CreatedAt time.Time `json:"created_at"`

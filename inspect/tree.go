@@ -12,13 +12,13 @@ import (
 
 // TreeQuery says which events a tree contains.
 type TreeQuery struct {
-	// ID is the id of an event. If no event has it, it is used as a correlation id.
+	// ID is the id of an event. If no event has this id, Tree uses it as a correlation id.
 	ID string
 
 	// Source selects one of several events with this id. Empty selects all of them.
 	Source string
 
-	// Depth is how many levels of causes, and of effects, the tree has at most.
+	// Depth is the largest number of levels of causes in a tree, and also of levels of effects.
 	//
 	// Defaults to 20; at most 100.
 	Depth int

@@ -65,8 +65,9 @@ func streamsOf(subs []subscription) []string {
 	return slices.Compact(names)
 }
 
-// checkTypes finds types that handlers ask for and that are probably misspelt. It returns a note
-// about each handler whose types no known event has. seen are the subjects in the database.
+// checkTypes finds types that handlers ask for and that are probably misspelt. If all types of a
+// stream are known, it also returns a note about each handler for whose types it knows no event.
+// seen are the subjects in the database.
 func (l *findingList) checkTypes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	notes := []string{}
 	for _, sub := range subs {

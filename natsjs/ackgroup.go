@@ -10,9 +10,9 @@ const (
 	// The largest number of events in an ack group.
 	maxGroup = 32
 
-	// After an ambiguous group (see ackGroup), from minSingles to maxSingles events are sent
-	// without a group. The number doubles each time, because few groups succeed if other programs
-	// publish much to the same stream. The number falls when groups succeed.
+	// After an ambiguous group (see ackGroup), minSingles events are sent without a group, and
+	// after each further one twice as many, up to maxSingles. The reason is that few groups succeed
+	// if other programs publish much to the same stream. The number falls when groups succeed.
 	minSingles = 1 << 10
 	maxSingles = 1 << 20
 )
@@ -24,11 +24,11 @@ const (
 //
 // An acknowledgement does not say which event it is for. But the broker stores a connection's
 // messages in order, and no message gets two sequences. So an event's place in the group gives its
-// sequence, if there are as many acknowledgements as events, all from one stream, with consecutive
-// sequences. Also, all events must be new, or all must be duplicates: a cluster answers a duplicate
-// at once, but answers a new message only after it is stored. Any other answers make the group
-// ambiguous. Then the events are sent again, each without a group. The stream drops the events that
-// it already has, because it knows their ids.
+// sequence if there is one acknowledgement for each event, all from one stream, with consecutive
+// sequences. Also, all events must be new, or all must be duplicates: a cluster may answer a
+// duplicate before a new message that came earlier, because it must first store the new message. If
+// the answers are different, the group is ambiguous, and its events are sent again, each without a
+// group. The stream drops the events that it already has, because it knows their ids.
 type ackGroup struct {
 	messages      []*broker.Message // none if the slot is vacant
 	serial        uint64
@@ -80,7 +80,7 @@ func (g *ackGroup) outcome(i int) broker.Outcome {
 	}
 }
 
-// split returns the first events of a batch that form a group, and the rest.
+// split splits a batch into its first group and the rest.
 func (w *window) split(batch []*broker.Message) (messages, rest []*broker.Message) {
 	n := 1
 	if w.singlesLeft > 0 {

@@ -13,11 +13,11 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
-// maxRoutes is the number of subjects for which an atomicRun remembers the stream.
+// maxRoutes is the largest number of subjects whose streams an atomicRun remembers.
 const maxRoutes = 10_000
 
-// atomicRun is one call of RunAtomic. The main goroutine splits batches by stream, some
-// goroutines look up the streams of subjects, and one goroutine for each stream sends.
+// atomicRun is one call of RunAtomic. The main goroutine splits batches by stream, some goroutines
+// look up the streams of subjects, and one goroutine for each stream sends its batches.
 type atomicRun struct {
 	p          *Publisher
 	js         jetstream.JetStream
@@ -33,7 +33,8 @@ type atomicRun struct {
 	streams map[string]*batchSender
 }
 
-// serve passes batches on until ctx ends, a stream fails, or a broken connection was restored.
+// serve passes batches to the senders of the streams. It returns when ctx ends, batches is closed,
+// a sender fails, or the connection was restored or is closed.
 func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message, reconnects uint64) error {
 	nc := r.p.nc
 	status := nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)

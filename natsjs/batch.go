@@ -65,9 +65,9 @@ func (b *batchSender) push(messages []*broker.Message) {
 	signal(b.news)
 }
 
-// pop removes the events of the next batch from the queue. Events that were pushed
-// together stay together, because the events of a key must not be in a second batch before
-// the first batch is stored.
+// pop removes the events of the next batch from the queue. Events that were pushed together stay in
+// one batch. Otherwise a second batch could have later events of a key, and be sent before the
+// first batch is stored.
 func (b *batchSender) pop() (messages []*broker.Message) {
 	b.mu.Lock()
 	var behind []*broker.Message
@@ -224,8 +224,8 @@ func (b *batchSender) start(ctx context.Context, messages []*broker.Message) (*b
 	return next, nil
 }
 
-// refence takes the fence again: it publishes the lease message. If that fails, done is true.
-// Unless the term or ctx has ended, refence also reports the outcomes of the batch's events.
+// refence takes the fence, for the first time or again. If this fails, done is true. Unless the
+// term or ctx has ended, refence then also reports the outcomes of the batch's events.
 func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err error) {
 	err = b.fence.take(ctx)
 	switch {
@@ -244,10 +244,10 @@ func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err er
 	return true, nil
 }
 
-// sendAll sends a batch for the first time or again. It leaves out events that the client library
-// refuses, because the numbers in a batch must have no gaps. To keep the order, it also leaves out
-// later events of the same keys. If no event is left, it reports the outcomes of all events, and
-// done is true.
+// sendAll sends a batch, for the first time or again. If the client library refuses an event,
+// sendAll begins again without this event, because the messages of a batch must have consecutive
+// numbers. To keep the order, it also leaves out later events of the same key. If no event is left,
+// it reports the outcomes of all events, and done is true.
 func (b *batchSender) sendAll(of *batch) (done bool) {
 	for {
 		if of.reply != nil {
@@ -297,8 +297,8 @@ func (of *batch) sendable() []*broker.Message {
 	return sendable
 }
 
-// refused notes an event that the client library will always refuse. It returns false for
-// any other error.
+// refused notes f if err says that the client library will always refuse f. For any other err, it
+// returns false.
 func (of *batch) refused(f *broker.Message, err error) bool {
 	o := failure(fmt.Errorf("send: %w", err))
 	if o.Class != broker.Permanent {

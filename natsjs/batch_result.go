@@ -19,8 +19,8 @@ const (
 	// fence, at most maxFences times.
 	maxFences = 2
 
-	// While the broker stores a message, it refuses other messages with the same fence. The sender
-	// then sends its message again after processWait, at most maxInProcess times.
+	// While the broker stores a message, it refuses others with the same fence. After processWait,
+	// the sender sends again: a batch at most maxFences times, an event maxInProcess times.
 	processWait  = 2 * time.Millisecond
 	maxInProcess = 20
 
@@ -71,7 +71,7 @@ func (b *batchSender) handleStored(ctx context.Context, of *batch, last uint64) 
 }
 
 // parseCommit returns the sequence of a batch's last message. The other messages have the sequences
-// directly before it, because the broker stores them under one lock, with one proposal.
+// directly before it, because the broker stores a batch under one lock, in one Raft proposal.
 func (b *batchSender) parseCommit(of *batch, data []byte) (last uint64, err error) {
 	name, last, duplicate, err := parseAck(data)
 	if err != nil {
@@ -207,10 +207,10 @@ func (b *batchSender) reportNotStored(of *batch, o broker.Outcome) {
 	b.run.reportBatch(of.messages, outcomes)
 }
 
-// sendOneByOne sends events one by one, with the fence, and waits for each answer before it sends
-// the next event. So each event gets its own outcome. If an event is stored already, the broker
-// calls it a duplicate. It does not send the rest after an event without an answer, or if maxProbes
-// events found the stream unavailable and none is stored.
+// sendOneByOne sends events one by one, with the fence, and waits for each answer, so that each
+// event gets its own outcome. If an event is stored already, the broker calls it a duplicate.
+// sendOneByOne stops after an event without an answer, or if maxProbes events found the stream
+// unavailable and none is stored. The remaining events then get the outcome of the last one.
 func (b *batchSender) sendOneByOne(ctx context.Context, messages []*broker.Message) error {
 	outcomes := make([]broker.Outcome, len(messages))
 	missed := make(map[string]struct{})
@@ -251,7 +251,7 @@ func (b *batchSender) sendOneByOne(ctx context.Context, messages []*broker.Messa
 }
 
 // sendOne sends a single event, with the fence. If the fence was refused, or the stream lost the
-// first copy of a duplicate, sendOne sends the event again. An error ends the term.
+// first copy of a duplicate, sendOne sends the event again. An error of sendOne ends the term.
 func (b *batchSender) sendOne(ctx context.Context, f *broker.Message) (broker.Outcome, error) {
 	fences := 0
 	for waits := 0; ; {

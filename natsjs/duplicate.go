@@ -17,8 +17,8 @@ const (
 	// The largest number of lookups at the same time.
 	maxLookups = 32
 
-	// After this many lookups without an answer, an event is published again with another
-	// message id. To store the event twice does no harm; to lose it would.
+	// After this many lookups without an answer, an event is published again with another message
+	// id. Two copies in the stream do no harm, but the loss of the event would.
 	maxFailedLookups = 2
 
 	codeNoStream = 10059 // this account has no stream of that name
@@ -33,7 +33,7 @@ var errLostCopy = errors.New("the broker calls it a duplicate of a message that 
 // duplicate window.
 type duplicateVerifier struct {
 	p          *Publisher
-	unanswered atomic.Bool // the last lookup for an event had no answer, so do not ask again
+	unanswered atomic.Bool // maxFailedLookups lookups for one event had no answer, so there are no more lookups for any event
 }
 
 // verify looks up the first message of an event that the broker called a duplicate. If the

@@ -49,13 +49,13 @@ var (
 func LeaseSubjects(stream string) string { return wire.LeasePrefix + "*." + stream }
 
 // fence prevents a leader that was replaced from storing anything in a stream. In each term, the
-// leader publishes the lease message on a subject that only its log uses. With each later message,
-// the leader asks the broker to store the message only if the lease message is still the last one
-// on that subject.
+// leader publishes the lease message on a subject that only its log uses. With each batch, the
+// leader asks the broker to store it only if the lease message is still the last message on that
+// subject.
 type fence struct {
 	run     *atomicRun
 	stream  string
-	created time.Time // when the stream was created, as the term first saw it
+	created time.Time // the stream's time of creation, as the term read it first
 	subject string
 	seq     uint64 // the sequence of the term's lease message; 0 if there is none
 
@@ -126,8 +126,8 @@ func (f *fence) look(ctx context.Context) (last uint64, err error) {
 		return 0, fmt.Errorf("%w: %w", ErrNotAtomic, faults[0])
 	}
 	f.replicas = info.Config.Replicas
-	// A stream that was created again soon reaches the same sequences as before. So the time of its
-	// creation is part of the subject.
+	// If a stream is created again, it soon reaches the sequences that it had before. So the
+	// subject contains the stream's time of creation.
 	f.subject = wire.LeasePrefix + f.run.token.Instance + "-" + strconv.FormatInt(info.Created.UnixNano(), 36) + "." + f.stream
 	msg, err := stream.GetLastMsgForSubject(ctx, f.subject)
 	switch {
@@ -165,8 +165,8 @@ func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	return seq, nil
 }
 
-// set adds the fence to the headers of a message. Do not send a message while there is no fence:
-// the sequence is 0 then, and the broker would store the message if no term has a lease message.
+// set adds the fence to the headers of a message. Do not send a message while seq is 0: the broker
+// would store it if the lease subject had no message.
 func (f *fence) set(header map[string][]string) {
 	header[expectedSequence] = []string{strconv.FormatUint(f.seq, 10)}
 	header[expectedSubject] = []string{f.subject}

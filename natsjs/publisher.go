@@ -32,17 +32,17 @@ type Publisher struct {
 	watchers   map[permissionWatcher]struct{} // one for each running Run or RunAtomic
 }
 
-// permissionWatcher has messages in flight. Deny tells it that the server refused a message
-// because of a missing permission.
+// permissionWatcher has messages in flight. Deny gets each error of the connection. If the error
+// says that a permission is missing, Deny treats the messages that need it as refused.
 type permissionWatcher interface{ Deny(err error) }
 
 // NewPublisher returns a publisher on the given connection. Connect with [ConnectOptions].
 // The caller closes the connection. NewPublisher does no I/O.
 //
-// Each event goes to the stream that takes its subject, in CloudEvents binary mode, with a
-// message id. The stream drops messages with the same id within its duplicate window. If
-// that happens, the publisher looks up whether the stream still has the first message. If
-// the stream lost it, the publisher publishes the event with another id.
+// Each event goes to the stream that takes its subject, in CloudEvents binary mode, with a message
+// id. Within its duplicate window, the stream drops a second message with the same id. If it drops
+// one, the publisher looks up whether the stream still has the first message. If the stream lost
+// it, the publisher publishes the event with another id.
 //
 // The publisher replaces the connection's error handler. The new handler also calls the
 // previous one.
@@ -82,7 +82,7 @@ func (p *Publisher) Check(ctx context.Context) error {
 }
 
 // Run publishes batches as [broker.Publisher] describes. One subscription receives all
-// acknowledgements. The subject of an acknowledgement says which events it is for.
+// acknowledgements. The subject of an acknowledgement says for which group of events it is.
 func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	reconnects := p.nc.Stats().Reconnects

@@ -36,8 +36,8 @@ const (
 	// MemoryStorage means that the events are gone after a restart of the broker.
 	MemoryStorage broker.Risk = "memory-storage"
 
-	// ShortDuplicateWindow means that the stream may store an event twice if it is published
-	// again after less than a second. No event is lost, but consumers get more duplicates.
+	// ShortDuplicateWindow means that the duplicate window is shorter than a second. If an event is
+	// published again after this window, the stream stores it twice. No event is lost.
 	ShortDuplicateWindow broker.Risk = "short-duplicate-window"
 
 	// SmallMessages means that the stream refuses large events that the log accepts.
@@ -134,8 +134,8 @@ var streamChecks = []check{
 	}, "publish to the stream that it mirrors"},
 }
 
-// atomicChecks are the additional checks of a stream for atomic batches. The stream may
-// remove old messages: if the lease message is gone, the leader publishes it again.
+// atomicChecks are the additional checks for atomic batches. It is no fault if the stream removes
+// old messages: if the lease message is gone, the leader publishes it again.
 var atomicChecks = []check{
 	{NoAtomicBatches, "", func(cfg jetstream.StreamConfig) string {
 		return when(!cfg.AllowAtomicPublish, "it does not allow atomic batches")

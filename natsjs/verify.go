@@ -21,8 +21,8 @@ const lookTimeout = 2 * ackTimeout
 
 // Compare compares a stream with a position, as [broker.Verifier] describes. A deleted message at
 // the position counts as a loss, because a stream that [EnsureStream] created does not allow
-// deletes. But if the stream's configuration can remove messages that are not the oldest, a missing
-// message is no loss.
+// deletes. But a missing message is no loss if the stream's configuration lets the stream remove
+// messages before their maximum age (see mayDrop).
 func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -70,9 +70,9 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (br
 // noMessage is the error code for a message that does not exist.
 const noMessage = 10037
 
-// messageAt returns the message id of a message, or "" if there is no message. It asks the
-// stream's leader, because the client's GetMsg may ask a replica, which can lack the
-// newest messages for a moment.
+// messageAt returns the id of a message, or "" if the message does not exist or has no id. It asks
+// the stream's leader: the client's GetMsg may ask a replica, which can lack the newest messages
+// for a moment.
 func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (string, error) {
 	if seq == 0 {
 		return "", nil

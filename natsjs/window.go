@@ -35,7 +35,7 @@ type window struct {
 	resends
 	duplicates
 
-	toLookUp chan []slotRef // events that no stream answered; their streams must be looked up
+	toLookUp chan []slotRef // events for which no stream answered; their streams must be looked up
 }
 
 // sendState has the fields that only the sending goroutine uses.
@@ -46,7 +46,7 @@ type sendState struct {
 	names   []byte    // the reply subjects of the batch, one after another
 }
 
-// resends has the events of ambiguous groups, which are sent again without a group.
+// resends has events that are sent again without a group, such as those of ambiguous groups.
 type resends struct {
 	again         []*broker.Message // events to be sent again
 	resend        chan struct{}     // signals that there are events to send again
@@ -153,7 +153,7 @@ func (w *window) failAll(cause error) {
 	reportAll(w.takeAgain(), failure(err), w.reportFn)
 }
 
-// expire reports events that were sent before the given time as unacknowledged.
+// expire reports that an event is unacknowledged if it was sent before the given time.
 func (w *window) expire(before time.Time) {
 	w.fail(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout), func(g *ackGroup, _ *broker.Message) bool { return g.sent.Before(before) })
 }
@@ -202,7 +202,7 @@ func (w *window) failGroup(slot int, err error, which func(g *ackGroup, f *broke
 	w.vacate(slot)
 }
 
-// close stops all reports. Run calls it before it returns.
+// close stops all reports. Run calls close at its end.
 func (w *window) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -279,7 +279,7 @@ func (w *window) ask(p slotRef) {
 	}
 }
 
-// lookUp looks up the streams that ask queued, until ctx ends.
+// lookUp looks up the streams of the events that ask queued, until ctx ends.
 func (w *window) lookUp(ctx context.Context, nc *nats.Conn) {
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -116,7 +116,7 @@ func (b *body) member(name string) (text string) {
 	return text
 }
 
-// insert adds a member at the front and leaves the rest unchanged.
+// insert adds a member at the front of the body's JSON object and leaves the rest unchanged.
 func (b *body) insert(name, text string) error {
 	if raw, ok := b.object[name]; ok {
 		if b.member(name) == text {

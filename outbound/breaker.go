@@ -39,8 +39,8 @@ type Breaker struct {
 	// Defaults to 10 seconds.
 	OpenFor time.Duration
 
-	// Probes is how many attempts the breaker lets through at once after OpenFor. If all of them
-	// succeed, the breaker closes.
+	// Probes is how many attempts the breaker lets through after OpenFor. If all of them succeed,
+	// the breaker closes.
 	//
 	// Defaults to 1.
 	Probes int
@@ -136,7 +136,7 @@ func (b *breaker) open() (time.Duration, bool) {
 	return b.remaining(), true
 }
 
-// remaining returns how long the breaker stays open, or 0 if that time is over or it never opened.
+// remaining returns how long the breaker stays open, or 0 if it never opened or OpenFor is over.
 func (b *breaker) remaining() time.Duration {
 	at := b.opened.Load()
 	if at == nil {

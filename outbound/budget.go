@@ -12,10 +12,10 @@ import (
 // Budget limits the retries at each host. Within any Window, it allows Ratio retries for each
 // request, and Floor retries for each second of Window. Within any second, it allows Ratio retries
 // for each request of an average second, plus the Floor retries of a whole Window. So when a vendor
-// begins to fail, calls cannot spend at once what Ratio allows for a whole Window. The budget
-// decides about a retry before the retry's wait, and knows only the requests up to then. The retry
-// counts at the time when the wait ends. So the budget also limits retries that will be made at the
-// same moment.
+// begins to fail, calls cannot spend at once what Ratio allows for a whole Window. A call asks the
+// budget for a retry before the wait that precedes the retry. The budget counts the retry at the
+// time when this wait will end. So the budget also limits how many retries will be made at the same
+// moment. It knows only the requests up to the time when it is asked.
 type Budget struct {
 	// Ratio is how many retries each request within Window adds to the budget.
 	//

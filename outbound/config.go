@@ -36,8 +36,8 @@ type Config struct {
 	Protocol Protocol
 
 	// GenerateKeys generates a key for an operation without a key if its method is not idempotent.
-	// That protects against repetitions by this Transport. Only [WithKey] protects against
-	// repetitions after a restart of the process.
+	// Such a key protects against repetitions by this Transport. Only a key of [WithKey] also
+	// protects against repetitions after a restart of the process.
 	GenerateKeys bool
 
 	// Attempts is the largest number of attempts that an operation may have.
@@ -67,9 +67,9 @@ type Config struct {
 	// Defaults to 30 seconds.
 	MaxRetryAfter time.Duration
 
-	// MaxBody is the largest request body in bytes that the Transport reads into memory. It does so
-	// if it must be able to send the body again and the request has no GetBody, or if the key is a
-	// member of the body. The Transport refuses a larger body.
+	// MaxBody is the largest request body in bytes that the Transport reads into memory. It reads a
+	// body if the key is a member of the body. It also reads a body that it may have to send again,
+	// if the request has no GetBody. The Transport refuses a larger body.
 	//
 	// Defaults to 1 MiB.
 	MaxBody int64

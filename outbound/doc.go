@@ -6,7 +6,7 @@
 // are true. First, another attempt may end differently: there was no connection, a timeout, 408,
 // 425, 429, or most 5xx. Second, it is safe to repeat the call: the method is idempotent, the
 // vendor gets a key, or nothing was sent. Third, an attempt, time and budget are left, and the
-// circuit breaker is closed. As [http.RoundTripper] demands, the Transport returns the vendor's
+// circuit breaker is not open. As [http.RoundTripper] demands, the Transport returns the vendor's
 // last answer as a response, with any status. [Check] turns a failure into a typed [Error], which
 // also says why there was no further attempt. [Client.Do] makes the call and calls Check.
 //

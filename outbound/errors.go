@@ -162,9 +162,9 @@ func (e *Error) Is(target error) bool {
 func (e *Error) Timeout() bool { return e.Class == ClassTimeout }
 
 // NotApplied reports whether err says that the vendor certainly did nothing: nothing was sent, or
-// the vendor rejected everything. If NotApplied returns true, wrap err, so that the step can begin
-// again. Use inbox.NotApplied in a step of an external handler, and idempotency.NotApplied in an
-// idempotency.Call.
+// the vendor rejected everything. If it returns true, wrap err with inbox.NotApplied in a step of
+// an external handler, or with idempotency.NotApplied in an idempotency.Call. Then the step can
+// begin again.
 func NotApplied(err error) bool {
 	return errors.Is(err, ErrNotSent) || errors.Is(err, ErrRejected)
 }
@@ -175,9 +175,9 @@ const SnoozeUnsent = 15 * time.Second
 
 // ForHandler converts err for a handler of events. It returns:
 //
-//   - [postroom.Permanent] if another attempt would end the same way. That is not certain if the
-//     vendor or Decide said to try again, or if the status may mean that a call with the same key
-//     is running;
+//   - [postroom.Permanent] if another attempt would end the same way. But the error is not
+//     permanent if the vendor or Decide said to try again, or if the status may mean that a call
+//     with the same key is running;
 //   - [postroom.Snooze] if nothing was sent, because the breaker was open, the budget was spent, or
 //     there was no connection or no address. The handler runs again after SnoozeUnsent, or when the
 //     breaker lets the next call through;

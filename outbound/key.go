@@ -32,8 +32,8 @@ func NewKey() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Repeatable returns a context whose requests the Transport may send again with any method, for
-// instance a search by POST.
+// Repeatable returns a context for requests that are safe to repeat, with any method: for instance
+// a search by POST. The Transport may send these requests again.
 func Repeatable(ctx context.Context) context.Context {
 	return context.WithValue(ctx, repeatable{}, true)
 }

@@ -38,12 +38,12 @@ type Protocol struct {
 	MaxLen int
 
 	// Busy lists statuses that may mean that a call with this key is running. Such a status does
-	// not prove that the vendor did nothing. If a key was sent, ForHandler does not make the error
-	// permanent, unless the decision is Stop. 409 always counts as one of these statuses.
+	// not prove that the vendor did nothing. 409 always counts as one. If a key was sent,
+	// ForHandler makes the error permanent only if the decision is Stop, and never after a 409.
 	Busy []int
 
-	// Decide says whether to try again after a response, if Config.Decide did not say so. It must
-	// not read the body. If Decide is nil or returns Undecided, the status decides.
+	// Decide says whether to try again after a response, if Config.Decide is nil or returned
+	// Undecided. It must not read the body. If neither function decides, the status decides.
 	Decide func(resp *http.Response) Decision
 }
 
@@ -72,8 +72,8 @@ func Stripe() Protocol {
 	}}
 }
 
-// Adyen is the protocol of Adyen: keys of up to 64 characters, and a header that says that the
-// vendor did not keep a failure with the key.
+// Adyen is the protocol of Adyen: keys of up to 64 characters, and a header that says that a
+// failure is transient. Adyen does not store such a failure under the key.
 func Adyen() Protocol {
 	return Protocol{MaxLen: 64, Busy: []int{http.StatusUnprocessableEntity}, Decide: func(resp *http.Response) Decision {
 		if resp.Header.Get("transient-error") == "true" {

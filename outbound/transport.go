@@ -13,9 +13,9 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// Transport is an [http.RoundTripper] that repeats requests if that is safe. It is safe
-// for concurrent use. It has its own budgets and breakers, unless Config.Hosts is set, so
-// use one Transport for each vendor, not one for each call.
+// Transport is an [http.RoundTripper] that repeats requests if that is safe. It is safe for
+// concurrent use. It has its own budgets and breakers, unless Config.Hosts is set. So use one
+// Transport for each vendor, and not a new one for each call.
 type Transport struct {
 	cfg     Config
 	err     error // the faults of the Config
@@ -85,7 +85,7 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// breakerIs logs a change of a breaker, and records it in the metrics. The breaker is locked then.
+// breakerIs logs a change of a breaker and records it in the metrics, while the breaker is locked.
 func (t *Transport) breakerIs(h *host, state gobreaker.State) {
 	t.metrics.breakerIs(h.name, state)
 	switch state {

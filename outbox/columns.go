@@ -40,8 +40,9 @@ func (r *newRow) encode() error {
 	return nil
 }
 
-// isNew reports whether insert_new.sql can insert the event: this package made its id, so that the
-// log cannot have the event yet, and insert_new.sql has a parameter for each value of the event.
+// isNew reports whether insert_new.sql can insert the event. For this, the package must have made
+// the event's id, because then the log cannot have the event yet. Also, insert_new.sql must have a
+// parameter for each value of the event.
 func (r *newRow) isNew() bool {
 	return r.made && r.CorrelationID == "" && r.CausationID == "" && r.TraceState == "" &&
 		r.headers == nil && r.Time.IsZero() && r.NotBefore.IsZero()
@@ -89,8 +90,8 @@ func orNull(s string) any {
 // newRows are the events of one call. All have the same source.
 type newRows []newRow
 
-// parameters returns the parameters of write.sql: one array for each column, so that one
-// statement inserts any number of rows.
+// parameters returns the parameters of write.sql: the source, and an array for each other column.
+// With arrays, one statement inserts any number of rows.
 func (rs newRows) parameters() []any {
 	return []any{
 		rs[0].Source,

@@ -132,7 +132,7 @@ func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 // database, with SQLSTATE 23PR1, instead.
 //
 // The driver prepares all statements of a batch before it runs the first. If tables or rights are
-// missing, the preparation fails, and Queue cannot add advice to its error. Pass the error to
+// missing, the preparation fails, and Queue cannot add advice to the error. Pass the error to
 // [Outbox.Explain], which adds the advice.
 //
 // Queue has no context, so it cannot set the trace: set TraceParent yourself. Queue keeps

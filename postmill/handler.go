@@ -14,9 +14,9 @@ import (
 // ErrNacked is the error of an attempt whose message was nacked, if there is no other error.
 var ErrNacked = errors.New("postmill: the message was nacked")
 
-// Handler runs a Watermill handler as a handler of an inbox, without a Router. The changes that the
-// handler makes in [Tx] of the message's context, and the messages that it returns, commit with the
-// inbox's record that the event is handled: all or nothing.
+// Handler runs a Watermill handler as a handler of an inbox, without a Router. Three things commit
+// together or not at all: the changes that the handler makes in [Tx] of the message's context, the
+// messages that it returns, and the inbox's record that the event is handled.
 //
 // Messages that the handler returns are published to topic. If topic is empty, the handler must
 // return no messages, and pub may be nil. After an error or a nack, the inbox rolls back, and tries

@@ -115,7 +115,7 @@ func quoteUnlessPlain(s string) string {
 	return s
 }
 
-// asciiJSON returns a value as JSON in visible ASCII, which is valid in every header.
+// asciiJSON returns a value as JSON in printable ASCII, which is valid in every header.
 func asciiJSON(v any) string {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)

@@ -95,8 +95,8 @@ type relayPublisher struct {
 	cfg RelayConfig
 }
 
-// Check returns an error if the RelayConfig has a fault. It cannot ask a Watermill publisher
-// whether it could publish.
+// Check returns an error if there is no publisher, or if the RelayConfig has a fault. It does not
+// ask the broker, because a Watermill publisher has no method for that.
 func (p *relayPublisher) Check(context.Context) error {
 	switch {
 	case p.pub == nil:

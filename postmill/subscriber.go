@@ -45,8 +45,8 @@ type SubscriberConfig struct {
 
 	// Subscription says how messages are handled: workers, order, attempts, schedule, timeout and
 	// the like. Subscribe sets Name, Stream, Types and Subjects. Batch is not for subscribers,
-	// because an ack commits one message. Workers is how many messages of a topic may be without
-	// ack or nack at the same time, and defaults to 1.
+	// because an ack commits one message. Workers is the number of messages of a topic that may
+	// wait for an ack or nack at the same time, and defaults to 1.
 	//
 	// Timeout begins when the message is offered on the channel. If the message is not received and
 	// acked in that time, the attempt counts as failed.
@@ -94,7 +94,7 @@ var (
 
 // Subscriber is a Watermill subscriber that delivers each message inside the transaction of an
 // inbox. An ack commits the transaction. A nack, the end of the message's time, and Close roll it
-// back. [Tx] of the message's context returns the transaction. Changes in it take effect once.
+// back. [Tx] returns this transaction from the message's context. Changes in it take effect once.
 //
 // If the transaction of an acked message cannot commit, the message is delivered again. If the
 // subscription keeps an order, held messages of a key may share a transaction. A nack of one of
@@ -162,12 +162,12 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return sub.messages, nil
 }
 
-// initPatience limits SubscribeInitialize, which has no context.
+// initPatience limits the time of SubscribeInitialize, which gets no context.
 const initPatience = 30 * time.Second
 
-// SubscribeInitialize returns an error if Subscribe would return one. It creates nothing, because a
-// stream also keeps messages that are published before the first subscription. Make the stream with
-// 'postroom stream ensure' or natsjs.EnsureStream.
+// SubscribeInitialize returns an error if Subscribe would return one. It creates nothing: the
+// stream must exist, and also keeps messages from before the first subscription. Make the stream
+// with 'postroom stream ensure' or natsjs.EnsureStream.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if s.life.Err() != nil {
 		return ErrClosed

@@ -201,9 +201,9 @@ var (
 	errCommitted  = errors.New("the handler committed its transaction with its own statement, so another attempt would repeat its changes")
 )
 
-// ended returns an error if the handler ended the transaction with the given id. If the handler has
-// then begun another transaction, the connection's status looks as before, and only a statement can
-// find out. ended sends it only if sure is true, because [Crash] would cut at that statement too.
+// ended returns an error if the handler ended the transaction with the given id. If the handler
+// then began another transaction, its status is 'T' too, and only a query shows the difference. For
+// 'T', ended sends the query only if sure is true, because [Crash] would cut there too.
 func ended(ctx context.Context, tx pgx.Tx, id string, sure bool) error {
 	conn := tx.Conn().PgConn()
 	if conn.IsClosed() || conn.TxStatus() == 'E' || conn.TxStatus() == 'T' && !sure {
@@ -221,7 +221,8 @@ func ended(ctx context.Context, tx pgx.Tx, id string, sure bool) error {
 	return errRolledBack
 }
 
-// overlooked returns an error if a handler returned nil although its transaction failed or ended.
+// overlooked returns an error if a transaction failed, or if its connection is closed, although the
+// handler returned nil.
 func overlooked(tx pgx.Tx) error {
 	switch conn := tx.Conn().PgConn(); {
 	case conn.IsClosed():
@@ -250,8 +251,8 @@ func failed(err error, r Result) Result {
 	return r
 }
 
-// lacksResources begins the SQLSTATE of an error of a server that lacks memory, locks or disk. An
-// inbox does not count such an attempt.
+// lacksResources is how an SQLSTATE begins if the server lacks memory, locks or disk. An inbox does
+// not count an attempt that fails with such an error.
 const lacksResources = "53"
 
 // classOf returns the class of a failure. It uses the words of an inbox, but knows fewer classes.

@@ -26,8 +26,8 @@ var heldSQL string
 // next attempt is more than two seconds away. It needs no broker.
 //
 // sub has the settings of the handler. If sub is empty, the number of attempts is the default of
-// [inbox.Subscription], and the next attempt follows after ten milliseconds. Written has all events
-// that were committed to the log meanwhile.
+// [inbox.Subscription], and the next attempt follows after ten milliseconds. Written of the result
+// has all events that were committed to the log during the call.
 //
 // If an earlier call with the same event and the same name of the handler finished the event, the
 // outcome is [Duplicate]. If the event is still held for the handler, the inbox continues with it.
@@ -136,7 +136,7 @@ func awaitExternal(ctx context.Context, pool *pgxpool.Pool, handler string, ev p
 		err := pool.QueryRow(ctx, heldSQL, handler, ev.ID, ev.Source).Scan(&h.attempts, &h.dead, &h.class, &h.text, &h.later, &h.nextSeconds)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
-			return nil, nil //nolint:nilnil // nothing is what is held
+			return nil, nil //nolint:nilnil // no row: the event is finished
 		case err != nil:
 			return nil, fmt.Errorf("look for the event: %w", err)
 		case h.dead:

@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// drainPatience limits a Drain. If go test has an earlier deadline, the Drain ends before that
-// deadline, by the time lastWords.
+// drainPatience limits the time of a Drain. If go test has an earlier deadline, the Drain ends
+// lastWords before that deadline.
 const (
 	drainPatience = time.Minute
 	lastWords     = 10 * time.Second // the time to report what is left

@@ -81,7 +81,7 @@ func NewExternal(t testing.TB, work func(r Request) Answer) *External {
 	e := &External{work: work, done: map[string]Answer{}}
 	server := httptest.NewServer(e)
 	t.Cleanup(server.Close)
-	t.Cleanup(server.CloseClientConnections) // this runs first, because requests may wait until their callers give up
+	t.Cleanup(server.CloseClientConnections) // this runs first: otherwise Close would wait for requests whose callers have not given up
 	e.URL = server.URL
 	return e
 }

@@ -46,8 +46,8 @@ type Want struct {
 // event was written.
 //
 // If db is a transaction, RequireWritten reads the events that this transaction and its savepoints
-// wrote. Otherwise it reads all events of the database: use this for code that commits by itself.
-// It uses the tables in the schema "postroom".
+// wrote. Otherwise it reads all events of the database: pass a pool to test code that commits by
+// itself. RequireWritten uses the tables in the schema "postroom".
 func RequireWritten(t testing.TB, db Querier, wants ...Want) []postroom.Event {
 	t.Helper()
 	events, err := written(t.Context(), db)

@@ -10,9 +10,9 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// overlap is the number of messages before a checkpoint that are read too. If the first
+// overlap is the number of messages before a checkpoint that a comparison reads too. If the first
 // acknowledgement of an event was lost, the event was recorded as published only after the
-// checkpoint, but its message may be before the checkpoint.
+// checkpoint. But its message may be before the checkpoint.
 const overlap = 10_000
 
 // comparison compares what a log has published with what a stream has.
@@ -28,7 +28,7 @@ type comparison struct {
 	messages int // messages that were read
 }
 
-// run returns the seqs of the events that the stream should have and does not have, ascending.
+// run returns, in ascending order, the seqs of the events that the stream should have and lacks.
 // outOfOrder has those for which the stream has a later event of their key, and missing has the
 // others. run first reads which events are published, and then calls look to read the stream's
 // state. So events that are published during the comparison do not count as missing. run calls tell

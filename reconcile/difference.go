@@ -40,9 +40,10 @@ type difference struct {
 	stream map[identity]struct{}
 
 	// The maps waiting and last have a key only while the map log has events of the key. waiting
-	// has the number of these events. last has the highest seq among the events of the key that
-	// were found in the stream in that time. An event in log is out of order if last has a higher
-	// seq. The log is read in the order of its seqs, so last never misses a later event.
+	// has the number of these events. last has the highest seq among the key's events that were
+	// found in the stream during that time. An event in the map log is out of order if last has a
+	// higher seq. The log is read in the order of its seqs: a later event is found while the
+	// earlier one is in the map, so last never misses it.
 	seed    maphash.Seed
 	waiting map[uint64]int
 	last    map[uint64]int64
@@ -68,8 +69,8 @@ type logEvent struct {
 
 // coverageOf returns a function that reports whether a stream takes an event, and whether the
 // stream certainly should have the event. A stream should have all events if it never dropped any,
-// or if it was created again. Otherwise it should have the events that were written after
-// FirstTime, when it stored the first message that it still has.
+// or if it was created again. Otherwise it should have the events that were written more than
+// clockSkew after FirstTime, the time of the first message that it still has.
 func coverageOf(s broker.StreamState) func(e eventlog.HistoryEntry) (takes, sure bool) {
 	subjects := make(map[string]bool)
 	whole := s.First <= 1 || s.Verdict == broker.Recreated

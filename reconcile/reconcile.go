@@ -57,10 +57,10 @@ type Result struct {
 
 	Compared int // events of the log that the stream should have
 	Messages int // messages that were read
-	Unknown  int // events older than the stream's first message: the stream may have had and dropped them
+	Unknown  int // events older than the stream's first message: the stream may have stored and then dropped them
 
-	// Missing are the seqs of the events that the stream should have and does not have,
-	// ascending. OutOfOrder are those of Missing for which the stream has a later event of the same
+	// Missing are the seqs, in ascending order, of the events that the stream should have and
+	// lacks. OutOfOrder are those of Missing for which the stream has a later event of the same
 	// key. These events can only be published again out of order.
 	Missing    []int64
 	OutOfOrder []int64
@@ -75,7 +75,7 @@ type Result struct {
 // Compare compares what a log has published with what its streams have. It reads the
 // headers of the streams' messages, changes nothing, and may run while events are written
 // and published. If log and stream have nearly the same order, it needs little memory. In
-// the worst case it needs some hundred bytes for each event.
+// the worst case it needs about a hundred bytes for each event.
 //
 // An error is an outage, or says that Rate is not valid. If one stream cannot be compared, its
 // Result says so.
@@ -152,10 +152,10 @@ func (f *Result) fill(c *comparison, missing, outOfOrder []int64, took time.Dura
 	f.Compared, f.Messages, f.Unknown, f.Took = c.compared, c.messages, c.unknown, took
 }
 
-// FindLost finds the events that a stream lost, if the state s says that it lost something.
-// FindLost compares the events that were published after the newest checkpoint up to which the
-// stream is intact. If there is no such checkpoint, it compares all events of the log. An error is
-// an outage.
+// FindLost finds the events that a stream lost. Call it if the state s says that the stream lost
+// events. FindLost compares the events that were published after the newest checkpoint up to which
+// the stream is intact. If there is no such checkpoint, it compares all events of the log. An error
+// is an outage.
 func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.StreamState) (Result, error) {
 	began := time.Now()
 	mark, err := lastMark(ctx, log, streams, s)

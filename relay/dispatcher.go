@@ -170,7 +170,7 @@ func (d *dispatcher) send(life lifetime, batch []*broker.Message) bool {
 }
 
 // retryTimer returns a channel that receives when the next failed event, or the next round of
-// probes, is due. stop stops the channel's timer. The channel is nil if neither waits.
+// probes, is due. stop stops the channel's timer. If there is neither, the channel is nil.
 func (d *dispatcher) retryTimer() (due <-chan time.Time, stop func() bool) {
 	at, ok := d.scheduler.NextRetry()
 	if !ok {

@@ -22,7 +22,7 @@ const (
 	// record this many events takes a tenth of a second.
 	maxHeldEvents = 5000
 
-	// The dispatcher waits at most this long for many results. Then it applies those that it has.
+	// If a chunk has no room, the dispatcher waits at most this long before it applies results.
 	maxResultWait = 5 * time.Millisecond
 )
 
@@ -50,7 +50,7 @@ type leader struct {
 	verifier   verifier
 }
 
-// newLeader returns the leader of a term. The recorder sets fields of now, this try to lead.
+// newLeader returns the leader of a term. The recorder sets the fields of now (this try to lead).
 func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 	arrived, between := newResults(), &intake{pages: make(chan page)}
 	notes := newRecordBuffer(arrived.news)
@@ -124,8 +124,8 @@ func (l *leader) publish(ctx context.Context) error {
 	return guardedCall(func() error { return l.relay.pub.RunAtomic(ctx, claim, l.batches, l.results.report) })
 }
 
-// guardedCall calls a method of the source or the publisher, which a user may have written.
-// It turns a panic into an error, and makes the methods of the error safe to call.
+// guardedCall calls a method of the log or the publisher, which a user may have written. It turns a
+// panic into an error, and makes the methods of the error safe to call.
 func guardedCall(f func() error) error { return guard.Seal(guard.Call(f)) }
 
 // goroutineEnded ends the term if one of its goroutines failed. If the goroutine's

@@ -18,13 +18,13 @@ const (
 
 	// A lease that the relay chooses lasts for at least this many round trips to the database. The
 	// leader renews the lease when a third of its time is over, and gives up when three quarters
-	// are over. So it has four round trips for a step of pruning and a recording. These take five if
-	// both statements are sent for the first time. If the leader gives up because of that, its next
+	// are over. In between it has four round trips for a step of pruning and a recording. It needs
+	// five if both statements are sent for the first time. If it gives up because of that, its next
 	// lease is twice as long.
 	leaseTrips = 10
 
-	// A term that recorded nothing counts as useful if it lasted for this many leases. It recorded
-	// nothing because there was nothing to record.
+	// A term that lasted for this many leases counts as useful even if it recorded nothing: there
+	// was nothing to record.
 	usefulLeases = 2
 )
 
@@ -36,8 +36,8 @@ var (
 	// They are short, because a try costs little.
 	tryWaits = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
-	// termWaits are the waits before the next term if the last terms were not useful. They are
-	// longer, because each term costs two connections, and publishes the same events again.
+	// termWaits are the waits between a term that failed and the next term. They grow while terms
+	// are not useful, because each term costs two connections, and publishes the same events again.
 	termWaits = postroom.Backoff{
 		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second,
 		2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,

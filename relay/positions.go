@@ -102,8 +102,8 @@ func (p positions) snapshot() []eventlog.StreamPosition {
 	return all
 }
 
-// verified notes that a stream lost nothing, and when the stream was created. If the time
-// of creation is new, it returns the position.
+// verified notes that a stream lost nothing, and when the stream was created. If the position had
+// no time of creation yet, verified returns the position.
 func (p positions) verified(name string, created time.Time) (moved []eventlog.StreamPosition) {
 	at := p[name]
 	if at == nil {

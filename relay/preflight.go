@@ -100,10 +100,10 @@ func (c Config) validateChecks(able broker.Abilities, add func(format string, ar
 	}
 }
 
-// start checks everything before a term. An ErrUnrecoverable of Config, log or broker ends Run. One
-// of a stream ends Run only before the first term. Before later terms the relay logs it, reports it
-// in Health, and goes on: the log still has the events that the broker may lose, and to stop would
-// delay all other events. A missing stream never ends Run.
+// start checks everything before a term. An ErrUnrecoverable of Config, log or broker ends Run. An
+// ErrUnrecoverable of a stream ends Run only before the first term. Later the relay logs it,
+// reports it in Health, and goes on: the log still has the events that the broker may lose, and to
+// stop would delay all other events. A missing stream never ends Run.
 func (p *preflight) start(ctx context.Context) error {
 	if err := p.checkParts(ctx); err != nil {
 		return err
@@ -140,8 +140,8 @@ func (p *preflight) watch(ctx context.Context) {
 	}
 }
 
-// waitForCheck waits for d. If a recheck was requested, it waits for at most a second,
-// and asked is true. alive is false if ctx ended.
+// waitForCheck waits for d. If a recheck is requested meanwhile, it waits for at most another
+// second, and asked is true. alive is false if ctx ended.
 func (p *preflight) waitForCheck(ctx context.Context, d time.Duration) (asked, alive bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -25,7 +25,7 @@ type recordBuffer struct {
 	due       chan struct{}   // there is something to record
 	saved     chan struct{}   // a recording ended
 	idle      chan struct{}   // signals that nothing is in flight, and manyUnrecorded or more events wait to be recorded
-	roomFreed chan<- struct{} // signals that again fewer than maxHeldEvents events wait
+	roomFreed chan<- struct{} // signals that fewer than maxHeldEvents events wait to be written to held
 }
 
 func newRecordBuffer(room chan<- struct{}) *recordBuffer {

@@ -12,14 +12,14 @@ const (
 	// The recorder records progress at most this often. It spends at most a twentieth of the time
 	// on recordings, or half of the time if they write to held. But it records at once if no event
 	// is in flight and at least manyUnrecorded published events are not recorded yet. Then the
-	// recording delays nothing, and a crash after it does not make a relay publish them again.
+	// recording delays nothing, and after a crash no relay publishes these events again.
 	recordEvery    = 20 * time.Millisecond
 	recordShare    = 20
 	manyUnrecorded = pageSize
 
 	// The recorder prunes the log this often. If one step does not remove all old events, the next
-	// step comes sooner: the recorder spends up to a fifth of the time on pruning. That removes
-	// more events than producers can write.
+	// step comes sooner: the recorder spends up to a fifth of the time on pruning. At this rate it
+	// removes more events than producers can write.
 	pruneEvery = 10 * time.Second
 	pruneShare = 4
 )
@@ -141,8 +141,8 @@ func (r *recorder) waitUnlessIdle(ctx context.Context, d time.Duration) bool {
 
 // recordOnce records the progress so far. It gives up before the lease ends. The lease is counted
 // from the time sure. share says how long the next recording must wait, as a multiple of the time
-// that this recording took. share is small if events were written to held, because the reader may
-// be waiting for such recordings.
+// that this recording took. share is small if events were written to held, because the dispatcher
+// may take no page until the next recording begins.
 func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.Duration, err error) {
 	progress, counted, recording := r.buffer.take()
 	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a recording")

@@ -1,8 +1,8 @@
 // Package relay moves committed events from a log to a broker.
 //
 // One relay of a log leads and publishes. The other relays stand by. The leader reads ahead, and
-// keeps a limited number of events in flight: of each key at most one event, or the events of one
-// atomic batch. It records what the broker acknowledged. If an event is not acknowledged, the
+// keeps a limited number of events in flight. Each key has at most one event in flight, or the
+// events of one atomic batch. The leader records the acknowledgements. If an event gets none, the
 // leader publishes it again, with the same message id, until the broker acknowledges it.
 //
 // This package imports no database and no broker. The log is an [eventlog.Source], which package
@@ -54,7 +54,7 @@ type Config struct {
 	// Window is the largest number of events in flight: sent and not acknowledged. A larger window
 	// raises throughput until the broker is busy. It also raises the number of duplicates after a
 	// crash. With Atomic, each stream has up to two batches in flight, or one if the stream has
-	// several replicas. The default leaves room for one more batch, which waits for its turn.
+	// several replicas. The default has room for a third batch, which waits for its turn.
 	//
 	// Defaults to 4,096, and with Atomic to 3,000.
 	Window int
@@ -102,7 +102,7 @@ type Config struct {
 	// Defaults to the streams that take the subjects in use.
 	Streams []string
 
-	// Accept lists stream risks that you accept. The relay does not start with any other risk.
+	// Accept lists the stream risks that you accept. With any other risk, the relay does not start.
 	//
 	// Defaults to none.
 	Accept []broker.Risk

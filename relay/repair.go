@@ -27,7 +27,7 @@ type Loss struct {
 	Events     int
 	RepairedAt time.Time
 
-	// OutOfOrder is the number of those events that will come after later events of their
+	// OutOfOrder is how many of the missing events will come after later events of their
 	// key, because the later events were published before the relay noticed the loss.
 	// Ordered handlers hold events that come out of order.
 	OutOfOrder int
@@ -94,8 +94,8 @@ func (a *verifier) verifyLoop(ctx context.Context) error {
 	return nil
 }
 
-// waitForCheck waits until Config.CheckEvery has passed since the last check, or one
-// second if a stream must be checked again. It returns false if ctx ended.
+// waitForCheck waits until Config.CheckEvery has passed since the last check. If a stream must be
+// checked again, it waits only until one second has passed. It returns false if ctx ended.
 func (a *verifier) waitForCheck(ctx context.Context, looked time.Time) bool {
 	timer := time.NewTimer(time.Until(looked.Add(a.relay.cfg.CheckEvery)))
 	defer timer.Stop()
@@ -109,8 +109,8 @@ func (a *verifier) waitForCheck(ctx context.Context, looked time.Time) bool {
 	}
 }
 
-// repair finds the events that a stream lost, and records that they must be published
-// again before new events.
+// repair finds the events that a stream lost, and records that the relay must publish them again:
+// the events of inOrder before newer events, and the other lost events by a republish.
 func (a *verifier) repair(ctx context.Context, at eventlog.StreamPosition, s broker.StreamState) error {
 	r := a.relay
 	loss, isNew := r.state.addLoss(at.Stream, s.Verdict)
@@ -135,7 +135,7 @@ func (a *verifier) repair(ctx context.Context, at eventlog.StreamPosition, s bro
 	return nil
 }
 
-// inOrder returns the missing events for which the stream has no later event of their key.
+// inOrder returns the missing events whose key has no later event in the stream.
 func inOrder(found reconcile.Result) []int64 {
 	return slices.DeleteFunc(slices.Clone(found.Missing), func(seq int64) bool {
 		_, late := slices.BinarySearch(found.OutOfOrder, seq)

@@ -13,15 +13,16 @@ const (
 	// its last events, the relay asks at least this often whether the republish has ended.
 	republishIdle = time.Second
 
-	// The reader reads events of a republish this often, and at most as many as the rate allows in
-	// republishBurst. Then it waits at least republishShare times as long as the read took.
+	// republishEvery is the usual wait between two reads of a republish. A read returns at most the
+	// events that the rate allows in republishBurst. After a slow read, the reader waits
+	// republishShare times as long as the read took.
 	republishEvery = 50 * time.Millisecond
 	republishBurst = 2 * republishEvery
 	republishShare = 4
 
-	// Events of republishes are at most an eighth of all events that may be read and not published.
-	// Even if the rate is low, republishFloor of them may be on their way, so that an event that
-	// the broker refuses does not stop the other events.
+	// Republishes may use at most an eighth (republishPart) of Config.MaxUnpublished. Even if the
+	// rate is low, republishFloor events of republishes may be on their way. So an event that the
+	// broker refuses does not stop the other events.
 	republishPart  = 8
 	republishFloor = 16
 )
@@ -43,7 +44,7 @@ type republishPacer struct {
 // that were read and have no outcome yet, and bytes is the size of their data.
 func (r *republishPacer) allow(now time.Time, limit int, onTheirWay, bytes int64) int {
 	if !r.running {
-		return 1 // this read returns the rate
+		return 1 // the rate is unknown until the first read
 	}
 	burst := max(1, r.rate*republishBurst.Seconds())
 	r.credit = min(burst, r.credit+r.rate*now.Sub(r.creditAt).Seconds())

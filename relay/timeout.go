@@ -13,10 +13,10 @@ const maxDoublings = 6
 // adaptiveTimeout is the time limit for one kind of read. Without a limit, a leader whose
 // connection is dead would hold the lease and publish nothing. With a fixed limit, a statement that
 // needs longer would be cancelled and started again for ever. So the limit doubles each time it
-// cancels a read, and is halved after a fast read. The relay keeps it for the next term, because a
-// cancelled read ends the term.
+// cancels a read, and is halved after a fast read. A cancelled read ends the term, so the relay
+// keeps the limit for the next term.
 //
-// It is safe for concurrent use.
+// An adaptiveTimeout is safe for concurrent use.
 type adaptiveTimeout struct{ doublings atomic.Int32 }
 
 func (p *adaptiveTimeout) current() time.Duration { return readTimeout << p.doublings.Load() }

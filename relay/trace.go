@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
-// maxLinks is the largest number of events of a batch that its span links to. The SDK
+// maxLinks limits how many events of a batch the span of the batch links to. The SDK
 // silently drops further links.
 const maxLinks = 128
 

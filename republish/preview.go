@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// countStep is the length of the range of seqs in which one statement counts events.
+// countStep is the length of a range of seqs. Each statement counts the events of one range.
 const countStep = 50_000
 
 // HasLeader reports whether a relay is leading now.

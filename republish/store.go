@@ -107,7 +107,7 @@ func (s *Store) start(ctx context.Context, req Request) (Republish, error) {
 }
 
 // StartSeqs is Start for events that a comparison found missing: the events with these seqs, in the
-// order of the seqs. The relay ignores seqs that are not in the log. Republish.Events counts them.
+// order of the seqs. The relay ignores seqs that the log lacks, but Republish.Events counts them.
 func (s *Store) StartSeqs(ctx context.Context, seqs []int64, rate float64, actor, reason string) (Republish, error) {
 	rate = cmp.Or(rate, DefaultRate)
 	if err := errors.Join(s.err, checkBy(rate, actor, reason)); err != nil {

@@ -54,9 +54,9 @@ func (r Reply[S]) types() (all []string) {
 	return all
 }
 
-// problem describes a change of a step after which some instances could not continue: instances
-// that wait for the step, or that another program wrote. If problem accepts a change, it also
-// accepts the reverse, so that you can go back to the earlier program.
+// problem returns what is wrong with a change of a step, or an empty text. A change is wrong if
+// instances that wait for the step, or that another program wrote, could not continue. If problem
+// accepts a change, it also accepts the reverse, so that you can go back to the earlier program.
 func (o outline) problem(now outline) string {
 	if o.Name != now.Name {
 		return fmt.Sprintf("is %s and was %s", now.Name, o.Name)
@@ -77,9 +77,9 @@ func (o outline) problem(now outline) string {
 }
 
 // Check returns an error if the definition has faults, if tables are missing, or if another program
-// recorded a version with other steps or replies. It also returns an error if an instance that has
-// not ended has an older version that is not in Older. Check accepts instances of newer versions: a
-// newer program runs them. The inbox calls Check. Check records the definition for tools.
+// recorded the same version with other steps or replies. It also returns an error if an instance of
+// an older version has not ended and Older lacks this version. Check accepts instances of newer
+// versions: a newer program runs them. The inbox calls Check, which also records the definition.
 func (g *Saga[S]) Check(ctx context.Context) error {
 	if g.err != nil {
 		return postroom.Unrecoverable(g.err)

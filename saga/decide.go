@@ -99,8 +99,8 @@ func (t *turn[S]) again(s *Step[S], d direction) error {
 	return nil
 }
 
-// mark applies the reply that an operator gives for the pending step. Without data the state does
-// not change, because only a participant's reply says how it changes.
+// mark applies the reply that an operator gives for the pending step. If the operator gives no
+// data, the state does not change, because only the data of a reply says how the state changes.
 func (t *turn[S]) mark(s *Step[S], d direction, given decisionData) error {
 	reply := s.Done
 	if d == toUndo {

@@ -44,7 +44,7 @@ type Definition[S any] struct {
 	Stuck time.Duration
 
 	// Keep is how long the saga keeps an instance that has ended, so that a repeated Begin changes
-	// nothing. The saga keeps it at least as long as the inbox remembers its events.
+	// nothing. The saga keeps the instance at least as long as the inbox remembers events.
 	//
 	// Defaults to 30 days.
 	Keep time.Duration
@@ -228,8 +228,8 @@ type Start[S any] struct {
 	begin     func([]byte) (key string, s S, err error)
 }
 
-// StartOn returns a start by an event of the given type. begin returns the key of the instance and
-// its state. If the key is empty, the instance gets the event's key.
+// StartOn returns a Start: an event of the given type begins an instance. begin returns the key of
+// the instance and its state. If the key is empty, the instance gets the event's key.
 //
 // If an instance with the key exists, an event with the same data changes nothing, and an event
 // with other data becomes a dead letter. A new handler begins with the oldest event of its stream.

@@ -1,6 +1,6 @@
 // Package saga runs processes across services. A saga is a list of steps. Each step sends a command
 // to a service and waits for its reply. If a step fails, or takes too long, the saga undoes the
-// steps before it in reverse order. So each process ends as done or as undone, or tools show it as
+// steps so far, in reverse order. So each process ends as done or as undone, or tools show it as
 // stuck until an operator decides.
 //
 //	checkout := saga.New(pool, shop, saga.Definition[Order]{

@@ -147,8 +147,8 @@ const (
 	expireBatch = 2 * expireEvery // more than end in the meantime, so that old instances do not pile up
 )
 
-// expire counts an instance that ends. After each expireEvery instances, it adds the statement that
-// removes old ones.
+// expire counts an instance that ends. For the first of each expireEvery instances, it adds the
+// statement that removes old instances.
 func (tb *table) expire(batch *pgx.Batch, keep time.Duration) {
 	if tb.ends.Add(1)%expireEvery == 1 {
 		batch.Queue(tb.sql.Expire, tb.saga, keep, expireBatch)

@@ -424,10 +424,10 @@ type alarm struct {
 }
 
 // arm schedules the alarm of the instance, an event that comes at the deadline. If the instance
-// already has an alarm that comes at the deadline or earlier, arm schedules no other one. An alarm
-// that comes too early calls arm again. An alarm whose time is over may have been lost, so it does
-// not count. If the pending step sent a command, that command is the alarm's cause, so that the
-// events of a process form one tree.
+// already has an alarm that comes at the deadline or earlier, arm schedules no other one. If an
+// alarm comes too early, ring calls arm again. An alarm whose time is over may have been lost, so
+// it does not count. If the pending step sent a command, that command is the alarm's cause, so that
+// the events of a process form one tree.
 func (t *turn[S]) arm() {
 	due, set := t.inst.deadline, t.inst.alarm
 	if t.local != nil || due.IsZero() || set.After(t.now) && !set.After(due) {

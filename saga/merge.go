@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// otherState is a state that another program stored (its), and the same state after this program
-// decoded and encoded it (known). They differ if the other program has fields that this one lacks.
+// otherState is a state that another program stored. The field its is the stored document. The
+// field known is the same document after this program decoded and encoded it: known lacks the
+// fields that only the other program knows.
 type otherState struct{ its, known json.RawMessage }
 
 // merge takes the state that this program has changed (now), and adds the fields that only the
-// other program knows. So an older program does not lose the fields of a newer program, not even in
-// nested structs. An element of an array keeps its unknown fields if merge can identify the
-// element.
+// other program knows. So an older program keeps the fields of a newer program, also in nested
+// structs. An element of an array keeps its unknown fields if merge can identify the element.
 func (s otherState) merge(now json.RawMessage) (json.RawMessage, error) {
 	if bytes.Equal(s.known, now) {
 		return s.its, nil
@@ -72,8 +72,8 @@ func mergeObjects(its, known, now map[string]json.RawMessage) (json.RawMessage, 
 	return json.Marshal(all)
 }
 
-// member returns a member of an object. Letter case makes no difference, as in json.Unmarshal. If
-// it did, a member whose name changed only in case could appear again with its old name and value.
+// member returns a member of an object. It ignores letter case, as json.Unmarshal does. Otherwise a
+// member whose name changed only in case could appear again with its old name and value.
 func member(object map[string]json.RawMessage, name string) (json.RawMessage, bool) {
 	if value, ok := object[name]; ok {
 		return value, true
@@ -86,9 +86,9 @@ func member(object map[string]json.RawMessage, name string) (json.RawMessage, bo
 	return nil, false
 }
 
-// mergeArrays merges elements that did not change, even if they moved, and changed elements that
-// kept their place. If the program removed elements, mergeArrays does not merge changed elements,
-// because it cannot distinguish them from new ones.
+// mergeArrays merges two kinds of elements: those that did not change, even if they moved, and
+// those that changed and kept their place. If the program removed elements, mergeArrays does not
+// merge changed elements, because it cannot distinguish them from new ones.
 func mergeArrays(its, known, now []json.RawMessage) (json.RawMessage, error) {
 	if len(its) != len(known) {
 		return json.Marshal(now)

@@ -40,9 +40,9 @@ func Answer(commandID, key, eventType string, data any) postroom.Event {
 }
 
 // StepKey returns the key of a command's step. The Undo of the step has the same key, and so has a
-// command that an operator sent again. Give a vendor the key and a word for the action as the
-// idempotency key. Do not use the key of Attempt.Step, which is different if a command was sent
-// again. StepKey is empty for an event that is not a command of a saga.
+// command that an operator sent again. If a vendor needs an idempotency key, make it from StepKey
+// and a word for the action. Do not use the key of Attempt.Step, which is different if a command
+// was sent again. StepKey is empty for an event that is not a command of a saga.
 func StepKey(cmd postroom.Event) string { return cmd.Headers[stepHeader] }
 
 // Death says why a participant could not handle a command.

@@ -23,7 +23,7 @@ func (p *plan[S]) find(step string) int {
 	return slices.IndexFunc(p.steps, func(s Step[S]) bool { return s.Name == step })
 }
 
-// Types of the events that a saga writes to itself, after its name.
+// The types of a saga's own events are the name of the saga and one of these suffixes.
 const (
 	deadlineSuffix = ".deadline"
 	decisionSuffix = ".decision"

@@ -116,8 +116,8 @@ func (g *Saga[S]) Begin(ctx context.Context, tx pgx.Tx, key string, s S) error {
 
 type causeKey struct{}
 
-// WithCause returns a context that tells [Saga.Begin] and [Saga.Compensate] which event led to
-// them. Use it in a handler of that event. The event is then the cause of the commands that follow.
+// WithCause returns a context that tells [Saga.Begin] and [Saga.Compensate] which event led to the
+// call. Use it in a handler of that event. The event is then the cause of the commands that follow.
 // With Begin, the process also gets the event's correlation id, and [End] answers the event.
 func WithCause(ctx context.Context, ev postroom.Event) context.Context {
 	return context.WithValue(ctx, causeKey{}, cause{id: ev.ID, correlation: cmp.Or(ev.CorrelationID, ev.ID)})

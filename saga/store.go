@@ -70,7 +70,7 @@ func (s *Store) explain(err error) error {
 // Story has all data about one instance.
 type Story struct {
 	Instance
-	Note          string          `json:"note,omitempty"` // the last event that did not count, and why
+	Note          string          `json:"note,omitempty"` // why the last event did not count, or why a Local function gave up
 	CorrelationID string          `json:"correlation_id"`
 	CausationID   string          `json:"causation_id,omitempty"` // the event that began the instance
 	Steps         []StepStatus    `json:"steps"`

@@ -125,7 +125,7 @@ func (tr *Trial[S]) Deadline() *Trial[S] {
 	return tr
 }
 
-// Holds expects that ok returns true for the state.
+// Holds expects that the function ok returns true for the state.
 func (tr *Trial[S]) Holds(what string, ok func(S) bool) *Trial[S] {
 	tr.tb.Helper()
 	if s := tr.turn.inst.data; !ok(s) {

@@ -226,7 +226,8 @@ type blockerRow struct {
 // returns all transactions except those that began just now.
 func blockers(ctx context.Context, db DB, name string, holders []string) (all []Blocker, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		// If db is a transaction, only this statement makes the server look at the sessions again.
+		// In a transaction, the server repeats its first answer about the sessions. So if db is a
+		// transaction, this statement makes the server look again.
 		if _, err := tx.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil {
 			return err
 		}

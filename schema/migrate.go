@@ -151,7 +151,7 @@ func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
 // returns nil if no step is missing.
 func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []Migration) (*Migration, error) {
 	var wait *Wait
-	var front string // the table to lock first, because the last attempt did not get that lock
+	var front string // the table whose lock the last attempt did not get; the next attempt locks it first
 	for attempt := 1; ; attempt++ {
 		step, applied, err := migrateOne(ctx, db, name, steps, front)
 		if err == nil {
@@ -189,7 +189,7 @@ func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []M
 // not be applied, and nil if no step is missing.
 func migrateOne(ctx context.Context, db DB, name string, steps []Migration, front string) (step *Migration, applied bool, err error) {
 	if len(steps) > 0 {
-		step = &steps[0] // returned if another process migrates for too long, so that this call cannot read the version
+		step = &steps[0] // returned if this call cannot read the version, because another process migrates for too long
 	}
 	err = beginCommitted(ctx, db, func(tx pgx.Tx) error {
 		var before string
@@ -341,8 +341,8 @@ type appliedRow struct {
 	AppliedAt  time.Time
 }
 
-// current returns the number of the newest applied migration (version), and the number of the
-// migration that a program must have to work with it (needs). Both are 0 if none is applied.
+// current returns the number of the newest applied migration (version), and the migration that a
+// program must have to work with the tables (needs). Both are 0 if no migration is applied.
 func current(ctx context.Context, tx pgx.Tx, name string) (version, needs int, err error) {
 	rows, _ := tx.Query(ctx, In(name, appliedSQL)) // CollectRows reports the error
 	done, err := pgx.CollectRows(rows, pgx.RowToStructByPos[appliedRow])
@@ -353,8 +353,8 @@ func current(ctx context.Context, tx pgx.Tx, name string) (version, needs int, e
 	return last.Version, last.ServesFrom, nil
 }
 
-// isUndefined reports whether the schema or its version table does not exist: no migration
-// was applied yet.
+// isUndefined reports whether err says that the schema or its version table does not exist. Then no
+// migration was applied yet.
 func isUndefined(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000")

@@ -21,16 +21,16 @@ const DefaultName = "postroom"
 // Names that PostgreSQL reserves are not valid.
 var ErrInvalidName = errors.New("invalid schema name")
 
-// validName accepts fewer names than PostgreSQL does. A name that it accepts means the same with
-// and without quotes, and cannot contain SQL.
+// validName accepts fewer names than PostgreSQL does. A name that it accepts cannot contain SQL. It
+// needs no quotes, unless it is a keyword of SQL.
 var validName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 // literal matches the schema name in the .sql files: before a dot, at the end of a statement,
 // or in quotes.
 var literal = regexp.MustCompile(`\bpostroom([.;'])`)
 
-// Name returns name, or [DefaultName] if it is empty. If the name is not valid, it returns
-// an error that matches [ErrInvalidName].
+// Name returns name, or [DefaultName] if name is empty. If name is not valid, Name returns an error
+// that matches [ErrInvalidName].
 func Name(name string) (string, error) {
 	if name == "" {
 		return DefaultName, nil
@@ -41,9 +41,9 @@ func Name(name string) (string, error) {
 	return name, nil
 }
 
-// In returns the statement sql with the given name in place of the schema postroom. Because the
-// .sql files have the name postroom, people can paste them into psql. In panics if name is empty,
-// or if [Name] does not accept it, because it could contain SQL.
+// In returns the statement sql with the given name in place of the schema postroom. The .sql files
+// use the name postroom, so that people can paste them into psql. In panics if name is empty, or if
+// [Name] does not accept it, because it could contain SQL.
 func In(name, sql string) string {
 	if name == DefaultName {
 		return sql

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// slowest limits how long a body may take to arrive: this many times Config.Patience.
+// slowest is a factor: a body may take at most slowest times Config.Patience to arrive.
 const slowest = 10
 
 // newBody returns a new body with the bytes b.

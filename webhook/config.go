@@ -50,8 +50,8 @@ type Config struct {
 
 	// Choose returns the tenant that a request names, for instance in its path, and the scheme with
 	// the tenant's secrets. The receiver appends "/" and the tenant, escaped by url.PathEscape, to
-	// the source of each event, even to a source that the function Event set. So no tenant can use
-	// an id of another tenant, and handlers know whose secret verified an event. For an empty
+	// the source of each event, even to a source that the function Event set. So events of two
+	// tenants may have the same id, and handlers know whose secret verified an event. For an empty
 	// tenant the answer is 500.
 	//
 	// Choose may read the body. The request is not verified yet. For an unknown tenant Choose

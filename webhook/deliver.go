@@ -115,8 +115,8 @@ func (s *Sender) noRoom(to *target, w wait) error {
 
 // waitFor returns how long an event waits if the deliveries to its endpoint have reached their
 // limit. If the endpoint fails, one delivery tests whether it works again, and the event waits as
-// long as that delivery may take. Otherwise the event waits three times as long as its endpoint has
-// been busy; see wait. So an event whose endpoint hangs comes back only a few times.
+// long as that delivery may take. Otherwise the event waits for three times wait.busy: at least
+// 100 ms, at most Timeout. So an event whose endpoint hangs asks for room only a few times.
 func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	if to.fails {
 		return s.cfg.Timeout
@@ -229,7 +229,7 @@ func discard(resp *http.Response) {
 	_ = resp.Body.Close()
 }
 
-// unanswered records that there was no answer, and returns the error for the inbox.
+// unanswered returns the error for the inbox if no answer came. It records the endpoint's failures.
 func (s *Sender) unanswered(ctx context.Context, attempt *inbox.Attempt, to *target, err error) error {
 	err = fmt.Errorf("webhook: endpoint %s: %w", to.id, err)
 	switch {

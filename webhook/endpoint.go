@@ -17,7 +17,7 @@ import (
 // SecretAge is how long the previous secret of an endpoint still signs after a rotation.
 const SecretAge = 24 * time.Hour
 
-// Endpoint is a URL to which a [Sender] sends webhooks, and its state, without its secrets.
+// Endpoint describes a URL to which a [Sender] sends webhooks. It does not contain the secrets.
 type Endpoint struct {
 	ID        string    `json:"id"`
 	Account   string    `json:"account,omitempty"`
@@ -39,8 +39,9 @@ type Endpoint struct {
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 
 	// LastStatus and LastAt are the HTTP status and the time of the last recorded attempt. The
-	// sender records each failure, and the first success ever or after a failure. LastStatus is 0
-	// if there was no answer. LastAt is zero if there was no attempt yet.
+	// sender records each failure. It records a success only if the attempt is the first, or if the
+	// attempt before failed. LastStatus is 0 if there was no answer. LastAt is zero before the
+	// first attempt.
 	LastStatus int       `json:"last_status,omitempty"`
 	LastAt     time.Time `json:"last_at,omitzero"`
 }

@@ -106,7 +106,7 @@ func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by Audit) (id string
 
 // Rotate gives an endpoint a new secret, and returns it. If secret is empty, Rotate makes one. For
 // [SecretAge] the previous secret signs too, so that the receiver has time to change. If you call
-// Rotate again in that time, the newest secrets sign, at most five, for SecretAge after that call.
+// Rotate again in that time, the newest secrets (at most five) sign for SecretAge after that call.
 func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by Audit) (Secret, error) {
 	if secret == "" {
 		secret = makeSecret()

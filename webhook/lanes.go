@@ -19,7 +19,7 @@ type lanes struct {
 // lane is the limit of one endpoint.
 type lane struct {
 	running, limit int
-	since          time.Time // when a request last ended, or when one last began while no other was running: the later time
+	since          time.Time // the later of two times: when a request last ended, and when one last began while none was running
 	refused        int       // how many events in a row were refused by enter
 }
 
@@ -33,9 +33,9 @@ type wait struct {
 // manyRefused is a number: if enter refuses so many events in a row, events behind them wait too.
 const manyRefused = 16
 
-// The least and the greatest pace: the time between two events of an endpoint that wait together;
-// see postroom.SnoozeKey. Each event that enter refuses again costs the database a little. When the
-// pause of an endpoint ends, its events come back at slowPace.
+// The least and the greatest pace. If events of an endpoint wait together, a pace is the time from
+// each event to the next; see postroom.SnoozeKey. Each event that enter refuses again costs the
+// database a little. When the pause of an endpoint ends, its events come back at slowPace.
 const (
 	quickPace = 2 * time.Millisecond
 	slowPace  = 10 * time.Millisecond

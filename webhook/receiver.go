@@ -103,7 +103,7 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 }
 
 // verify verifies a request. If there are tenants, it uses the scheme of the request's tenant. The
-// result within is a suffix for the event's source, which names the tenant.
+// result within names the tenant: it is appended to the event's source.
 func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (m Message, within string, err error) {
 	if r.cfg.Choose == nil {
 		m, err = verify(r.cfg.Scheme, req.Header, body)

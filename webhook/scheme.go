@@ -50,8 +50,8 @@ type Message struct {
 	// Varies says that the provider may send the same event again with other content.
 	Varies bool
 
-	// Form says that the body is a form, although the provider's events are JSON. Either you must
-	// set the provider to send JSON, or the request is not about an event.
+	// Form says that the body is a form, although the provider's events are JSON. The cause is a
+	// wrong setting at the provider, or a request that is not about an event.
 	Form bool
 
 	// Reply is the answer to a handshake: a request that is not about an event, for instance a test

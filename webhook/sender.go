@@ -51,8 +51,8 @@ type SenderConfig struct {
 	// Defaults to none: FanOut accepts deliveries for every event that its subscription gets.
 	Types []string
 
-	// AcceptOnly makes this process accept deliveries and not make them. Other processes, whose
-	// Sender has the same Name, make them.
+	// AcceptOnly says that this process only accepts deliveries. Other processes, whose Sender has
+	// the same Name, make the deliveries.
 	AcceptOnly bool
 
 	// Workers is how many deliveries run at the same time in this process.
@@ -212,8 +212,8 @@ func (s *Sender) Check(ctx context.Context) error {
 	return s.endpoints.Check(ctx)
 }
 
-// FanOut returns a transactional handler. In its transaction, it accepts a delivery of the event
-// for each enabled endpoint of the event's account that gets the event's type. If
+// FanOut returns a transactional handler. In its transaction, it accepts a delivery for each
+// endpoint that is enabled, belongs to the event's account and gets the event's type. If
 // SenderConfig.Types is set, FanOut ignores events of other types. FanOut itself sends nothing, so
 // an endpoint that hangs does not delay it.
 //

@@ -1,6 +1,6 @@
 -- The complete discarded events that match the filter $1 to $11, as JSON, with the person who
 -- discarded them and the reason. The event that was discarded first comes first. If $12 is true,
--- the statement leaves out outgoing events that the log still has, but not copies for a republish.
+-- the statement leaves out outgoing events that the log still has, except events of a republish.
 -- Purge must keep the events that are left out: only their rows in archive tell the relay, a
 -- republish and a reconciliation not to publish them.
 --

@@ -2,18 +2,18 @@
 -- before $5. A parameter that is NULL is no condition. The statement returns at most $6 causes;
 -- more_groups says that there may be more causes. It counts at most $7 events. If there are more
 -- dead events, it divides $7 equally among the causes; more says that a cause may have more events.
--- id is the event of the cause that died last. types and keys are those of the events that died
--- last; the statement reads $8 events for all causes together.
+-- id is the id of the newest dead event of the cause. types has the types of the newest dead events
+-- of the cause, and keys counts their keys. For these two, it reads at most $8 events in all.
 --
 -- If vacuum has processed less than nine tenths of the table, the index alone is not enough: the
--- server also reads the rows, which takes ten times as long. Then the statement counts only a
--- twentieth of $7.
+-- server also reads the rows, which takes ten times as long. Then the statement counts at most a
+-- twentieth of $7 events.
 --
--- The statement compares the pair (fingerprint, dead_at), so that the planner can use only
--- held_dead_cause. With held_dead, the server would read all dead events to find the few events of
--- one cause.
+-- The statement compares the pair (fingerprint, dead_at), so that held_dead_cause is the only index
+-- that the planner can use. With held_dead, the server would read all dead events to find the few
+-- events of one cause.
 --
--- A cause has one handler and one class, because it is a digest of both.
+-- A cause has one handler and one class, because both are part of the digest that identifies it.
 --
 -- Locks   none.
 -- Index   held_dead_cause (fingerprint, dead_at, id): once for each cause, then the entries of the cause;

@@ -1,10 +1,10 @@
 -- The events that a replay would release: at most $12 of the dead events that match the filter $1
 -- to $11 and are in no running replay. replay_items.sql chooses events in the same way. The result
--- has a row for each handler and event type. It says how many events there are, and how many of
--- their keys have events that wait. It also counts the matching events that a running replay has.
--- It says how many events may end a process, have steps that are done, have steps of unknown
--- outcome, or are outgoing and too old for consumers. It also says whether a living process has the
--- handler.
+-- has a row for each handler and event type. A row counts the events to release, the keys with
+-- events that wait, and the matching events that a running replay has (busy). Of the events to
+-- release, it counts those that may end a process (suspects), those with steps that are done, those
+-- with steps of unknown outcome, and outgoing events that are too old for consumers. runs is true
+-- if a living process has the handler, or if the events are outgoing.
 --
 -- Locks   none.
 -- Index   those of list.sql of internal/held; held_key_pos (handler, key, pos), primary key of receipt.

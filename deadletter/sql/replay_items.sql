@@ -3,7 +3,7 @@
 -- come together, in their order. The statement returns how many events the replay has, and how many
 -- of these events are outgoing and too old for consumers.
 --
--- If an event of an ordered handler came late or was skipped, no events wait behind it. If the
+-- A dead event of an ordered handler may block no key, for instance because it came late. If the
 -- replay has several such events of a key, they get a key that only this replay uses, so that they
 -- run one after the other. This key contains a control character, which no key of an event has. It
 -- is short enough for the index.

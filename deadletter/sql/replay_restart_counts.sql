@@ -1,4 +1,4 @@
--- Reset the counts of replay $1: only events that end from now on decide whether it stops.
+-- Reset the counts of replay $1: only events that end from now on decide whether replay $1 stops.
 --
 -- Locks   its row.
 -- Index   job_pkey (id).

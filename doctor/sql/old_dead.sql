@@ -1,6 +1,6 @@
--- How many events have been dead for longer than $1, and also for longer than the time for which
--- the inbox rows of their handler are kept. Also how many events were discarded longer ago than $1.
--- Each number is at most 10,000, and comes with the age of the oldest of its events.
+-- How many events have been dead for longer than $1, and also for longer than their handler's inbox
+-- rows are kept (dedupe_window). Also how many events were discarded longer ago than $1. Each
+-- number is at most 10,000, and comes with the age of the oldest of its events.
 --
 -- Locks   none.
 -- Index   held_dead (dead_at, id), archive_time (discarded_at, id).

@@ -1,6 +1,6 @@
--- The living processes, with their handlers. For each handler: for how many seconds the process
--- needs the handler's inbox rows, and the greatest age of an event that the process runs, in
--- seconds.
+-- The living processes, with their handlers. For each handler, two times in seconds: how long the
+-- process needs the handler's inbox rows, and up to which age of an event the process runs the
+-- event.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.

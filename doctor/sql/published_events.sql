@@ -1,8 +1,8 @@
--- The events that the relay recorded as published, of the 2,000 newest events whose seq is
--- relay.high or less. Such an event is visible in the snapshot of the relay, or was written before
--- the database was restored into this cluster (its seq is relay.floor or less). It is not pending,
--- held or discarded. Scheduled events are left out, because the relay published them later than
--- they were written.
+-- Of the 2,000 newest events whose seq is relay.high or less, those that the relay recorded as
+-- published. Such an event is visible in the snapshot of the relay, or was written before the
+-- database was restored into this cluster (its seq is relay.floor or less). It is not pending, held
+-- or discarded. Scheduled events are left out, because created_at does not say when the relay
+-- published them.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), from high down; held_outgoing (pos); archive_outgoing (pos).

@@ -1,5 +1,5 @@
--- The rights on the tables that a relay, an inbox, a guard of requests, a saga, a sender of
--- webhooks and an operator need. For each right, whether the current role has it.
+-- The rights that a relay, an inbox, a guard of requests, a saga, a sender of webhooks and an
+-- operator need on the tables. For each right: whether the current role has the right.
 --
 -- Locks   none.
 -- Index   none.
@@ -48,7 +48,7 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('operator', 'audit', 'SELECT'), ('operator', 'audit', 'INSERT'), ('operator', 'outbox_seq_seq', 'SELECT'),
              ('operator', 'inbox', 'SELECT'), ('operator', 'inbox', 'UPDATE'), ('operator', 'relay', 'SELECT'), ('operator', 'relay', 'UPDATE')) AS needs (part, relation, privilege)
 LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace AND c.relname = needs.relation
-UNION ALL -- an operator has these rights only on other columns
+UNION ALL -- on the column secrets, because an operator has these rights on other columns
 SELECT 'webhooks', 'webhook_endpoint', needs.privilege || ' (secrets)',
        has_schema_privilege('postroom'::regnamespace, 'USAGE') AND coalesce(has_column_privilege(c.oid, 'secrets', needs.privilege), false)
 FROM (VALUES ('SELECT'), ('UPDATE')) AS needs (privilege)

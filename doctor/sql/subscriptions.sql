@@ -1,6 +1,6 @@
--- For each handler: what it reads, up to which sequence it has decided all messages, and whether a
--- living process runs it. A handler counts as ordered if it has a reader, or if its row has the id
--- or the time of the message at its floor.
+-- For each handler: what it reads, its floor (the sequence up to which all messages are decided),
+-- and whether a living process runs it. A handler counts as ordered in two cases: a process reads
+-- the stream for it (reader), or its row has the id or the time of the message at its floor.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as handlers.

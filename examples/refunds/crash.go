@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// crashHeader is a header of a request. It names the point at which the request kills the process
-// that serves it, as kill -9 does. A real service has no such header.
+// crashHeader is a header of a request. It names the point at which the process that serves the
+// request kills itself, as if by kill -9. A real service has no such header.
 const crashHeader = "Crash"
 
 // The points at which a request can kill its process.

@@ -19,8 +19,8 @@ import (
 //go:embed sql/tables.sql
 var tablesSQL string
 
-// deployment has the servers of the service, and the provider that it calls. The service's
-// processes do not know the deployment. It continues when they are killed.
+// deployment has the servers of the service, and the provider that the service calls. The service's
+// processes do not know the deployment. It outlives a process that is killed.
 type deployment struct {
 	*demo.Base // its connections to the database are for the program itself, not for the service
 

@@ -37,8 +37,8 @@ type keyRecord struct {
 	calls, effects int
 }
 
-// If the number of an operation modulo every is outOfOrder, the first call fails. If the remainder
-// is losesAnswer, the first answer is lost.
+// The provider divides the number of an operation by every. If the remainder is outOfOrder, the
+// first call of the operation fails. If it is losesAnswer, the first answer is lost.
 const (
 	every       = 4
 	outOfOrder  = 1
@@ -49,7 +49,7 @@ const (
 // cents.
 func isDeclined(amount int64) bool { return amount%100 == 66 }
 
-// startProvider starts the provider at a free port. The provider reports each call to tell.
+// startProvider starts the provider at a free port. The provider calls tell to report its answers.
 func startProvider(tell func(format string, args ...any)) (*provider, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -148,7 +148,8 @@ func (p *provider) hook() func(key string) {
 	return p.asked
 }
 
-// onCall makes the provider run do at the start of each call. If do is nil, it runs nothing.
+// onCall makes the provider run the function do at the start of each call. With nil, the provider
+// runs nothing.
 func (p *provider) onCall(do func(key string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -200,7 +200,7 @@ func (n *night) giveUp(ctx context.Context) error {
 	return err
 }
 
-// until waits until the count that the query sql returns is equal to want.
+// until runs the query sql every 20 milliseconds. When the query returns want, until returns.
 func (n *night) until(ctx context.Context, what, sql string, want int) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -84,7 +84,7 @@ func (s *shop) wire() {
 	s.letters = deadletter.New(s.Pool, deadletter.Config{})
 }
 
-// during runs the relay and the inbox while do runs.
+// during runs the relay and the inbox until the function do returns.
 func (s *shop) during(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -94,7 +94,7 @@ func (s *shop) during(ctx context.Context, do func(ctx context.Context) error) e
 	}))
 }
 
-// runner makes a function a postroom.Runner.
+// runner turns a function into a postroom.Runner.
 type runner func(ctx context.Context) error
 
 // Run calls the function.

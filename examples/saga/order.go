@@ -21,8 +21,8 @@ type orderService struct {
 	checkout *saga.Saga[Order]
 }
 
-// checkout returns the saga of an order. The steps payment and stock may each take as long as
-// patience.
+// checkout returns the saga of an order. The parameter patience limits the time of the step payment
+// and the time of the step stock.
 func checkout(patience time.Duration) saga.Definition[Order] {
 	return saga.Definition[Order]{
 		Name: "order.checkout", Version: 1,

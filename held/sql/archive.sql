@@ -1,6 +1,6 @@
 -- Move the events $1, except the dead ones, to the archive, with audit row $2. Their inbox rows
--- stay, and get the current time. Returns the handler of each event, and its key if the event
--- waited behind an earlier event, or later events waited behind it.
+-- stay, and get the current time. The statement returns the handler of each event. It also returns
+-- the key, if the event blocked its key or waited behind an earlier event of its key.
 --
 -- Locks   the held rows and their inbox rows. The caller has already locked the held rows, their
 --         keys and the row of relay.
@@ -17,7 +17,7 @@ WITH gone AS (
            first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
            content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
     FROM gone
-    ON CONFLICT DO NOTHING -- its producer cancelled it before it was held
+    ON CONFLICT DO NOTHING -- archive has an event that its producer cancelled before it was held
 ), noted AS (
     UPDATE postroom.inbox SET at = now()
     FROM gone

@@ -3,7 +3,7 @@
 -- match only by their ids. An outgoing event that is due counts as running, because the relay
 -- may be publishing it.
 --
--- $1 ids   $2 handler   $3 states   $4 type   $5 the key that its producer gave it
+-- $1 ids   $2 handler   $3 states   $4 type   $5 the key that the producer gave the event
 -- $6 class of the last failure   $7 due at this time or later   $8 due before this time
 -- $9 how many events at most. If a parameter is NULL, it is no condition.
 --

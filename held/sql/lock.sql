@@ -1,9 +1,9 @@
 -- Lock the events $1, and return the state of each. If another transaction has locked a row, that
 -- transaction claims, settles or changes the event: the statement skips the row, and returns the
--- event as running. It returns an event that is no longer held as gone.
+-- event as running. For an event that is no longer held, it returns gone.
 --
--- The statement uses the time of the clock, and not the time at which the transaction began,
--- because a process may have claimed an event after that.
+-- The statement uses the time of the clock, because a process may have claimed an event after the
+-- transaction began.
 --
 -- Locks   the held rows; skips those that are locked.
 -- Index   held_pkey (id).

@@ -1,5 +1,5 @@
--- Keep the relay from publishing those events of $1 that are outgoing, until the transaction ends.
--- Returns the events that it could not lock, because the relay or a producer has locked them.
+-- Until the transaction ends, keep the relay from publishing the outgoing events among $1. Return
+-- the events that could not be locked, because the relay or a producer has locked them.
 --
 -- The statement waits for no transaction, because a producer may keep a transaction open for long.
 --

@@ -1,7 +1,7 @@
--- Make the events $1 due at $2, or now if $2 is NULL or has passed. A scheduled event was never
--- published, so its logged_at becomes the new time. If the claim of an event ran out, the event may
--- have ended its process: from now on the event runs alone. The new epoch ends that claim: if the
--- process still runs, it cannot settle the event.
+-- Make the events $1 due at $2, or now if $2 is NULL or has passed. A scheduled outgoing event was
+-- never published, so its logged_at becomes the new time. If the claim of an event ran out, the
+-- event may have ended its process: from now on the event runs alone. The new epoch ends that
+-- claim: if the process still runs, it cannot settle the event.
 --
 -- Locks   the held rows, which are locked already.
 -- Index   held_pkey (id).

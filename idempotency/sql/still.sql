@@ -1,8 +1,8 @@
 -- Fail with 22P02 if the transaction is not the one that began at $1. A handler may have ended the
 -- transaction with its own statement and begun another, and pgx cannot distinguish the two. The
 -- statement compares times and not transaction ids: a transaction has an id only after it writes,
--- and the transactions of most repeated requests write nothing. If the statement fails, the
--- server's log shows the text of the CASE, which is not a number.
+-- and the transactions of most repeated requests write nothing. The statement fails because the
+-- text in the CASE is not a number. The server's log shows this text.
 --
 -- Locks   none.
 -- Index   none.

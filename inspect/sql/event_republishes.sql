@@ -1,5 +1,6 @@
 -- The republishes that cover one of the events with the seqs $1, from the last 1,000 republishes.
--- passed says that the relay is done with the event: it published, skipped or held the event.
+-- The column passed says whether the relay is done with the event: it published, skipped or held
+-- the event.
 --
 -- Locks   none.
 -- Index   republish_pkey (id), from its end; outbox_pkey (seq).

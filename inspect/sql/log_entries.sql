@@ -6,8 +6,8 @@
 --   unpublished  no relay has read it yet
 --   published    the broker has it
 --
--- "OFFSET 0" makes the planner look up the event for each source. A join would search all events
--- for the id, because no index of the log begins with the id, and would read all of held.
+-- "OFFSET 0" makes the planner look up the event for each source. A join would read all of held. It
+-- would also search all events for the id, because no index of the log begins with the id.
 --
 -- Locks   none.
 -- Index   outbox_event (source, event_id), twice for each source; held_outgoing (pos), archive_outgoing (pos), refused_pkey (seq).

@@ -76,7 +76,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	for _, some := range [][]int{chosen, twice} {
 		events, err := n.writeBurst(ctx, tx, some)
 		if err != nil {
-			return // nothing was committed, and no record claims that it was
+			return // nothing was committed, and the journal has no record of this transaction
 		}
 		r.Events = append(r.Events, events...)
 	}
@@ -137,8 +137,8 @@ func (n *nemesis) inFlight() map[string]int64 {
 	return counts
 }
 
-// leader returns the relay that leads. If no relay leads, it waits for one, for at most
-// replacedWithin, and then returns nil.
+// leader returns the relay that leads. If no relay leads, it waits until one leads. If none leads
+// within replacedWithin, it returns nil.
 func (n *nemesis) leader() *member {
 	for until := time.Now().Add(replacedWithin); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		if m := n.leads(); m != nil {
@@ -214,8 +214,8 @@ func (n *nemesis) killConsumers(f fault) error {
 	return n.killed(f, n.crew.of(workload.Handlers()...)...)
 }
 
-// endTransactions makes PostgreSQL end the sessions of handlers that are in a transaction, mostly
-// just before their COMMIT. The commit then fails, and its effects are rolled back.
+// endTransactions makes PostgreSQL end the handlers' sessions that are idle in a transaction. Most
+// of them are just before COMMIT. The commit then fails, and the transaction is rolled back.
 func (n *nemesis) endTransactions(f fault) error {
 	n.burstAfter(f, 0)
 	for until := time.Now().Add(f.lasts); time.Now().Before(until) && childproc.Sleep(n.ctx, 20*time.Millisecond); {

@@ -39,8 +39,8 @@ var (
 	}
 )
 
-// keepTables copies these tables, and the messages of the streams, to the directory of --keep. The
-// history and the logs are there too.
+// keepTables copies the tables of keptOfShop and keptOfBooks, and the messages of the streams, to
+// the directory of --keep. The history and the logs are there too.
 func (s observer) keepTables(ctx context.Context, streams map[string][]checker.Message) error {
 	if s.opt.keep == "" {
 		return nil

@@ -21,7 +21,7 @@ import (
 type nemesis struct {
 	*stage
 
-	ctx context.Context // ends when the time is up; a fault that has begun is still ended
+	ctx context.Context // ends when the time is up; after that, nemesis still ends the faults that have begun
 }
 
 // faults has the faults that are still to be injected, and the number of faults that were injected.

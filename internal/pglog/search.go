@@ -13,32 +13,32 @@ import (
 )
 
 // A row is late if its transaction committed after the relay had read higher seqs. In each pass the
-// relay finds late rows with one statement. After an outage, there may be millions of transactions
-// between the snapshots of this pass and the previous one. A statement that examines all of them
-// can exceed its time limit, and would exceed it again each time. So if much was committed since
-// the last pass, a search first finds late rows in several steps. The search takes a snapshot at
-// its beginning, and finds the late rows that are visible in this snapshot. The next pass continues
-// from that snapshot.
+// relay finds late rows with one statement (pass.sql). After an outage, there may be millions of
+// transactions between the previous pass and this one. One statement for all of them can exceed its
+// time limit, and so can each repetition. So if much was committed since the last pass, a search
+// first finds late rows in several steps. The search takes a snapshot at its beginning, and finds
+// the late rows that are visible in this snapshot. The next pass continues from that snapshot.
 const (
-	// A search begins only if the last pass of this term is at least searchAfter ago, or if there
-	// was none. So a search begins only in the first read of a term, or in the first read after a
-	// pause.
+	// A search begins only if this term has made no pass yet, or if its last pass is at least
+	// searchAfter ago. So a search begins only in the first read of a term, or in the first read
+	// after a pause.
 	searchAfter = time.Second
 
 	// A search begins only if at least searchAbove seqs are assigned after the last seq that the
 	// relay has read.
 	searchAbove = 100_000
 
-	// searchTime is how long one Read searches. It is shorter than the caller's time limit.
+	// After searchTime, one call of Read begins no further step of a search. The caller's time
+	// limit is longer.
 	searchTime = time.Second
 
 	// To read one row takes as long as to read searchRatio entries of the index (xid, seq).
 	searchRatio = 16
 )
 
-// stepSize is the number of transaction ids that a step of a search examines. A step of a search by
-// seq examines stepSize/searchRatio seqs. The size depends on how long earlier steps took. The Log
-// keeps the size, so that after a failed step the next term goes on with smaller steps.
+// stepSize is the number of transaction ids in a step of a search. If the search examines seqs (see
+// search), a step has stepSize/searchRatio seqs. The size depends on how long earlier steps took.
+// The Log keeps it, so that after a failed step the next term goes on with smaller steps.
 type stepSize struct{ n atomic.Int64 }
 
 const (
@@ -68,16 +68,16 @@ func (s *stepSize) adapt(took time.Duration, err error) {
 	s.n.Store(min(max(n, minStep), maxStep))
 }
 
-// search finds the rows up to high that are visible in the later snapshot (now), and not in the
-// earlier one (snap). It examines the transactions between both snapshots. If there are few rows up
-// to high, it examines these rows instead.
+// search finds the rows with seqs up to high that are visible in the later snapshot (now), but not
+// in the earlier one (snap). It examines the transactions between the two snapshots. If there are
+// few rows up to high, it examines these rows by seq instead.
 type search struct {
 	sql         *statements
 	high, floor int64
 	snap, now   string
 
 	bySeq   bool
-	at, end int64 // the next step begins at the transaction id at; if bySeq is set, it begins after the seq at. The search ends at end
+	at, end int64 // at is the first transaction id of the next step; if bySeq is set, it is the last seq before the next step. When at reaches end, the search is done
 	late    seqset.Set
 }
 

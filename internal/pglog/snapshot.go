@@ -10,8 +10,8 @@ import (
 )
 
 // maxPending limits how many events of progress.page are in pending. If more would be pending,
-// state returns a lower high. That keeps the row small, but after a crash more events are published
-// twice.
+// state returns a lower high. So the row of postroom.relay stays small, but after a crash the next
+// leader publishes more events again.
 const maxPending = 500
 
 // state is the content of the only row of postroom.relay. It says: every event with seq <= high
@@ -23,29 +23,29 @@ type state struct {
 	pending     seqset.Set
 }
 
-// progress is what a leader has read and published since the recorded state. It does no I/O: the
-// reader and the recorder do that. It is valid as long as the term's connections are open.
+// progress is what a leader has read and published since the recorded state. It does no I/O itself.
+// It is valid as long as the term's connections are open.
 type progress struct {
 	high, floor int64
 	snap        string
 
 	// backlog has the events that must be read before newer events: events that were pending when
-	// the term began, late rows that a search found or that are too many for a page, and events
-	// that the broker lost.
+	// the term began, late rows that a search found, late rows of a pass that found too many for
+	// one page, and events that the broker lost.
 	backlog seqset.Set
 
 	// late are the events up to passed that were read and are not acknowledged: late rows,
 	// and events of the backlog.
 	late map[int64]struct{}
 
-	// page are the events above passed that were read, ascending. Acknowledged events at its
-	// beginning are removed. passed is the last seq that was removed, or high if page is empty.
+	// page has the events above passed that were read, ascending. Acknowledged events at the
+	// beginning of page are removed. passed is the seq removed last, or high if page is empty.
 	page   []entry
 	passed int64
 
 	// stated is the highest high that state returned. No later state has a lower high, even if late
-	// rows make pending longer. The reason is that an event that is recorded as published must stay
-	// recorded as published.
+	// rows make pending longer. Otherwise events that were recorded as published would no longer
+	// count as published.
 	stated     int64
 	maxPending int
 }
@@ -63,9 +63,9 @@ func resume(s state) *progress {
 	}
 }
 
-// readLate adds late rows and rows of the backlog. Rows above passed go into page, where an
-// acknowledged row can raise the high that state returns. In late, it could not. So it would not
-// count as published until an event above it raised high.
+// readLate adds late rows and rows of the backlog. Rows above passed go into page, because an
+// acknowledged row of page can raise the high that state returns. An acknowledged row of late
+// cannot, so it would not count as published until another event raised high above it.
 func (p *progress) readLate(events []eventlog.Event) {
 	inOrder := len(p.page)
 	for _, ev := range events {
@@ -80,7 +80,7 @@ func (p *progress) readLate(events []eventlog.Event) {
 	}
 }
 
-// readPage adds the next page of new rows, all above high, that pass.sql returned. The seqs must be
+// readPage adds the next page: new rows that pass.sql returned. Their seqs must be above high, and
 // ascending.
 func (p *progress) readPage(events []eventlog.Event) {
 	for _, ev := range events {
@@ -124,9 +124,9 @@ func (p *progress) entry(seq int64) *entry {
 	return nil
 }
 
-// state returns the state to record now. Its high is the last acknowledged seq, not the last seq
-// that was read. Otherwise the events that were read ahead would make pending longer. The next
-// leader reads everything above high again, so pending has no seqs above high.
+// state returns the state to record now. Its high is the highest acknowledged seq (or lower: see
+// maxPending), so that events that were only read ahead do not make pending longer. The next leader
+// reads everything above high again, so pending has no seqs above high.
 func (p *progress) state() state {
 	unpublished := make([]int64, 0, len(p.late)+p.maxPending)
 	for seq := range p.late {

@@ -12,9 +12,9 @@ import (
 
 var _ eventlog.Term = (*term)(nil)
 
-// term is the [eventlog.Term] of a [Log]. It leads as long as it has the lease. The reader has its
-// own connection. The other parts use the connection of the lease. If a part fails, the term is
-// over.
+// term is the [eventlog.Term] of a [Log]. It lasts as long as the relay has the lease. The reader
+// has its own connection. The recorder and the pruner use the connection of the lease. If a part
+// fails, the term is over.
 //
 // Read may run at the same time as Record or Release. Two calls of Read must not run at the
 // same time. Two calls of Record or Release must not run at the same time either.

@@ -25,8 +25,8 @@ type Use struct {
 	// Schema is the schema of the tables.
 	Schema string
 
-	// DB is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx of the part. The error then names the role of
-	// the connection. With any other value the error does not name the role.
+	// DB is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx of the part, from which the error takes the
+	// name of the role. If DB has any other type, the error does not name the role.
 	DB any
 }
 
@@ -39,12 +39,13 @@ const (
 	undefinedFunction     = "42883"
 )
 
-// Explain adds a command to err if rights or tables are missing: the command that grants the
-// rights, or creates or migrates the tables. The result wraps err. Explain returns all other errors
-// unchanged. These include errors that it has explained before, and errors of failed connections.
+// Explain adds a command to err if rights are missing, or if tables are missing or too old. The
+// command grants the rights, or creates or migrates the tables. The result wraps err. Explain
+// returns all other errors unchanged. These include errors that it has explained before, and errors
+// of failed connections.
 //
-// The failed statement must be one of Postroom's. If a table of the user is missing, the
-// advice would be wrong.
+// The failed statement must be one of Postroom's. If a statement of the user failed, the advice
+// would be wrong.
 func Explain(err error, use Use) error {
 	var server interface{ SQLState() string }
 	var known *Error
@@ -92,8 +93,8 @@ func (u Use) grant() string {
 	return fmt.Sprintf("the role lacks rights; as the owner of the tables run: SELECT %s.grant_%s(%s)", u.Schema, u.Grant, regrole(RoleOf(u.DB)))
 }
 
-// RoleOf returns the role that db uses to connect. If db does not show the role, RoleOf returns the
-// words "the role of this connection". RoleOf does not notice a later SET ROLE.
+// RoleOf returns the role that db uses to connect. If RoleOf cannot find out the role from db, it
+// returns the words "the role of this connection". RoleOf does not notice a later SET ROLE.
 func RoleOf(db any) string { return cmp.Or(userOf(db), "the role of this connection") }
 
 func userOf(db any) string {

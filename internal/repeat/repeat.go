@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Every is the shortest time between two lines that repeat a warning.
+// Every is the shortest time between two lines with the same warning.
 const Every = 30 * time.Second
 
 // most is the largest number of different lines that Lines remembers.

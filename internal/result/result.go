@@ -23,7 +23,8 @@ func (t *Text) String() string {
 // key is the key of a *Text in a context.
 type key struct{}
 
-// With returns a context and its Text. [Set] sets the text of this context.
+// With returns a context with a new Text, and this Text. If a handler calls [Set] with the context,
+// Set changes the Text.
 func With(ctx context.Context) (context.Context, *Text) {
 	t := new(Text)
 	return context.WithValue(ctx, key{}, t), t

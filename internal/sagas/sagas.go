@@ -39,7 +39,7 @@ type Step struct {
 	Direction       string    // do or undo
 	Kind            string    // Command, Reply, Deadline or Decision
 	Outcome         string    // what the saga recorded: done, failed, undone, deadline, or the decision; empty if nothing
-	At              time.Time // when the saga wrote the command, or recorded the other event
+	At              time.Time // for a Command, when the saga wrote it; otherwise when the saga recorded the event, or zero if it has not
 }
 
 // String describes how the event belongs to the step.
@@ -62,9 +62,9 @@ func (s Step) String() string {
 	return fmt.Sprintf("counted as %s for %s", s.Outcome, name)
 }
 
-// StepsOf returns the steps that an event is part of. The event has the given id. Several events
-// may have this id: types are their types, and causes are the ids of the events that caused them.
-// name is the schema's name, which schema.Name accepted.
+// StepsOf returns the steps that the events with the given id are part of. types are the types of
+// these events. causes are the ids of the events that caused them. name is the schema's name, which
+// schema.Name accepted.
 func StepsOf(ctx context.Context, tx pgx.Tx, name, id string, types, causes []string) ([]Step, error) {
 	if causes == nil {
 		causes = []string{} // not NULL

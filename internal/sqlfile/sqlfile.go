@@ -48,7 +48,7 @@ func MustRead[T any](files fs.FS) T {
 	return statements
 }
 
-// Map calls change for each statement and returns the results, for instance for another schema.
+// Map calls change for each statement, for instance to set another schema, and returns the results.
 func Map[T any](statements T, change func(sql string) string) T {
 	each(&statements, func(_ string, field reflect.Value) { field.SetString(change(field.String())) })
 	return statements

@@ -86,8 +86,8 @@ const (
 	IdempotentTakeover   = "idempotent.takeover"
 )
 
-// Keys of attributes. On a metric, the value of an attribute comes from a closed set. The value may
-// be a key, an id or the text of an error only on a span.
+// Keys of attributes. On a metric, the value of an attribute comes from a closed set. Only on a
+// span, the value may be a key, an id or the text of an error.
 const (
 	Outcome   = attribute.Key("outcome")
 	Handler   = attribute.Key("handler")
@@ -144,8 +144,8 @@ func Tracer(provider trace.TracerProvider) trace.Tracer {
 	return provider.Tracer(Scope, trace.WithSchemaURL(schemaURL))
 }
 
-// Counter returns a counter with the given unit. It panics if it cannot create the instrument. Only
-// an invalid name causes that, and then each test of the caller fails.
+// Counter returns a counter with the given unit. It panics if it cannot create the instrument. The
+// only possible cause is an invalid name, which every test of the caller finds.
 func Counter(m metric.Meter, name, unit, about string) metric.Int64Counter {
 	c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {

@@ -25,7 +25,7 @@ func NewBar(out io.Writer, width func() int) *Bar {
 	return &Bar{out: out, width: width, began: time.Now()}
 }
 
-// Show draws the bar: how many of total are done, the time since the start, and a text.
+// Show draws the bar, the numbers done and total, the time since the start, and the text next.
 func (b *Bar) Show(done, total int, next string) {
 	const width = 24
 	filled := width * done / total

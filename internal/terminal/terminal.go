@@ -1,6 +1,6 @@
 // Package terminal fits the output of programs to the width of the terminal. The program finds out
-// the width and passes it on. A width of 0 means that there is no terminal; then the package cuts
-// nothing.
+// the width and passes it to this package. A width of 0 means that there is no terminal. In that
+// case the package cuts nothing.
 package terminal
 
 import (

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Uncovered returns those subjects of the list want that no subject of the list have covers.
+// Uncovered returns each subject of want that is not covered by any subject of have.
 func Uncovered(want, have []string) []string {
 	return slices.DeleteFunc(slices.Clone(want), func(w string) bool { return coveredBy(w, have) })
 }
 
-// Union returns subjects that together match everything that the two lists match. If no subject of
-// the list have covers another one, this is also true of the result. A server refuses a list in
-// which one subject covers another.
+// Union returns a list that matches everything that have or want matches. If no subject of have
+// covers another, this is also true of the result. A server refuses a list in which one subject
+// covers another.
 func Union(have, want []string) []string {
 	union := slices.Clone(have)
 	for _, w := range want {

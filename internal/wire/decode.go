@@ -28,9 +28,9 @@ type attributes struct {
 	own   map[string]string // the writer's own headers, by name
 }
 
-// Decode reads an event from a message. The case of headers does not matter. If another program
-// wrote the message, headers may be missing. If there is no id, the message id becomes the ID. If
-// there is no type, the subject becomes the type.
+// Decode reads an event from a message. The case of header names does not matter. If another
+// program wrote the message, headers may be missing. Without an id, the event gets the message id
+// as its ID. Without a type, it gets the subject as its type.
 func Decode(subject string, header map[string][]string, data []byte) (postroom.Event, error) {
 	ev := postroom.Event{Subject: subject, Data: data}
 	var a attributes
@@ -87,8 +87,8 @@ func (a *attributes) read(header map[string][]string) bool {
 	return true
 }
 
-// slot returns the field for an attribute, and the bit of the attribute in seen. If the
-// attribute is not known, the field is nil.
+// slot returns the field of a that has the value of the named header, and the field's bit in seen.
+// If there is no field for this header, slot returns nil.
 func (a *attributes) slot(name string) (*string, uint) {
 	if name == MsgID { // the usual spelling; the other names are in lower case, so ToLower does not copy them
 		return &a.msgID, 1
@@ -230,8 +230,8 @@ func parseTime(ev *postroom.Event, s string) error {
 	return nil
 }
 
-// Identity returns the source and the id of an event, from its headers only. They are empty if the
-// message does not have both headers, each with one value.
+// Identity returns the source and the id of an event, from its headers only. If one of the two
+// headers is missing or has several values, both results are empty.
 func Identity(header map[string][]string) (eventSource, eventID string) {
 	// Identity reads only the spelling that Encode writes. Headers of other programs may have other
 	// spellings.

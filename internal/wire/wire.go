@@ -21,7 +21,7 @@ const (
 	MsgID = "Nats-Msg-Id" // the broker drops a second message with the same id within its duplicate window
 
 	// Republish marks an event that is published again because an operator ordered it. The relay
-	// may have published later events of its key before it.
+	// may have published later events of the same key already.
 	Republish = "postroom-republish"
 
 	specVersion   = "ce-specversion"
@@ -38,9 +38,10 @@ const (
 	traceState    = "tracestate"
 )
 
-// LeasePrefix is the prefix of the subjects of lease messages. A relay publishes a lease message
-// when its term begins. After that, a relay that it has replaced can no longer publish. Lease
-// messages are not events, and consumers ignore them.
+// LeasePrefix is the prefix of the subjects of lease messages. In each term, a relay with atomic
+// batches publishes a lease message to a stream before its first batch. From then on, the stream
+// refuses the batches of relays that this relay has replaced. Lease messages are not events, and
+// consumers ignore them.
 const LeasePrefix = "postroom.lease."
 
 // IsLease reports whether a message with the given subject is a lease message.
@@ -57,8 +58,8 @@ const maxMsgID = 128
 // MessageID returns the id by which the broker recognises a repeated publish: the source and id of
 // the event, hashed if they are long. Two events never have the same message id: source and id
 // contain no '#', and only a hashed message id has "##". If an event is replayed or republished, or
-// its message was lost, the next message has a new message id. The broker would drop a message with
-// the old id.
+// its message was lost, its next message has a new message id, because the broker could drop a
+// message with the old one.
 func MessageID(ev postroom.Event, c Copy) string {
 	return string(appendMessageID(nil, ev.Source, ev.ID, c))
 }
@@ -72,7 +73,7 @@ type Copy struct {
 	Lost uint64
 }
 
-// appendMessageID appends a message id to an empty text.
+// appendMessageID appends a message id to text, which must be empty.
 func appendMessageID(text []byte, source, id string, c Copy) []byte {
 	text = append(text, source...)
 	text = append(text, '#')

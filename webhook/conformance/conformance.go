@@ -1,5 +1,5 @@
-// Package conformance tests an endpoint that receives webhooks. It sends requests over the network,
-// as a hostile sender would. So you can write the endpoint in any language.
+// Package conformance tests an endpoint that receives webhooks. Like a hostile sender, it sends
+// requests over the network, so you can write the endpoint in any language.
 //
 //	func TestWebhooks(t *testing.T) {
 //		conformance.Test(t, conformance.Endpoint{
@@ -31,8 +31,8 @@ import (
 	"time"
 )
 
-// Sign sets the headers that the provider would send with a body: those of a request with the given
-// id, signed at the given time.
+// Sign sets the headers as the provider would set them for a body, in a request that has the given
+// id and is signed at the given time.
 type Sign func(h http.Header, id string, at time.Time, body []byte) error
 
 // Endpoint is the endpoint to test.

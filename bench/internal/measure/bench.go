@@ -1,5 +1,5 @@
-// Package measure measures Postroom on given servers. It measures most figures together with a
-// reference.
+// Package measure measures Postroom on given servers. Most figures have a reference: another
+// measurement, with which the report compares the figure.
 //
 // A run measures every chosen figure and every reference once. The next run measures them in
 // reverse order. Within a run, the producers' transactions and their references take short turns. A
@@ -166,8 +166,8 @@ func (c Config) validateChoice() error {
 // names the objects that are left: remove them by hand.
 var ErrLeftBehind = errors.New("some objects that were created could not be removed")
 
-// Run measures, and removes the objects that it created. If ctx ends first, Run also removes these
-// objects, and returns an error that wraps the cause of ctx's end.
+// Run measures the figures that cfg chooses, and removes the objects that it created. It also
+// removes them if ctx ends early, and then returns an error that wraps the cause of ctx's end.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)

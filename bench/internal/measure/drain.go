@@ -93,8 +93,8 @@ func waitForHeld(ctx context.Context, b *bench, r *relayRun, schemaName string, 
 	}
 }
 
-// heldPatience is how long a relay may take to hold refused events. It first tries to publish them
-// again for some seconds.
+// heldPatience is how long a relay may take to hold refused events. Before a relay holds them, it
+// tries for some seconds to publish them again.
 const heldPatience = 30 * time.Second
 
 // rateOf returns how many events the broker stored per second. It first checks that the stream has

@@ -16,7 +16,7 @@ import (
 // sample is the result of one measurement.
 type sample struct {
 	value float64
-	p50   float64 // if latencies were measured: their median, while value is their 99th percentile; otherwise 0
+	p50   float64 // for latencies: their median (value is their 99th percentile); for other measurements: 0
 	cpu   float64 // the processor time of an idle relay, in percent of a core
 	note  string  // a text that the report adds to the conditions
 }
@@ -108,9 +108,9 @@ const untilHeld = "from the start of Run until the last event has its effect or 
 
 const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same inbox row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
 
-// figures are all figures, in the order of the report and of the measurements. A figure with a
-// floor (a lowest ratio: see docs/reference/benchmarks.md) is near its reference, because the speed
-// of a machine changes within seconds. Names must not change, because programs use them.
+// figures are in the order of the report and of the measurements. A figure with a floor (a worst
+// allowed value: see docs/reference/benchmarks.md) is measured close to its reference, because the
+// speed of a machine changes within seconds. Names must not change, because programs use them.
 //
 // A name begins with its group and a dot. Exception: names with "live." are in group producer.
 var figures = []figure{
@@ -275,7 +275,7 @@ func (f figure) possible() bool {
 	return f.name != idleCPU || machine.CanMeasureTime
 }
 
-// chosen returns the figures that c asks for and whose broker c names.
+// chosen returns the figures that c asks for, if c also names their broker.
 func (c Config) chosen() []figure {
 	var chosen []figure
 	for _, f := range figures {
@@ -286,7 +286,7 @@ func (c Config) chosen() []figure {
 	return chosen
 }
 
-// leftOut returns the names of the figures that c asks for and whose broker c does not name.
+// leftOut returns the names of the figures that c asks for, if c does not name their broker.
 func (c Config) leftOut() []string {
 	var names []string
 	for _, f := range figures {
@@ -309,8 +309,8 @@ func (c Config) wants(f figure) bool {
 	return true
 }
 
-// trialsOf returns the names of the trials for figures, each name once. A reference comes before
-// the trials that the report compares with it.
+// trialsOf returns the names of the trials for figures, each name once. The reference of a figure
+// comes before the figure's trial, unless an earlier figure has the same trial.
 func trialsOf(figures []figure) []string {
 	var order []string
 	for _, f := range figures {

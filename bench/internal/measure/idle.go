@@ -175,7 +175,7 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 // TraceQueryEnd implements [pgx.QueryTracer].
 func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// during waits for d, and returns the statements and the processor time of this process meanwhile.
+// during waits for d, and returns the statements and processor time of this process in that time.
 func (c *counter) during(ctx context.Context, d time.Duration) (idleness, error) {
 	cpu := time.Duration(0)
 	if machine.CanMeasureTime {

@@ -28,7 +28,7 @@ const workers = 32
 const batchSize = 100
 
 // The size of a backlog is Config.Events, divided by one of these numbers. With one transaction for
-// each event, all events take half a minute. With batches, a quarter takes less than a second.
+// each event, all events would take half a minute. In batches, a quarter would take under a second.
 const (
 	singlePart  = 4
 	batchedPart = 2

@@ -29,7 +29,7 @@ var (
 	byHandSQL string
 )
 
-// producer is a service whose transactions change a row and write an event.
+// producer is a service whose transactions insert a row and write an event.
 type producer struct {
 	pool    *pgxpool.Pool
 	outbox  *outbox.Outbox
@@ -157,7 +157,7 @@ func live(ctx context.Context, b *bench, nc *nats.Conn, p *producer, schemaName 
 	if err != nil {
 		return sample{}, err
 	}
-	// If the relay falls behind, the figure would look better than it is.
+	// If the relay falls behind, the figure is too good, and the report says so.
 	if behind := committed.Load() - acked.Load(); behind > int64(s.value/4) {
 		s.note = "THE RELAY DID NOT KEEP UP"
 	}

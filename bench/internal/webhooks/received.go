@@ -31,8 +31,8 @@ func scheme() webhook.Scheme {
 	return webhook.Standard(base64.StdEncoding.EncodeToString([]byte(secret)))
 }
 
-// Received returns a handler that receives webhooks with package webhook. It stores them for a
-// handler in another process.
+// Received returns an HTTP handler. It receives webhooks with package webhook, and stores them as
+// events for an inbox's handler in another process.
 func Received(pool *pgxpool.Pool, schema string, log *slog.Logger) http.Handler {
 	in := inbox.New(pool, nil, inbox.Config{Schema: schema, Logger: log})
 	in.Declare(inbox.Subscription{Name: "bench"})

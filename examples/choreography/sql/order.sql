@@ -7,7 +7,7 @@ CREATE TABLE orders (
     sku       text        NOT NULL,
     quantity  bigint      NOT NULL,
     amount    bigint      NOT NULL,                  -- cents
-    state     text        NOT NULL DEFAULT 'pending' -- then perhaps expired, then confirmed or cancelled
+    state     text        NOT NULL DEFAULT 'pending' -- then confirmed, or (expired and) cancelled
         CHECK (state IN ('pending', 'expired', 'confirmed', 'cancelled')),
     reason    text        NOT NULL DEFAULT '',
     placed_at timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -85,7 +85,7 @@ type Proof struct {
 }
 
 // IsOpen reports whether the violations of a check prove nothing yet, because the run did not end
-// in time. Doubles and ghosts count in any case.
+// in time. A check for violations of the kind double or ghost is never open.
 func (p *Proof) IsOpen(c Check) bool {
 	return verdict.IsUndecided(p.Running) && c.Violation != "double" && c.Violation != "ghost"
 }
@@ -141,8 +141,8 @@ func Missed(all ...Met) error {
 	return errors.Join(faults...)
 }
 
-// Write prints a text that comes first (before), the checks, and a summary that scripts read. The
-// text over says which tables the proof reads.
+// Write prints the parameter before, then the checks, and then the parameter summary, which scripts
+// read. The parameter over names what the proof reads.
 func (p *Proof) Write(out io.Writer, before, over, summary string) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\nThe proof, in SQL over %s:\n\n", before, over)

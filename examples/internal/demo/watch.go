@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// stallPatience is how long Watch waits while nothing moves in a run. It is longer than a failed
-// handler waits for its next attempt.
+// stallPatience is how long Watch waits while nothing moves in a run. It is longer than the waits
+// between attempts of a handler, except for the last two waits of postroom.DefaultBackoff.
 const stallPatience = 2 * time.Minute
 
 // Progress says how far a run is.
@@ -19,12 +19,12 @@ type Progress struct {
 	Done    bool
 	Mark    any    // comparable; it changes when something has moved in the run
 	Missing string // the work that is left
-	Hidden  error  // why it is not known now what is left; nil if it is known
+	Hidden  error  // why the work that is left could not be counted now; nil if it was counted
 }
 
-// Watch calls look at the given interval until the run is done. If the run does not end within
-// timeout, or if nothing moves in it for two minutes, the run is undecided. The caller makes ctx
-// with this timeout. If ctx ends for another reason, Watch returns that reason.
+// Watch calls the function look at regular intervals of the length every, until the run is done. If
+// the run does not end within timeout, or if nothing moves in it for two minutes, it is undecided.
+// The caller gives ctx this timeout. If ctx ends for another reason, Watch returns that reason.
 func Watch(ctx context.Context, timeout, every time.Duration, look func(context.Context) (Progress, error)) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

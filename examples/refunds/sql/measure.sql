@@ -2,7 +2,7 @@
 --
 -- Locks   none.
 -- Index   none; it reads everything.
--- Called  by deployment.judge, on evidence that gather has completed.
+-- Called  by deployment.judge, after gather has stored the evidence.
 SELECT (SELECT count(*) FROM charge)                              AS charges,
        (SELECT count(*) FROM refund)                              AS refunds,
        (SELECT count(*) FROM ledger)                              AS entries,

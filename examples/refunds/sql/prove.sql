@@ -3,12 +3,12 @@
 --
 -- Locks   none.
 -- Index   none; it reads everything.
--- Called  by prove, on evidence that gather has completed.
+-- Called  by prove, after gather has stored the evidence.
 WITH movement AS (
     SELECT id, 'charge' AS kind, id AS charge_id, merchant, amount, provider_ref, request_key AS key FROM charge
     UNION ALL
     SELECT id, 'refund', charge_id, merchant, amount, provider_ref, request_key FROM refund
-), asked AS ( -- the operations that clients were told are done
+), asked AS ( -- the operations for which clients got the status 201
     SELECT DISTINCT merchant, kind, key FROM told WHERE status = 201
 ), done AS (
     SELECT a.merchant, a.kind, a.key, count(m.id) AS rows

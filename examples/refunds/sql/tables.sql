@@ -40,7 +40,7 @@ CREATE TABLE reservation (
 );
 CREATE INDEX reservation_charge_id ON reservation (charge_id);
 
--- Every movement of money, from one account to another: the provider's or a merchant's.
+-- Every movement of money between the provider's account and the account of a merchant.
 CREATE TABLE ledger (
     id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     movement_id text        NOT NULL, -- a charge or a refund

@@ -8,7 +8,7 @@
 --
 -- Locks   none.
 -- Index   none; it reads everything.
--- Called  by deployment.prove, on evidence that gather has completed.
+-- Called  by deployment.prove, after gather has stored the evidence.
 WITH charged AS (
     SELECT o.id, count(c.id) AS charges, count(*) FILTER (WHERE c.amount = o.amount) AS right_charges
     FROM shop_order o

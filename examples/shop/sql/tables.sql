@@ -19,7 +19,7 @@ CREATE TABLE charge (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     order_id   text        NOT NULL,
     amount     bigint      NOT NULL,
-    charged_at timestamptz NOT NULL DEFAULT clock_timestamp() -- the insert, not the commit
+    charged_at timestamptz NOT NULL DEFAULT clock_timestamp() -- time of the insert, not the commit
 );
 
 -- The totals of analytics. Each customer has a row, so that handlers seldom wait for each other.

@@ -5,7 +5,7 @@
 --
 -- Locks   none.
 -- Index   none; it reads everything.
--- Called  by prove, on evidence that provider.store has stored.
+-- Called  by prove, after provider.store has stored the evidence.
 WITH effects AS (
     SELECT s.webhook_id, count(m.id) AS effects
     FROM sent s

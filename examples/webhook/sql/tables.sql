@@ -3,7 +3,7 @@
 -- On purpose, no constraint refuses a second effect of a webhook, and the sums add up all amounts
 -- that come. A constraint would hide a fault of the delivery.
 --
--- Called  by open.
+-- Called  by open and serve.
 
 -- A payment, with the sums of the webhooks that have come. The sums do not depend on the order in
 -- which webhooks come. The state is computed from the sums.
@@ -23,8 +23,8 @@ CREATE TABLE payment (
         END) STORED
 );
 
--- The content of each webhook, in the order in which they took effect. On purpose, webhook_id is
--- not unique.
+-- The content of each webhook, in the order in which the webhooks took effect. On purpose,
+-- webhook_id is not unique.
 CREATE TABLE movement (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     webhook_id text        NOT NULL,

@@ -19,8 +19,8 @@ import (
 // Sum is a fingerprint. Its first byte is its Kind. The rest is a SHA-256.
 type Sum [1 + sha256.Size]byte
 
-// Kind says which parts of a request its fingerprint covers. Rows contain these numbers,
-// so they must not change.
+// Kind says which parts of a request its fingerprint covers. Rows contain the numbers of the kinds,
+// so these numbers must not change.
 type Kind byte
 
 // Kinds.

@@ -1,4 +1,4 @@
-// Package header reads the key from the lines of a request's header.
+// Package header reads the idempotency key from the lines of a request's header.
 package header
 
 import (

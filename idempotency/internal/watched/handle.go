@@ -76,7 +76,7 @@ var closed = func() pgx.Tx {
 	return pgx.FailedBatchResults(batch, pgx.ErrTxClosed).Tx()
 }()
 
-// inner returns the transaction of pgx.
+// inner returns the transaction of pgx, or closed if the transaction has ended.
 func (h Handle) inner() pgx.Tx {
 	if h.Fate.over.Load() {
 		return closed

@@ -122,8 +122,8 @@ func (c Batches) decideBatch(life delivery.Lifetime, members []*delivery.Deliver
 	}
 }
 
-// deliverOne decides a single delivery. If the handler paused meanwhile, it puts the delivery
-// back into its lane.
+// deliverOne decides a single delivery. If the handler paused meanwhile, deliverOne queues the
+// delivery again.
 func (c Batches) deliverOne(life delivery.Lifetime, d *delivery.Delivery) {
 	if !c.IsOpen() {
 		c.Wait(d) // it waits for a worker again
@@ -143,7 +143,7 @@ var errPaused = errors.New("the handler is paused")
 // errMixed says that an event of a batch changed the session for the events after it.
 var errMixed = errors.New("an event changed the session that it shares with others")
 
-// persistBatch runs the transaction of a batch, and repeats it until it commits or cannot commit.
+// persistBatch repeats the transaction of a batch until the transaction commits or cannot commit.
 // In an outage it waits until the outage ends.
 func (c Batches) persistBatch(life delivery.Lifetime, b *batch) error {
 	for {

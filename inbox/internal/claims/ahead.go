@@ -56,7 +56,7 @@ func (a *ahead) taken(now, since time.Time) {
 }
 
 // isStuck reports whether claims wait, and no worker has taken a claim for longer than late. If so,
-// no claim may wait from now on, until a worker has taken a claim within the time soon.
+// no claim may wait from now on, until a worker takes a claim that waited for less than soon.
 func (a *ahead) isStuck(now time.Time, waiting int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

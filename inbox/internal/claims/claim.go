@@ -67,8 +67,8 @@ func (cl *Claim) Attempts() int {
 	return cl.queue.Attempts
 }
 
-// IsSpent reports whether the previous attempt was the last allowed attempt, and never ended. If an
-// operator replayed the event, IsSpent allows one attempt more, because the handler did not fail.
+// IsSpent reports whether the previous attempt was the last allowed attempt, and never ended. After
+// a replay, one more attempt is allowed, because the process may have failed and not the handler.
 func (cl *Claim) IsSpent() bool {
 	if cl.Last > 0 {
 		return cl.Attempt > cl.Last+1

@@ -18,7 +18,7 @@ type later struct {
 
 	mu   sync.Mutex
 	keys map[string]keyWait   // how the due events of each key are to be postponed
-	sent map[string]keyWait   // a copy of keys, made when asked was last called
+	sent map[string]keyWait   // the copy of keys that the last call of asked made
 	ends map[string]time.Time // when the last postponed event of a key is due
 }
 
@@ -77,7 +77,7 @@ func (l *later) done(now time.Time, p delivery.Postponement, moved map[string]in
 		l.ends[key] = now.Add(p.First[i] + time.Duration(moved[key])*p.Pace[i])
 	}
 	if more = sum == mostPostponed; !more {
-		// A worker may have called Later meanwhile, for another key or for one of these.
+		// A key stays if a worker called Later for it meanwhile: sent lacks the new entry.
 		maps.DeleteFunc(l.keys, func(key string, w keyWait) bool { return l.sent[key] == w })
 	}
 	return more

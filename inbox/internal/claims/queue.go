@@ -14,13 +14,12 @@ type Handler struct {
 	Lease           time.Duration // how long a claim lasts
 	Renewed         bool          // whether the claim is renewed while the handler runs
 	Types, Subjects *string       // the types and subjects that this process takes, in the form of claim.sql
-	Spared          int32         // a number of attempts: if the claim of a later attempt expires, the event runs alone from then on
-	Running         int           // if more events may be claimed than can run at the same time: how many can run; otherwise 0
+	Spared          int32         // if a claim expires in an attempt with a higher number than this, the event runs alone from then on
+	Running         int           // how many events can run at the same time, if more may be claimed; otherwise 0
 
 	// Allowed returns how many events may be claimed at the moment. While the handler is paused,
-	// Allowed returns less than there is room for. If Allowed returns 0, the runner gives back the
-	// claims that no worker has begun. If Allowed is nil, as many events may be claimed as there is
-	// room for.
+	// Allowed returns 0, or 1 if a probe is due. If Allowed returns 0, the runner gives back the
+	// claims that no worker has begun. If Allowed is nil, only the room limits the claims.
 	Allowed func() int
 
 	// Run runs an event that has to run alone, and returns when it is done. Release gives
@@ -36,8 +35,8 @@ type Queue struct {
 	waiting chan *Claim // has room for all open claims
 	claimed atomic.Int32
 	size    atomic.Int64 // bytes of the claimed events
-	most    int64        // the limit of size for new claims
-	ahead   *ahead       // limits how many claims wait for a worker; nil if only the capacity of waiting limits them
+	most    int64        // nothing is claimed while size is at or above this limit
+	ahead   *ahead       // limits how many claims wait for a worker; nil if the capacity of the channel is the only limit
 	later   later        // the keys whose events are to be postponed
 }
 

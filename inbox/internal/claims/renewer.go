@@ -12,8 +12,8 @@ import (
 // claim lasts. It implements postroom.Runner.
 type Renewer struct{ *Runner }
 
-// Run renews claims until ctx has ended and no claim is left that must be renewed, but not longer
-// than Config.Drain after the end of ctx.
+// Run renews claims until ctx has ended and no claim needs a renewal any more. It returns at the
+// latest when Config.Drain has passed since the end of ctx.
 func (r Renewer) Run(ctx context.Context) error {
 	life, cancel := delivery.NewLifetime(ctx, r.cfg.Drain)
 	defer cancel()

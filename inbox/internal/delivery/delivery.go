@@ -184,8 +184,8 @@ func derive(by func(postroom.Event) string, within time.Duration, ev postroom.Ev
 var errNoKey = errors.New("DedupeKey returned an empty text, or one that is not UTF-8")
 
 // dedupeKey returns the source and the id, with a space between them. Postroom refuses a source
-// with white space. If another program's source has spaces, dedupeKey escapes them. Otherwise two
-// different pairs of source and id could have the same key.
+// with white space, but another program's source may have spaces. dedupeKey escapes them, because
+// without that, two different pairs of source and id could have the same key.
 func dedupeKey(ev postroom.Event) string {
 	return Bounded(strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID)
 }

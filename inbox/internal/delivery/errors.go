@@ -74,7 +74,7 @@ func IsOutage(err error) bool {
 
 // IsShort reports whether a statement of a handler failed because the server lacks resources (class
 // 53). The event itself may be the cause: it may need more memory, locks or temporary files than
-// the server allows. So a worker does not wait for long until the server has resources again.
+// the server allows. So a worker does not wait until the outage ends: see ShortRounds.
 func IsShort(err error) bool {
 	var begin *BeginError
 	var ledger *LedgerError

@@ -43,7 +43,7 @@ type Failure struct {
 	Permanent bool          // there is no further attempt
 	Snoozed   bool          // the attempt does not count, unless the event has had only snoozes for postroom.SnoozeBound
 	after     time.Duration // the least time until the next attempt
-	pace      time.Duration // how long the key needs for one event, if its other events wait too; otherwise 0
+	pace      time.Duration // if the other events of the key wait too: the time from each of them to the next; otherwise 0
 }
 
 // FailureOf classifies an error of a handler or of the database.
@@ -127,9 +127,9 @@ func (f *Failure) KeyWaits() (first, pace time.Duration, waits bool) {
 }
 
 // Hold returns how to hold an event that had this failure. attempts is the number of attempts so
-// far, including this one. most is the number of attempts that the event may have. snoozed is for
-// how long all attempts at the event have been snoozes. back is the number of attempts that the
-// event gets back because its handler is paused.
+// far, including this one. most is the number of attempts that the event may have. snoozed is the
+// time for which all attempts at the event have been snoozes. back is the number of attempts that
+// the event gets back because its handler is paused.
 func (f Failure) Hold(schedule postroom.Backoff, attempts, most int, snoozed time.Duration, back int) Holding {
 	h := Holding{Failure: &f}
 	if f.Snoozed && snoozed < postroom.SnoozeBound {

@@ -56,7 +56,7 @@ func (w *Wishes) Unpaused() *Wishes {
 // needs. Each field has one entry for each key.
 type Postponement struct {
 	Keys  []string
-	First []time.Duration // when the first event is due, from now
+	First []time.Duration // the time from now until the first event is due
 	Pace  []time.Duration // the time from each event to the next
 	Since []time.Duration // only events that have been due for at least this time are postponed
 }

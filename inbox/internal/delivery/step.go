@@ -10,7 +10,7 @@ type Step struct {
 	Epoch     int64
 	Name      string
 	Revision  int32
-	VendorKey string        // the key that the vendor gets
+	VendorKey string        // the key that the called system (the vendor) gets
 	Call      string        // a UUID that no other call has
 	Window    time.Duration // how long after its first start the step may be called again
 

@@ -15,15 +15,15 @@ import (
 )
 
 // Config says when a handler pauses: if at least Events different events were tried within Window,
-// and at least Share of them failed. All fields except Off are required.
+// and at least Share of them failed. New needs all fields except Off: see WithDefaults.
 type Config struct {
 	Off    bool          // the handler never pauses because of failures
 	Events int           // how many different events must be tried within Window
-	Share  float64       // the share of these events that must fail; only a failure after which the event is tried again counts
+	Share  float64       // the share of these events that must fail; a failure counts only if the event is tried again
 	Window time.Duration // at most MaxWindow
 
-	// Probe is how long after the beginning of the pause the first probe is made. The wait doubles
-	// before each further probe, up to MaxProbe.
+	// Probe is the time from the beginning of the pause to the first probe. The wait doubles before
+	// each further probe, up to MaxProbe.
 	Probe, MaxProbe time.Duration
 }
 
@@ -149,7 +149,7 @@ func (g *Gate) Try(event string) (Pass, bool) {
 	return p, ok
 }
 
-// longest is how long a worker waits at most before it checks again, even if nothing has changed.
+// longest is the longest wait of a worker before it checks again, even if nothing has changed.
 const longest = time.Minute
 
 // try does what Try does. It also returns the longest wait before the next try, and a channel. When

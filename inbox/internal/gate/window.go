@@ -47,8 +47,8 @@ func (w *window) at(now time.Time) *slot {
 	return s
 }
 
-// forget removes an event from the failing events, and returns how often it failed within
-// the window.
+// forget removes an event from the failing events, and returns how often it failed. If its last
+// failure is no longer in the window, forget returns 0.
 func (w *window) forget(event string, now time.Time) (times int) {
 	f, ok := w.failing[event]
 	if !ok {
@@ -112,8 +112,8 @@ func (w *window) counts(now time.Time) (tried, failed int) {
 	return tried, failed
 }
 
-// repeated returns the events that failed more than once within the window, each with its
-// number of failures after the first.
+// repeated returns the events that failed more than once, if their last failure is in the window.
+// Each has the number of its failures after the first.
 func (w *window) repeated(now time.Time) map[string]int {
 	all := make(map[string]int)
 	for event, f := range w.failing {

@@ -41,12 +41,12 @@ func (p Parcel) bytes() int {
 	return n
 }
 
-// Most is how many events one statement stores. It may store more, because the last parcel may have
-// several events.
+// Most is the number of events at which a statement gets no further parcel. The last parcel may
+// have several events, so a statement may store more events than Most.
 const Most = 100
 
-// MostBytes is how many bytes one statement stores. It may store more, because the last parcel may
-// be large. Until the statement ends, several copies of these bytes are in memory.
+// MostBytes is the number of bytes at which a statement gets no further parcel. The last parcel may
+// be large, so a statement may store more. Until it ends, several copies of the bytes exist.
 const MostBytes = 4 << 20
 
 // How long the holder waits for more parcels. One statement for each event would cost

@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// returnedError describes an error that a user's function returned. The function with the name
-// returned makes it inside a guard, within a time limit. It does not contain the user's error
+// returnedError describes an error that a user's function returned. The function returned, below,
+// makes a returnedError inside a guard, within a time limit. It does not contain the user's error
 // itself: methods of a user's error may panic, never return, or return a hundred megabytes. The
 // rest of the inbox can call the methods of a returnedError without a guard.
 type returnedError struct {

@@ -1,6 +1,6 @@
 // Package invoke calls users' handlers, each in another goroutine and within a time limit, and
-// catches their panics. The errors that it returns contain only text, and neither the user's error
-// nor the value of a panic.
+// catches their panics. An error that it returns describes the user's error, or the value of a
+// panic, in text, and contains neither of them.
 package invoke
 
 import (

@@ -43,16 +43,16 @@ type request[T any] struct {
 }
 
 // most is the largest number of items that one statement writes, and mostBytes is the largest
-// number of bytes. The last item may exceed mostBytes.
+// number of bytes. A statement may exceed mostBytes, but only by its last item.
 const (
 	most      = 200
 	mostBytes = 4 << 20
 )
 
 // Do writes an item, together with others, and returns when the item is written. It has no context
-// parameter, because a caller that gave up would not know whether the item was written. Usually it
-// needs at most twice WritePatience. It may need longer if one item makes a statement fail: then a
-// statement is sent for each item.
+// parameter, because a caller that gave up would not know whether the item was written. Usually Do
+// returns within twice WritePatience. Do may need longer if one item makes a statement fail: then
+// each item is written by a statement of its own.
 func (g *Group[T]) Do(item T) error {
 	return <-g.begin(item).done
 }

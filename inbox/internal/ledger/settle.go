@@ -29,9 +29,9 @@ func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldE
 	return tx.commit(ctx, a.sql.still, a.isolation, next, settle)
 }
 
-// joins reports whether two statements can be sent together: the one that returns to the inbox's
-// user, and the one that settles. They cannot be sent together if the server must first prepare the
-// settling statement: it would do that as the handler's user.
+// joins reports whether two statements can be sent together: the one that makes the inbox's
+// database user current again, and the one that settles. They cannot be sent together if the server
+// must first prepare the settling statement. It would prepare it as the handler's user.
 func (a *Handler) joins(ctx context.Context, conn *pgx.Conn) bool {
 	switch modeOf(conn) {
 	case pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec: // statements are not prepared

@@ -137,7 +137,7 @@ func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 	return nil
 }
 
-// Undo records that a call that had begun did not happen.
+// Undo records that a call did not happen, after Start recorded that it began.
 func (r *Receipts) Undo(ctx context.Context, s *delivery.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -148,7 +148,7 @@ func (r *Receipts) Undo(ctx context.Context, s *delivery.Step) error {
 	return nil
 }
 
-// Forget removes a receipt. Call it if the vendor says that none of the receipt's calls happened.
+// Forget removes a receipt. Call it if the called system says that no call of the receipt happened.
 func (r *Receipts) Forget(ctx context.Context, s *delivery.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()

@@ -78,8 +78,9 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 	return &l, nil
 }
 
-// Keep returns two functions. keep renews a reader's lease, or gives up the lease if its parameter
-// lease is nil, and records the floor. keep has its own connection until done is called.
+// Keep returns two functions. The first one, keep, records the floor and renews the reader's lease.
+// If its parameter lease is nil, it gives up the lease instead. keep has its own connection until
+// the second function, done, is called.
 func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, done func()) {
 	var conn *pgxpool.Conn
 	keep = func(ctx context.Context, lease *time.Duration, floor delivery.Position) (err error) {
@@ -108,9 +109,9 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 	}
 }
 
-// Restart records that the reader begins again after the position at, and returns a new base. used
-// is a sequence: with the new base, an event gets a higher position in the order of its key than
-// all events up to that sequence.
+// Restart records the position after which the reader begins again. It returns a new base, which is
+// added to sequences. So events that are read from now on get higher positions in the order of
+// their keys than the events up to the sequence used.
 func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error) {
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 // the transaction, after the handler returned.
 var ErrTxOwned = errors.New("inbox: the transaction is ended by the inbox; return nil to commit, an error to roll back")
 
-// Tx is the transaction of a handler. It wraps a transaction of pgx. Only the inbox can
-// end a Tx, and a Tx sends savepoints together with the next statement.
+// Tx is the transaction of a handler. It wraps a transaction of pgx. Only the inbox can end a Tx. A
+// Tx sends the inbox's savepoints together with the next statement, if it can.
 type Tx struct {
 	pgx.Tx
 
@@ -139,7 +139,7 @@ func (db *DB) exec(ctx context.Context, statements []Statement) ([]pgconn.Comman
 }
 
 // WasCommitted reports whether a handler committed the transaction with the given id. The inbox
-// itself did not: it clears the id of each transaction that it may have committed.
+// clears the id of each transaction that it may have committed itself.
 func (db *DB) WasCommitted(ctx context.Context, id string) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -174,8 +174,8 @@ func readResult(results pgx.BatchResults, read func(pgx.Rows) error) (pgconn.Com
 	return rows.CommandTag(), errors.Join(err, rows.Err())
 }
 
-// Healthy returns an error if the client knows that the transaction cannot commit: no
-// transaction is open, or a statement in it has failed. Only the server knows whether the
+// Healthy returns an error if the client knows that the transaction cannot commit: the connection
+// is closed, no transaction is open, or a statement has failed. Only the server knows whether the
 // open transaction is the one that the inbox began: see commit.
 func (t *Tx) Healthy() error {
 	switch {
@@ -203,8 +203,9 @@ func (t *Tx) flush(ctx context.Context) {
 // saw notes a statement of the handler and sets unsure if the statement may have ended the
 // transaction. A statement with parameters cannot end the transaction. The server runs such a
 // statement alone, and a statement that ends a transaction has no parameters. Functions cannot end
-// a transaction block. A text without parameters may contain several statements. Its result shows
-// only the last one, so the inbox cannot know whether an earlier one ended the transaction.
+// a transaction block. A text without parameters may contain several statements. The text has the
+// result of its last statement, so the inbox cannot know whether an earlier one ended the
+// transaction.
 func (t *Tx) saw(sql string, args []any) {
 	t.loan.See(sql)
 	if t.simple || len(args) == 0 || isOption(args[0]) || isRewriter(args[0]) {
@@ -314,7 +315,7 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return t.inner().SendBatch(ctx, b)
 }
 
-// CopyFrom works like CopyFrom of pgx.Tx. Methods of rows may panic.
+// CopyFrom works like CopyFrom of pgx.Tx. A panic in a method of rows becomes an error.
 func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
 	t.loan.Use()
 	t.flush(ctx)

@@ -22,7 +22,7 @@ func (t *Tx) Abort(ctx context.Context) {
 }
 
 // fail gives the connection back. Call it if the statement that should end the transaction failed,
-// or a statement before it.
+// or if a statement before that one failed.
 func (t *Tx) fail(ctx context.Context) {
 	switch t.owner.Conn().PgConn().TxStatus() {
 	case 'E':
@@ -83,14 +83,14 @@ var (
 	rollbackStatement = Statement{sql: "ROLLBACK"}
 )
 
-// commit runs the inbox's last statements and commits the transaction, if it is still the one that
-// the inbox began. If the handler may have ended that one, still.sql checks this in the same round
-// trip. If next is not nil, commit begins the next transaction, as endWith does. commit returns an
-// EndedError if a handler ended the transaction, delivery.ErrSettled if this process no longer had
-// the claim, and a CommitError if the COMMIT failed or was not answered.
+// commit runs the inbox's last statements and commits the transaction that the inbox began. If the
+// handler may have ended that transaction, still.sql first checks, in the same round trip, whether
+// it is still open. If next is not nil, commit begins the next transaction, as endWith does. commit
+// returns an EndedError if a handler ended the transaction, delivery.ErrSettled if this process no
+// longer had the claim, and a CommitError if the COMMIT failed or was not answered.
 func (t *Tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, next *Statement, last ...Statement) (*Opened, error) {
 	closing := slices.Concat(last, []Statement{commitStatement})
-	asks := t.ID != "" && t.unsure.Load() // if false, the handler has not ended the transaction, or did not run in it
+	asks := t.ID != "" && t.unsure.Load() // if false, no handler ended the transaction: none ran in it, or none sent a statement that could end it
 	if asks {
 		closing = slices.Insert(closing, 0, Statement{sql: still, args: []any{t.ID}})
 	}
@@ -148,10 +148,10 @@ func isNoNumber(err error) bool {
 
 // endWith sends the statements that end the transaction. If next is not nil, it also sends BEGIN
 // and the first statement of the next transaction, in the same round trip. It returns the tags of
-// the ending statements. If one of them fails, endWith returns an error and the tags of the
-// statements before it, and does not begin the next transaction. If the handler changed the
-// session, endWith does not begin the next transaction either. It resets the session in the same
-// round trip, and gives the connection back to the pool.
+// the statements that end the transaction. If one of these fails, endWith returns an error and the
+// tags of the statements before that one, and begins no transaction. If next is nil, or if the
+// handler changed the session, no transaction follows: endWith resets the session in the same round
+// trip, and gives the connection back to the pool.
 func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statement, next *Statement) ([]pgconn.CommandTag, *Opened, error) {
 	t.over.Store(true)
 	batch := &pgx.Batch{}

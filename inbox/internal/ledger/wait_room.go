@@ -11,9 +11,9 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// How long a statement with events of many callers waits for another transaction with one of
-// these events, and how many calls may wait longer than that at the same time. Each of these
-// calls uses a connection.
+// One statement stores the events of many calls. togetherPatience is how long it waits for another
+// transaction with one of these events. mostBlocked is how many calls may wait longer than that at
+// the same time, each with its own connection.
 const (
 	togetherPatience = 50 * time.Millisecond
 	mostBlocked      = 2
@@ -41,7 +41,7 @@ type waitRoom struct {
 	waiting chan struct{}              // has an element for each call that waits in the database
 }
 
-// find returns the channel of one of the events if another call waits with that event.
+// find returns the channel of another call that waits with one of the events, or nil.
 func (w *waitRoom) find(all acceptances) chan struct{} {
 	for _, one := range all {
 		if over := w.of[identityOf(one)]; over != nil {
@@ -68,8 +68,9 @@ func (w *waitRoom) await(ctx context.Context, all acceptances) error {
 	}
 }
 
-// enter allows a call to wait in the database, unless another call waits with one of its events.
-// Call leave when the wait is over.
+// enter allows a call to wait in the database. entered is false if another call already waits with
+// one of the same events. While mostBlocked calls wait, enter itself waits. Call leave when the
+// wait is over.
 func (w *waitRoom) enter(ctx context.Context, all acceptances) (leave func(), entered bool, err error) {
 	over := make(chan struct{})
 	w.mu.Lock()

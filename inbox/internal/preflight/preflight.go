@@ -23,8 +23,8 @@ var (
 	// what a handler needs.
 	ErrStreamLimit = errors.New("the stream has a limit with which the handler cannot work")
 
-	// ErrIsolation says that the database's default isolation level is not read committed, which an
-	// ordered handler needs.
+	// ErrIsolation says that the database's default isolation level is not read committed. An
+	// ordered handler needs this level.
 	ErrIsolation = errors.New("an ordered handler needs default_transaction_isolation to be read committed")
 )
 

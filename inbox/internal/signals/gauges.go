@@ -18,7 +18,7 @@ const measureEvery = 15 * time.Second
 
 // The reasons why an event is held. The metrics of the relay use the same words.
 const (
-	heldRetry = "retry" // it failed and will be tried again
+	heldRetry = "retry" // it is due, or will be due
 	heldKey   = "key"   // it waits behind an earlier event of its key
 	heldDead  = "dead"  // an operator has to decide
 )

@@ -114,7 +114,7 @@ func (h *Handler) Ended(ctx context.Context, o delivery.Outcome, t delivery.Task
 	h.log.Log(ctx, h.outcomes.Level(), "delivery ended", args...)
 }
 
-// Moved logs that an event is now held, or still held, and counts it if it is dead.
+// Moved logs that an event is now held, still held or discarded, and counts it if it is dead.
 func (h *Handler) Moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, as delivery.Holding) {
 	log, say := h.log.WarnContext, "event not handled, will be tried again"
 	args := []any{
@@ -196,9 +196,9 @@ func (h *Handler) Observe(ctx context.Context, t delivery.Task, run func(ctx con
 	return err
 }
 
-// trace begins the span of one run of a handler. If the event does not come from table held, the
-// span is a child of the span in which the event was written. If it does, the span begins a new
-// trace with a link to that span, because a trace must not last for days.
+// trace begins the span of one run of a handler. The span is a child of the span in which the event
+// was written. If the event comes from table held, the span begins a new trace instead, with a link
+// to that span, because a trace must not last for days.
 func (h *Handler) trace(ctx context.Context, t delivery.Task) (context.Context, trace.Span) {
 	options := h.spanOptions
 	if t.Event.TraceParent != "" {

@@ -49,9 +49,9 @@ type Receipts interface {
 	Start(s *delivery.Step) error
 	Finish(s *delivery.Step) error
 
-	// Undo records that a call that had begun did not happen. It may be repeated, and changes
-	// nothing if another call began since then. Forget records that none of the calls with
-	// unknown outcomes happened.
+	// Undo records that the call of s, whose start was recorded, did not happen. Undo may be
+	// repeated. It changes nothing if another call of the step began later. Forget records that
+	// none of the step's calls with unknown outcomes happened.
 	Undo(ctx context.Context, s *delivery.Step) error
 	Forget(ctx context.Context, s *delivery.Step) error
 }
@@ -60,7 +60,7 @@ type Receipts interface {
 type Config struct {
 	Receipts Receipts
 	Instance string        // the id of this Postroom
-	Window   time.Duration // how long a vendor recognises a key, if the step does not have its own window
+	Window   time.Duration // how long a vendor (a system that a step calls) recognises a key, if the step has no window of its own
 	Timeout  time.Duration // the handler's time limit
 	Outage   postroom.Backoff
 	Lost     func() // called when another process has claimed the event

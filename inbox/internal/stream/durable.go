@@ -86,10 +86,10 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Consumer, error) 
 }
 
 // adopt makes an existing consumer ready for use. If the consumer belongs to another database or
-// handler, adopt returns an error. If the consumer's configuration has drifted, adopt corrects it.
-// If this process asks for more subjects, adopt adds them to the filter. It never removes subjects,
-// because an older process may still need them. If an operator has paused the consumer at the
-// broker, the consumer stays paused.
+// handler, adopt returns an error. If settings have drifted, so that events could be lost or late,
+// adopt corrects them. If this process asks for more subjects, adopt adds them to the filter. It
+// never removes subjects, because an older process may still need them. If an operator has paused
+// the consumer at the broker, the consumer stays paused.
 func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
 	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != s.Handler {

@@ -12,7 +12,7 @@ import (
 // worker. So the broker does not deliver them to another process.
 type InFlight struct {
 	most, bytes int
-	allowed     func() int    // returns how many messages may be in flight now; if nil, most
+	allowed     func() int    // returns how many messages may be in flight now; nil: always the number most
 	freed       chan struct{} // gets a value when a message is dropped, or when more messages are allowed
 
 	mu   sync.Mutex
@@ -21,8 +21,8 @@ type InFlight struct {
 }
 
 // NewInFlight returns an InFlight with room for the given numbers of messages and bytes. If allowed
-// is not nil, it returns how many messages may be in flight at the moment. While the handler is
-// paused, these are fewer than most. Call Wake when allowed returns more than before.
+// is not nil, it returns how many messages may be in flight at the moment: fewer while the handler
+// is paused. Call Wake when allowed returns more than before.
 func NewInFlight(most, bytes int, allowed func() int) *InFlight {
 	return &InFlight{most: most, bytes: bytes, allowed: allowed, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]int)}
 }

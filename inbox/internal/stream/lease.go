@@ -42,7 +42,7 @@ func (l *lease) end(err error) {
 // Epoch returns a number that no earlier lease had.
 func (l *lease) Epoch() int64 { return l.epoch }
 
-// keep renews the lease until ctx ends or the lease is lost.
+// keep renews the lease and records the floor, until ctx ends or the lease is lost.
 func (t *term) keep(ctx context.Context) {
 	defer close(t.renewalEnded)
 	lease := t.reader.AckWait

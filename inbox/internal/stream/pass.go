@@ -30,7 +30,7 @@ type pass struct {
 	dropped  uint64        // agedOut has reported the dropped messages before this sequence
 	received atomic.Uint64 // the number of messages that were read
 	awaited  uint64        // the number of the first message that the broker had sent and that had not come at the last check; 0: none
-	stored   uint64        // the last message of the stream at the last check
+	stored   uint64        // the sequence of the stream's last message at the last check
 	gap      chan struct{} // closed when a message that the broker sent is missing
 	once     sync.Once
 }
@@ -138,8 +138,8 @@ func (r *pass) watch(ctx context.Context) {
 // advance moves the floor if the handler has decided all of its messages. The new floor is the
 // message that was the stream's last one at the previous check. The stream also has messages for
 // other handlers, and drops them because of their age. If the floor stayed before such messages, it
-// would look as if this handler had missed them. advance uses the previous check, because the
-// replica that answers may be a little behind.
+// would look as if this handler had missed them. advance uses the message of the previous check,
+// because the replica that answers this time may be a little behind.
 func (r *pass) advance(ctx context.Context) error {
 	t := r.term
 	stream, err := t.stream.Info(ctx)

@@ -73,8 +73,8 @@ func newPull(nc *nats.Conn, from jetstream.Consumer, messages, bytes int) (*pull
 func (p *pull) stop() { _ = p.sub.Unsubscribe() } // fails only on a closed connection, which has no subscriptions
 
 // messages calls take for each message when it comes. It stops when all messages have come, the
-// broker has been silent for too long, lost has a value, or ctx ends. It returns an error of take,
-// or the reason why the broker ended the request early.
+// broker has been silent for too long, the connection is lost, or ctx ends. It returns an error of
+// take, or the reason why the broker ended the request early.
 func (p *pull) messages(ctx context.Context, lost <-chan nats.Status, take func(jetstream.Msg) error) error {
 	defer p.stop()
 	quiet := time.NewTimer(2 * requestBeat)
@@ -166,7 +166,7 @@ const (
 	firstWindow = 4 << 20
 	leastWindow = 1 << 20
 
-	// leastMeasured is how many bytes the messages of a request must have at least, so that resize
+	// leastMeasured is the smallest size of a request's messages, in bytes, with which resize
 	// measures the link.
 	leastMeasured = 256 << 10
 

@@ -40,9 +40,9 @@ func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) er
 	return nil
 }
 
-// lacksBody reports whether a consumer may have left out the body of a message. The message may
-// also be a copy: if a stream republishes a message without its body, and a producer publishes that
-// message again, it has the header Nats-Msg-Size too.
+// lacksBody reports whether a consumer may have left out the body of a message: the body is empty,
+// and the message has the header Nats-Msg-Size. The message may also be a copy with this header: a
+// stream republished a message without its body, and a producer published the result again.
 func lacksBody(msg jetstream.Msg) bool {
 	return len(msg.Data()) == 0 && len(msg.Headers()["Nats-Msg-Size"]) > 0
 }
@@ -57,8 +57,8 @@ func (s *DurableReader) checkBodies(ctx context.Context, durable jetstream.Consu
 	return err
 }
 
-// take notes a message as in flight, and passes it to the handler. made is when its consumer
-// was created.
+// take notes a message as in flight, and passes it to the handler. made is when the message's
+// consumer was created.
 func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg, made time.Time) {
 	if wire.IsLease(msg.Subject()) { // a relay's lease message is not an event
 		s.answer(ctx, msg.Ack(), "ack")
@@ -122,9 +122,9 @@ func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 	}
 }
 
-// reportPause logs that an operator has paused or resumed the consumer at the broker. The caller
-// passes the end of the pause that the last check found, or zero. reportPause returns the end of
-// the current pause, or zero.
+// reportPause logs that an operator has paused or resumed the consumer at the broker. was is the
+// end of the pause that the last check found. reportPause returns the end of the current pause. If
+// there is no pause, these times are zero.
 func (s *DurableReader) reportPause(ctx context.Context, info *jetstream.ConsumerInfo, was time.Time) time.Time {
 	until := consumer.PausedUntil(info)
 	switch {

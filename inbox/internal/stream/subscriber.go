@@ -78,15 +78,15 @@ type Records interface {
 	// process has the lease.
 	Lead(ctx context.Context, lease time.Duration) (*delivery.Lead, error)
 
-	// Keep returns two functions. keep renews the lease, or gives it up if its parameter lease is
-	// nil, and records the floor. It returns delivery.ErrTermOver if another process has the lease.
-	// keep has a connection of its own until close is called, because handlers may use all other
-	// connections.
+	// Keep returns two functions. The first one, keep, records the floor and renews the lease. If
+	// its parameter lease is nil, it gives up the lease instead. If another process has the lease,
+	// it returns delivery.ErrTermOver. Handlers may use all other connections, so keep has its own
+	// until close is called.
 	Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, close func())
 
-	// Restart records that reading begins after the position at, and returns a new base. used is a
-	// sequence: with the new base, an event gets a higher position in the order of its key than all
-	// events up to that sequence.
+	// Restart records the position after which reading begins. It returns a new base, which is
+	// added to sequences. So events that are read from now on get higher positions in the order of
+	// their keys than the events up to the sequence used.
 	Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error)
 }
 

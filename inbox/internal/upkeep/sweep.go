@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// The longest rests between two steps of a sweep, and between two sweeps.
+// sweepRest is the longest rest between two steps of a sweep, and sweepPause between two sweeps.
 const (
 	sweepRest  = time.Second
 	sweepPause = time.Hour
@@ -18,8 +18,8 @@ const (
 // Ledger has the call to the database that sweeps the table inbox. Package ledger implements it.
 type Ledger interface {
 	// Sweep removes expired rows from the next pages of inbox, if it is this process's turn. The
-	// next step is due after half of the time rest. After the last step, the next sweep is due
-	// after the time pause.
+	// next step is due after half of the given rest. After the last step of a sweep, the next sweep
+	// is due after the given pause.
 	Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error)
 }
 
@@ -38,7 +38,7 @@ type Sweeper struct {
 type SweeperConfig struct {
 	Ledger  Ledger
 	Windows []delivery.Window // the windows of the handlers of this process
-	Steps   int               // the largest number of steps in which a sweep examines all pages
+	Steps   int               // a sweep examines all pages in at most about this many steps
 	Removed func(ctx context.Context, rows int64)
 	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error; the sweeper tries again what failed
 	Outage  postroom.Backoff

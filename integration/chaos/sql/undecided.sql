@@ -1,7 +1,7 @@
 -- Counts held events that are not dead, replays that run, and dead events for which an operator
 -- still has to act.
 --
--- $1: the fate of events that have to stay dead
+-- $1: the value of the field fate in the data of events that have to stay dead
 --
 -- Locks: none. Reads everything. Called by: drained.
 SELECT (SELECT count(*) FROM postroom.held WHERE dead_at IS NULL) AS "held events",

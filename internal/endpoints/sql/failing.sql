@@ -1,5 +1,6 @@
--- How many endpoints of webhooks are disabled, and how many others fail. Also which of the others
--- has failed for the longest time, and since when. The statement reads up to 10,000 endpoints.
+-- How many endpoints of webhooks are disabled, and how many enabled endpoints fail. Also which
+-- enabled endpoint has failed for the longest time, and since when. The statement reads up to
+-- 10,000 endpoints.
 --
 -- Locks   none.
 -- Index   webhook_endpoint_unwell.

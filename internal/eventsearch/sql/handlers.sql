@@ -1,8 +1,8 @@
 -- The states, at all handlers, of the events with the sources $1 and ids $2. Each row has the
--- number of the event, the handler and the state. If an event is held for a handler or was
--- discarded, the result also has a row for this handler with state 'done'. The statement finds a
--- handler with its own dedupe keys only while the event is held for it, and after the event was
--- discarded.
+-- number of the event, the handler and the state. An event that is held for a handler, or was
+-- discarded for it, also has its inbox row. So the result also has a row for this handler with
+-- state 'done'. The statement finds a handler with its own dedupe keys only while the event is held
+-- for it, and after the event was discarded.
 --
 -- "OFFSET 0" makes the planner look up each key; a join could read all rows of a handler.
 --

@@ -3,11 +3,11 @@
 -- first. An event that was discarded for several handlers has one row.
 --
 -- $1 only ids below this id   $2 not used   $3 to $13 as in page_log.sql. The columns are those of
--- page_log.sql, but the column at has the id of the row.
+-- page_log.sql, but "at" is the id of the row.
 --
 -- Locks   none.
 -- Index   archive_pkey (id), from its end; outbox_event (source, event_id), held_event (event_id), archive_event (event_id).
--- Order   by id, descending, so that it stops at its limits.
+-- Order   by id, descending, so that the statement stops at its limits.
 -- Called  by Reader.Page.
 WITH looked AS MATERIALIZED (
     SELECT id, logged_at,

@@ -1,8 +1,8 @@
 -- The events of the log that match and that the event with id $7 caused, the newest first. The
 -- parameters and columns are those of page_log.sql.
 --
--- The statement reads at most $12 events that have this cause. If looked is $12, there may be more
--- such events, and the answer may be incomplete.
+-- The statement reads at most $12 events that have this cause. If the column looked is $12, there
+-- may be more such events, and the answer may be incomplete.
 --
 -- Locks   none.
 -- Index   outbox_causation (causation_id), outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos).

@@ -6,12 +6,13 @@
 -- $12 the maximum number of rows to read   $13 the maximum number of events to return. A parameter
 -- that is NULL is no condition.
 --
--- looked is how many rows the statement read. reached and reached_at are the seq and the time of
--- the last of these rows. If no event matches, the result is one row with seq 0.
+-- The column looked says how many rows the statement read. The columns reached and reached_at are
+-- the seq and the time of the last of these rows. If no event matches, the result is one row with
+-- seq 0.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), from its end; held_outgoing (pos), archive_outgoing (pos).
--- Order   by seq, descending, so that it stops at its limits.
+-- Order   by seq, descending, so that the statement stops at its limits.
 -- Called  by Reader.Page.
 WITH looked AS MATERIALIZED (
     SELECT seq, created_at,

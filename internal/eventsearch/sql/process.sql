@@ -1,12 +1,12 @@
 -- The events of the log with correlation id $2, the oldest first.
 --
 -- $1 only seqs from this seq on   $3 the maximum number of rows to read   $4 the maximum number of
--- events to return. looked, reached and reached_at are as in page_log.sql. If no event matches, the
--- result is one row with seq 0.
+-- events to return. The columns looked, reached and reached_at are as in page_log.sql. If no event
+-- matches, the result is one row with seq 0.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos).
--- Order   by seq, so that it stops at its limits.
+-- Order   by seq, so that the statement stops at its limits.
 -- Called  by Grow.
 WITH looked AS MATERIALIZED (
     SELECT seq, created_at, correlation_id = $2::text AS wanted

@@ -1,9 +1,9 @@
--- The dead events that match the filter $1 to $11. The event that died last comes first. The page
--- begins after the event that died at $12 and has id $13, or at the start of the list if $12 is
--- NULL. The statement reads at most $14 events and returns at most $15.
+-- The dead events that match the filter $1 to $11 (as in postroom.dead_letters). The event that
+-- died last comes first. The page begins after the event that died at $12 and has id $13, or at the
+-- start of the list if $12 is NULL. The statement reads at most $14 events and returns at most $15.
 --
--- wanted says whether a row matches. The statement returns row $14 even if this row does not match,
--- because the next page begins after this row.
+-- The column wanted says whether a row matches. The statement returns row $14 even if this row does
+-- not match, because the next page begins after this row.
 --
 -- The statement cuts texts that are too long for an event, and leaves out a time that no program
 -- can read. So a row with such a value does not make the list unreadable.

@@ -1,8 +1,9 @@
--- The discarded events that match the filter $1 to $11. The event that was discarded last comes
--- first. The page begins after the event that was discarded at $12 and has id $13, or at the start
--- of the list if $12 is NULL. The statement reads at most $14 events and returns at most $15.
+-- The discarded events that match the filter $1 to $11 (as in postroom.discarded). The event that
+-- was discarded last comes first. The page begins after the event that was discarded at $12 and has
+-- id $13, or at the start of the list if $12 is NULL. The statement reads at most $14 events and
+-- returns at most $15.
 --
--- For wanted, row $14 and the cut texts, see list.sql.
+-- About the column wanted, row $14 and the cut texts, see list.sql.
 --
 -- Locks   none.
 -- Index   archive_time (discarded_at, id), archive_event (event_id) or archive_pkey (id), depending on the filter.

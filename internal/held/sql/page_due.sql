@@ -8,8 +8,8 @@
 -- $10 not used
 -- $11 the maximum number of rows to read   $12 the maximum number of rows to return
 --
--- wanted says whether a row matches. The statement returns row $11 even if this row does not match,
--- because the next page begins after this row.
+-- The column wanted says whether a row matches. The statement returns row $11 even if this row does
+-- not match, because the next page begins after this row.
 --
 -- Locks   none.
 -- Index   held_due (handler, next_at, pos), and a sort of the rows with one time.

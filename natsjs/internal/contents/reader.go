@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// pageSize is the number of messages that are requested at once, for one page. silence
-	// is how long the broker may take to send a page.
+	// pageSize is the largest number of messages of a page. The reader requests a page at once.
+	// silence is how long the broker may take to send a page.
 	pageSize = 5000
 	silence  = 30 * time.Second
 
@@ -26,8 +26,8 @@ const (
 	deleteTimeout = 5 * time.Second
 )
 
-// The error codes with which the broker refuses a new consumer of a work queue, because the
-// consumer would take messages away from other consumers.
+// The error codes with which the broker refuses the consumer if the stream is a work queue, because
+// a consumer of a work queue must acknowledge.
 const (
 	codePulledQueue = 10084
 	codeWorkQueue   = 10098
@@ -37,9 +37,9 @@ const (
 var errGap = errors.New("messages were lost on their way from the broker")
 
 // Read begins to read the headers of a stream's messages, as [broker.Verifier] describes for
-// ReadStored. It creates a consumer, which stop removes. For a work queue, next returns no
-// messages: a second consumer cannot read them, and the work queue does not keep messages that were
-// consumed.
+// ReadStored. It creates a consumer, which the function stop removes. If the stream is a work
+// queue, the broker refuses the consumer, and next returns no messages. A work queue does not keep
+// consumed messages anyway.
 func Read(ctx context.Context, js jetstream.JetStream, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	cfg := jetstream.ConsumerConfig{
 		Description: "postroom relay: what the stream has", AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true,
@@ -68,7 +68,7 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, span broke
 	return r.next, stop, nil
 }
 
-// explain adds to a timeout which permission may be missing.
+// explain adds to a timeout the permission that may be missing.
 func explain(stream string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("read stream %s: %w (may this user publish to $JS.API.CONSUMER.>?)", stream, err)

@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	// retryBackoff has the waits of a failed event whose stream stores other events.
+	// retryBackoff has the waits of a failed event that is not parked at an unavailable stream.
 	retryBackoff = postroom.Backoff{
 		50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second,
 	}
@@ -76,9 +76,9 @@ func (l *deferrals) markFresh(b *blockedKey) {
 	}
 }
 
-// Failed takes back an event that was not stored, to send it again or move it to held. It
-// returns how often the event failed since it was read. If it moves the event to held, it
-// also returns the failure.
+// Failed takes back an event that was not stored, to send it again or move it to held. It returns
+// how many times the event has failed since it was read. If it moves the event to held, it also
+// returns the failure.
 func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int, held *eventlog.Failure) {
 	s := l.endFlight(e, o.Stream)
 	if o.Class >= broker.Unavailable {
@@ -114,8 +114,9 @@ func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int
 //     be read and stored, and the first case would never come.
 //   - Refused: the broker must have stored other events, or so many events must have been read that
 //     other events may not fit. In the second case the failure does not count as an attempt.
-//   - An event of a republish goes to held only if it is refused. It needs no other stored event.
-//     Few events of a republish are read at a time, so refused events would stop the rest.
+//   - An event of a republish goes to held only if it is refused, even if the broker stored no
+//     other event. Few events of a republish are read at a time: if refused events stayed, they
+//     would stop the rest.
 func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 	if e.IsRepublished() && c != broker.Refused {
 		return false
@@ -140,9 +141,9 @@ func (l *Scheduler) exhausted(e *Entry, now time.Time) bool {
 	return now.Sub(e.refusedAt) >= patience || l.overQuota(now)
 }
 
-// overQuota reports whether refused events, with the events that wait behind them, are a
-// quarter of all events that may be read. It counts them only if the scheduler has so many
-// events of any kind, and no more often than every countEvery.
+// overQuota reports whether refused events, with the events that wait behind them, are a quarter of
+// all events that may be read. It counts them only if the scheduler has that many events in all,
+// and at most once in countEvery.
 func (l *Scheduler) overQuota(now time.Time) bool {
 	if l.size < l.limit/holdShare {
 		return false
@@ -241,8 +242,8 @@ func (l *deferrals) TakeHeld(recording int64) (held []eventlog.Deferral, returne
 	return held, returned
 }
 
-// Block sets the keys that had events in held after the recording with the given number.
-// It releases all other keys, unless a later recording moves their events to held.
+// Block blocks the given keys, which had events in held after the recording with the given number.
+// It releases each other key, unless a later recording moves events of that key to held.
 func (l *deferrals) Block(keys []string, recorded int64) {
 	stored := make(map[string]struct{}, len(keys))
 	for _, key := range keys {

@@ -90,7 +90,7 @@ type Entry struct {
 
 	next         *Entry    // the next event of its key
 	stream       *stream   // the stream to which it was sent, if known
-	refusedAt    time.Time // when it was sent, the first time that the broker refused it or could not take it
+	refusedAt    time.Time // the time of its first sending that the broker refused or could not take
 	due          time.Time // when it may be sent again
 	tries        int       // how often it failed since it was read
 	inFlight     bool      // sent, and without an outcome
@@ -184,9 +184,9 @@ func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 }
 
 // sendKey sends an event and, in atomic batches, the events of its key that wait behind it. It
-// sends a waiting event only if this event goes to the same stream, and so into the same batch, and
-// if the stream is likely to store the first event. It sends an event of a republish without the
-// waiting events: if the broker does not take it, releaseKey makes the next of them ready.
+// sends a waiting event only if the event goes to the same stream, and so into the same batch, and
+// if this stream is available. An event of a republish goes without the waiting events: if the
+// broker does not take it, releaseKey makes the next waiting event ready.
 func (l *Scheduler) sendKey(batch []*broker.Message, e *Entry, n int, now time.Time) []*broker.Message {
 	byItself := !l.batching || e.Isolated || e.IsRepublished()
 	batch = l.send(batch, e, now)
@@ -277,7 +277,7 @@ func (l *Scheduler) releaseNext(e *Entry) {
 }
 
 // ReturnBlocked takes back an event that was not stored because an earlier event of its key was not
-// stored. It is sent again together with the earlier event, or after it.
+// stored. The blocked event is sent again together with the earlier event or after it.
 func (l *Scheduler) ReturnBlocked(e *Entry) {
 	l.endFlight(e, "")
 	if !e.withPrevious { // the earlier event has been stored since then

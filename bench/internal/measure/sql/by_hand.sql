@@ -1,4 +1,4 @@
--- Insert the event of one transaction into the outbox that is written by hand.
+-- Insert the event of one transaction into the outbox that a service without Postroom would have.
 --
 -- Locks   the new row.
 -- Called  by producers.

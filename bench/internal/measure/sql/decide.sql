@@ -2,7 +2,7 @@
 -- service without Postroom would have. The inbox writes the same row.
 --
 -- Locks   the new row.
--- Called  by the reference, before the effect, in its transaction.
+-- Called  by the reference, before the effect and in the same transaction.
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)
 VALUES ($1, $2, $3)
 ON CONFLICT (handler, dedupe_key) DO NOTHING;

@@ -1,6 +1,6 @@
 -- Empty the tables to which producers write. TRUNCATE does not reset the sequence, so the seqs of
--- new events are above relay.high. TRUNCATE also removes events of an earlier measurement that no
--- relay published. The stream of that measurement no longer exists.
+-- new events are above relay.high. TRUNCATE also removes the unpublished events of an earlier
+-- measurement: the stream for these events no longer exists.
 --
 -- Locks   the three tables, and the one row of relay.
 -- Called  by servers.empty.

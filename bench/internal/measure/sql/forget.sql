@@ -1,5 +1,5 @@
 -- Empty the tables of the inbox, and the table of effects.
 --
 -- Locks   these tables. No inbox runs.
--- Called  by bench.ledger.
+-- Called  by ledger.
 TRUNCATE postroom.held, postroom.archive, postroom.receipt, postroom.inbox, postroom.subscription, postroom.node, postroom.effects;

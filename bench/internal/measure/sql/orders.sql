@@ -1,6 +1,6 @@
--- Create the table orders, into which the producers' transactions insert a row in addition to their
--- events. Also create the outbox that is written by hand, with only the columns that every outbox
--- needs.
+-- Create the table orders. The producers' transactions insert a row into it, in addition to their
+-- events. Also create the outbox that a service without Postroom would have. It has only the
+-- columns that every outbox needs.
 --
 -- Locks   none; they are new.
 -- Called  by servers.createLog.

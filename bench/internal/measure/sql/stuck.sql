@@ -1,4 +1,5 @@
--- Insert a dead event with the key stuck, and $1 events of this key, which wait behind it.
+-- Insert a dead event with the key "stuck", and $1 more events of this key that wait behind the
+-- dead event.
 --
 -- Locks   the new rows.
 -- Called  by backlog.block, before an inbox runs.

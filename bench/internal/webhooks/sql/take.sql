@@ -1,5 +1,6 @@
 -- Take the oldest webhook that is not done and that no other worker has locked, and mark it as
--- done. The workers of Work are written by hand, and each webhook is a job for one of them.
+-- done. Work runs the workers that a service without Postroom would have. Each webhook is a job for
+-- one worker.
 --
 -- Locks   its row, until the transaction ends.
 -- Index   webhook_by_hand_received_at_idx.

@@ -76,8 +76,8 @@ func (b *Target) Connect(more ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// brokerError adds advice to the error of a failed connection. The new error may contain err: no
-// error of the NATS client contains a valid URL, which could have a password.
+// brokerError adds advice to the error of a failed connection. The new error contains err, and does
+// not reveal a password: no error of the NATS client contains a valid URL.
 func brokerError(origin string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):

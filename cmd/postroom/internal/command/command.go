@@ -39,8 +39,8 @@ func childNames(cmd *cobra.Command) []string {
 // argument may be a URL with a password, in the wrong place.
 var word = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
 
-// Subcommands refuses every argument of a command that has subcommands. Its error suggests a
-// subcommand.
+// Subcommands refuses every argument of a command that has subcommands, because cobra itself
+// handles the names of subcommands. Its error suggests a subcommand.
 func Subcommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 // poolConfig reads the settings of a pool from the URL, such as pool_max_conns.
 func poolConfig(one *pgx.ConnConfig, origin string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(one.ConnString())
-	if err != nil { // the error does not contain err, for the reason in config
+	if err != nil { // the error does not contain err, which can contain a part of the password
 		return nil, exit.Usagef("%s has an invalid setting of the pool (pool_max_conns or another pool_ setting)", origin)
 	}
 	return cfg, nil

@@ -1,8 +1,8 @@
 // Package exposition serves metrics of OpenTelemetry in version 0.0.4 of the text format of
 // Prometheus.
 //
-// It names and writes metrics as OpenTelemetry's exporter for Prometheus does, without scope labels
-// and without target_info. A test compares this package with the exporter. The exporter contains
+// It names and writes metrics as OpenTelemetry's exporter for Prometheus does if that exporter's
+// scope labels and target_info are switched off. A test compares the two. The exporter contains
 // protobuf and a registry of collectors, which would be an eighth of the program's size. Postroom
 // does not need them: it has only counters, gauges and histograms, and chooses their names and
 // units.

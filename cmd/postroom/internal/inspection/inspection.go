@@ -65,9 +65,9 @@ func (s *Sources) WithBroker(ctx context.Context, do func(i *inspect.Inspector, 
 	})
 }
 
-// WithDatabases calls do with an inspector for each database to which it could connect. away
-// contains the errors of all other databases. If urls is empty, WithDatabases uses the database
-// that the environment names.
+// WithDatabases calls do once, with inspectors of all databases to which it could connect. away has
+// the errors of the other databases. If WithDatabases could connect to none, it returns these
+// errors. If urls is empty, it uses the database that the environment names.
 func (s *Sources) WithDatabases(ctx context.Context, urls []string, do func(all []*inspect.Inspector, away error) error) error {
 	name, err := s.DB.Schema()
 	if err != nil {

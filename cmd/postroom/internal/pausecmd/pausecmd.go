@@ -141,8 +141,8 @@ func change(o *operator.Operator, cmd *cobra.Command, args []string, done string
 	})
 }
 
-// noteUnknown prints a note if no process has run a handler, because the name may be misspelt. It
-// returns no error for that, because an operator may pause a handler before its first process
+// noteUnknown prints a note if no process has run the handler with this name: the name may be
+// misspelt. That is not an error, because an operator may pause a handler before its first process
 // starts.
 func noteUnknown(cmd *cobra.Command, store *control.Store, handler string) error {
 	known, err := store.Handlers(cmd.Context())

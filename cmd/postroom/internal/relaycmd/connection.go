@@ -19,8 +19,8 @@ func newLogger(w io.Writer, format string) *slog.Logger {
 // permit is advice for an operator, if the NATS user of the relay lacks permissions.
 const permit = "give the relay's NATS user permission to publish to the subjects of the events and to $JS.API.>, and to subscribe to _INBOX.>"
 
-// connectOptions returns more options for a relay's connection. With them the connection waits for
-// the broker, and the relay logs each change of the connection.
+// connectOptions returns the options that only the connection of a relay has. If the broker does
+// not answer, the connection keeps trying. The relay logs each change of the connection.
 func connectOptions(log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.RetryOnFailedConnect(true),

@@ -124,7 +124,7 @@ func (w *options) complete(cmd *cobra.Command, getenv func(string) string) error
 	if err := w.check(); err != nil {
 		return err
 	}
-	if w.cfg.Atomic && !cmd.Flags().Changed("window") { // with 0 the relay chooses a better default
+	if w.cfg.Atomic && !cmd.Flags().Changed("window") { // with 0 the relay chooses its default for atomic batches
 		w.cfg.Window = 0
 	}
 	return nil

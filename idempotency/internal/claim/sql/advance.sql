@@ -1,6 +1,6 @@
 -- Record that phase or call $6 is done, with its result $7. For a phase, the statement runs in the
--- transaction of the phase. For a call, it also removes the record that the call began. $8 is set
--- for a phase: because a phase commits once, the name $6 must have no record yet. The result of a
+-- transaction of the phase. For a call, it also removes the record that the call began. If $8 is
+-- true (for a phase), $6 must have no record yet, because a phase commits once. The result of a
 -- call may be recorded again, because the database may not have answered the first time. If the
 -- statement changes no row, owner $4 no longer has the claim with fence $5, or the phase has a
 -- record already. In both cases, the transaction must not commit.

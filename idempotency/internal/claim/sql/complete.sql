@@ -1,7 +1,7 @@
 -- Store the answer under the claim of owner $4 with fence $5. The answer expires $11 from now. If
 -- $12 is set, the answer expires $11 after the key was first claimed, but at the earliest half of
--- $11 from now: attempts may have failed for so long that the answer would otherwise expire at
--- once. If the statement changes no row, owner $4 has lost the claim.
+-- $11 from now. Without this minimum, the answer could expire at once if attempts failed for a long
+-- time. If the statement changes no row, owner $4 has lost the claim.
 --
 -- Locks   the row.
 -- Index   the primary key.

@@ -1,7 +1,7 @@
 -- Record, under the claim of owner $4 with fence $5, that calls of step $6 began but did not
--- happen, and that $7 calls of the step still have no known outcome. The statement may be repeated,
--- because $7 is the new number of these calls. The holder knows this number, because only the
--- holder begins calls. If the statement changes no row, owner $4 has lost the claim.
+-- happen. $7 calls of the step still have no known outcome. The statement may be repeated, because
+-- $7 is the new number of these calls, and not a difference. The holder knows this number, because
+-- only the holder begins calls. If the statement changes no row, owner $4 has lost the claim.
 --
 -- Locks   the row.
 -- Index   the primary key.

@@ -8,8 +8,8 @@
 -- $1 handler   $2 dedupe key   $3 digest; NULL: any content counts as the same event
 -- $4 to $16 the event   $17 lock_timeout, with its unit; NULL: that of the transaction
 --
--- If the statement has the events of many callers, $17 is short: if one event waits for another
--- transaction that stores the same event, the other callers must not wait for long.
+-- If the statement has the events of many callers, $17 is short: one event may wait for a
+-- transaction that stores the same event, and the other callers must not wait for long.
 --
 -- Locks   the new rows. Waits for a transaction that is storing or deciding the same event.
 -- Index   inbox's primary key.

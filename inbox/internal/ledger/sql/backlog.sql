@@ -1,5 +1,5 @@
--- Count the held events of each handler of $1, in at most 100,000 rows of held for each handler. A
--- handler without held events has a row with zeros.
+-- Count the held events of each handler of $1. The statement reads at most 100,000 rows of held for
+-- each handler. A handler without held events has a row with zeros.
 --
 -- Locks   none.
 -- Index   held_owed (handler, dedupe_key).

@@ -3,8 +3,8 @@
 -- $3 step   $4 revision   $5 key for the vendor   $6 result
 --
 -- If another process recorded a result of the step earlier, that result stays. The statement
--- returns for each step, in the order of the arrays, whether another result is recorded, and that
--- result.
+-- returns for each step, in the order of the arrays, whether a different result is recorded, and if
+-- so, the recorded result.
 --
 -- Locks   the receipt.
 -- Index   receipt's primary key.

@@ -1,9 +1,9 @@
 -- Record that an attempt at the held event $1 failed, under the claim with epoch $2.
 --
 -- $3 the time from now until the next attempt; NULL: there is none   $4 attempts made
--- $5 class   $6 fingerprint   $7 the failure   $8 whether later events of its key do not wait
--- for it   $9 whether the handler snoozed it: then $7 replaces the failure of the previous snooze,
--- so that other failures stay among the last ten
+-- $5 class   $6 fingerprint   $7 the failure   $8 true: later events of the event's key do not
+-- wait for the event   $9 true: the handler snoozed the event. If the last failure is a snooze,
+-- too, $7 replaces it, so that other failures stay among the last ten
 --
 -- Locks   the held row.
 -- Index   held_pkey (id).

@@ -38,7 +38,7 @@ WITH e AS (
 ), decided AS (
     INSERT INTO postroom.inbox (handler, dedupe_key, digest)
     SELECT handler, dedupe_key, digest FROM chosen WHERE $4::bool
-    ORDER BY handler, dedupe_key -- for the same reason
+    ORDER BY handler, dedupe_key -- sorted for the same reason as in placed
     ON CONFLICT (handler, dedupe_key) DO NOTHING
     RETURNING handler, dedupe_key
 ), owed AS (

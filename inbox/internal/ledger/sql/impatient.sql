@@ -1,5 +1,5 @@
 -- Limit how long the transaction waits for the lock on node, and how long it has the lock if its
--- process stalls, because signs of life wait for that lock.
+-- process stalls. The processes' signs of life (node.sql) wait for that lock.
 --
 -- Locks   none.
 -- Index   none.

@@ -1,5 +1,6 @@
 -- Let no process register until the transaction ends. windows.sql reads the processes that
--- registered earlier. A later process learns from node.sql from which time on inbox has all rows.
+-- registered earlier. If a process registers later, node.sql tells it the time from which on inbox
+-- has all rows.
 --
 -- Locks   node, against writes. A sign of life waits.
 -- Index   none.

@@ -1,6 +1,6 @@
 -- Record that handler $1 has to read the stream that was created at $2 again, from the first
--- message after sequence $3. If the floor is lower already, it stays. floor_at stays, too: all
--- messages that the stream stored before that time were decided, or are above the new floor.
+-- message after sequence $3. If the floor is lower already, it stays. floor_at stays, too: every
+-- message that the stream stored before floor_at was decided, or is above the new floor.
 --
 -- Locks   the handler's row.
 -- Index   the primary key.

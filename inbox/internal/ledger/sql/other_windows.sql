@@ -1,5 +1,6 @@
 -- Return each handler of $1 that another living process runs with a dedupe window that is not the
--- one in $2. The row has the handler, one such process, and the window of this process in seconds.
+-- one in $2. The row has the handler, the name of one such process, and the window of that other
+-- process in seconds.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.

@@ -1,7 +1,7 @@
 -- Settle the held event $1 under the claim with epoch $2. The event's failures are kept in its row
 -- of inbox, without stacks. If another process has claimed the event, or if it is settled already,
--- the statement fails with 22P02. Then the server does not execute the COMMIT that follows in the
--- same round trip, and its log shows a text that is not a number.
+-- the statement casts a text to int, and so fails with 22P02. Then the server does not execute the
+-- COMMIT that follows in the same round trip. The server's log shows the text.
 --
 -- Locks   the held row and its inbox row.
 -- Index   held_pkey (id), inbox's primary key.

@@ -1,6 +1,6 @@
 -- Fail with 22P02 if the transaction is not the one with id $1. A handler may have ended the
 -- transaction with its own statement and begun another transaction. pgx cannot distinguish the two.
--- If the statement fails, the server's log shows a text that is not a number.
+-- To fail, the statement casts a text to int. The server's log shows the text.
 --
 -- Locks   none.
 -- Index   none.

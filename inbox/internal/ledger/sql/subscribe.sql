@@ -1,10 +1,10 @@
 -- Record that handler $1 reads stream $2, which was created at $3: the event types $4 (NULL: all
 -- types on its subjects) and the subjects $7. A new handler begins after sequence $5, and up to
 -- sequence $6 an event may be of any age. But if the sweep has removed inbox rows of the handler,
--- the handler may not be new: its row here may have been deleted. Then the age counts for all
--- events. The statement adds types and subjects and never removes any, because a process of another
--- version may ask for them. If it adds a subject to an ordered handler, the term of the current
--- reader ends, and the next reader begins at the floor.
+-- perhaps the handler is not new, and its row here was deleted. Then the limit of age applies to
+-- all events. The statement adds types and subjects and never removes any, because a process of
+-- another version may ask for them. If it adds a subject to an ordered handler, the term of the
+-- current reader ends, and the next reader begins at the floor.
 --
 -- Locks   the handler's row.
 -- Index   the primary keys of subscription and dedupe_window.

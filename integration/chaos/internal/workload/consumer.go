@@ -25,7 +25,7 @@ const (
 	Books   = "books"   // ordered
 	Counts  = "counts"  // in batches
 
-	Vendor = "vendor" // the handler letters has effects there, outside the database
+	Vendor = "vendor" // not a handler, but the place where letters has its effects outside the database
 )
 
 // Handlers returns the names of all handlers.

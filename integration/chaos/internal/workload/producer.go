@@ -29,7 +29,7 @@ const (
 	// Keys is how many keys the events have.
 	Keys = 1000
 
-	sessions = 4 // of a producer; each session has one transaction at a time
+	sessions = 4 // how many sessions a producer has; each session has one transaction at a time
 )
 
 // The shapes of transactions.
@@ -76,8 +76,8 @@ func (p *producer) work(ctx context.Context, luck *rand.Rand) {
 	}
 }
 
-// later returns the later of two times. With it, a producer that was stopped makes up for at most
-// one second.
+// later returns the later of two times. With it, a producer that was stopped catches up on the work
+// of at most one second.
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -96,7 +96,7 @@ type plan struct {
 type draft struct {
 	id   string
 	body Body
-	wait time.Duration // how long after it is written it may be published
+	wait time.Duration // how long the event waits, from when it is written, until it may be published
 }
 
 func (p *producer) plan(luck *rand.Rand) plan {

@@ -33,7 +33,7 @@ const (
 	Stream  = "CHAOS"
 	Subject = "shop.changed" // also the type of all events
 
-	// Lease is short, so that even a short fault can outlast it.
+	// Lease is the relays' lease. It is short, so that even a short fault can outlast it.
 	Lease = time.Second
 )
 
