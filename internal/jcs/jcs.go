@@ -89,10 +89,11 @@ func (c *canon) take(b byte) bool {
 }
 
 func (c *canon) value(depth int) error {
-	if depth > maxDepth {
+	b := c.next()
+	if depth >= maxDepth && (b == '{' || b == '[') {
 		return ErrNoForm
 	}
-	switch b := c.next(); b {
+	switch b {
 	case '{':
 		return c.object(depth)
 	case '[':
@@ -154,8 +155,8 @@ type member struct {
 	span
 }
 
-// object is a noted object: its part of the output, and its members. The noted objects of its span
-// are only those inside it.
+// object is a noted object: its part of the output, and its members. The span's noted objects are
+// those inside the object, without the object itself.
 type object struct {
 	span
 	members, end int32 // its members are moved[members:end]

@@ -17,8 +17,8 @@ const (
 	Doubles
 )
 
-// maxExponent is how many digits an exponent may have, so that its sum with the length of any text
-// fits into an int64.
+// maxExponent is the largest number of digits of an exponent. With this limit, the sum of an
+// exponent and the length of any text fits into an int64.
 const maxExponent = 18
 
 // number reads a number and writes it in the form of ECMAScript.
@@ -106,8 +106,8 @@ type decimal struct {
 	power           int64
 }
 
-// decimalOf returns the value of a JSON number. It allocates no memory, because it keeps
-// the exponent as a number. ok is false if the exponent has more than 18 digits.
+// decimalOf returns the value of a JSON number. It allocates no memory: the digits are slices of
+// numeral, and the exponent is an integer. ok is false if the exponent has more than 18 digits.
 func decimalOf(numeral []byte) (d decimal, ok bool) {
 	numeral, d.minus = bytes.CutPrefix(numeral, []byte("-"))
 	var exponent []byte

@@ -5,8 +5,8 @@
 -- Called  by Migrate and Print, as the first migration. In psql, paste the files of this
 --         directory in the order of their numbers.
 
--- The migrator has created the schema and this table before it reads this file
--- (schema/version.sql). This file creates them too, for a person who pastes it into psql.
+-- The migrator has created the schema and this table before it runs this file (schema/version.sql).
+-- This file creates them too, for a person who pastes it into psql.
 DO $$
 BEGIN
     IF to_regnamespace('postroom') IS NULL THEN
@@ -43,14 +43,15 @@ INSERT INTO postroom.instance DEFAULT VALUES;
 -- The rules of an event
 --
 -- Event.Validate has the same rules in Go. check_event, below, applies the rules of this file to
--- events that were written in SQL. If an event breaks a rule, its transaction fails. So the log
--- gets no row that the relay cannot publish.
+-- events that were written in SQL. If an event breaks a rule, its transaction fails. So a row that
+-- the relay cannot publish gets into the log only if its writer sets checked to true without a
+-- check.
 --
 -- The rules are constraints of domains, and no column of the log has one of these domains. For each
 -- INSERT the server prepares the constraints of every column, even if the column gets no value.
--- Without the round trip, that would be a third of the cost of an event. Also, if a row violates a
--- constraint of a table, the server writes the whole row, with its data, to its log file. If a
--- value violates a constraint of a domain, the server does not.
+-- That would be a third of the cost of an event, not counting the round trip. Also, if a row
+-- violates a constraint of a table, the server writes the whole row, with its data, to its log
+-- file. If a value violates a constraint of a domain, the server does not.
 --
 -- The patterns list characters by their Unicode numbers. [[:space:]] and [[:cntrl:]] have another
 -- meaning in each locale, and in the locale C they match only ASCII.
@@ -242,7 +243,7 @@ COMMENT ON COLUMN postroom.outbox.data IS
 COMMENT ON COLUMN postroom.outbox.not_before IS
     'The event is published when the clock of this database reaches this time. NULL: the event is published at once. No order is promised between a scheduled event and other events of its key.';
 COMMENT ON COLUMN postroom.outbox.checked IS
-    'true: the writer has checked the event against the rules, as the Go package and postroom.write do. false, the default: the database checks the row when its transaction commits.';
+    'true: the writer has checked the event against the rules, as the Go package and postroom.write do. The default is false, and makes the database check the row when its transaction commits. If an INSERT itself sets false or true, only the relay checks the row.';
 
 -- The relay uses this index to find rows that became visible late: see late_by_xid.sql and pass.sql
 -- in internal/pglog/sql.
@@ -254,9 +255,10 @@ CREATE INDEX outbox_causation ON postroom.outbox (causation_id) WHERE causation_
 --
 -- Events that were inserted into outbox directly
 --
--- If checked is false, the database checks the row when its transaction commits. The default of the
--- column checked is a function that arranges this check. The default costs nothing if the writer
--- gives a value. A trigger of the log would cost each INSERT 5 µs, even if the row needs no check.
+-- If a writer gives no value for checked, the database checks the row when its transaction commits.
+-- The default of the column is a function that arranges this check. The default costs nothing if
+-- the writer gives a value. A trigger of the log would cost each INSERT 5 µs, even if the row needs
+-- no check.
 
 CREATE TABLE postroom.unchecked (
     xid xid8 PRIMARY KEY
@@ -516,9 +518,9 @@ INSERT INTO postroom.relay (cluster) SELECT system_identifier FROM pg_control_sy
 
 -- The rows of a restored log have transaction ids of another cluster. So the relay does not look
 -- for rows up to floor by their transaction ids. If a TRUNCATE empties the log, the sequence may
--- begin again. Then rows below the old floor have ids of this cluster, and with the old floor the
--- relay would never find them. The trigger also raises the epoch: the relay that leads loses its
--- lease, and the next term reads the new floor.
+-- begin again. Then new rows below the old floor have ids of this cluster. With the old floor, the
+-- relay would never find those of them that become visible late. The trigger also raises the epoch:
+-- the relay that leads loses its lease, and the next term reads the new floor.
 CREATE FUNCTION postroom.log_truncated()
 RETURNS trigger
 LANGUAGE plpgsql
