@@ -14,8 +14,8 @@ import (
 // did not commit, the inbox may call Handle again with the same event.
 //
 // If Handle returns nil, the inbox commits tx. If Handle returns an error, the inbox rolls tx back,
-// and makes another attempt later. [RetryAfter] says when to make it. [Permanent] says that another
-// attempt would fail too.
+// and usually makes another attempt later. An error of [RetryAfter] says when. After an error of
+// [Permanent] there is no other attempt until an operator decides.
 //
 // Handler is an interface because a [Mux], a [HandlerFunc] and the result of a
 // [Middleware] are all handlers.
@@ -50,8 +50,8 @@ type Middleware func(next Handler) Handler
 // the order in which they are written.
 //
 // An inbox calls the methods Check and Types of a handler that has them. The result of Chain passes
-// these calls on to h, if h has the methods. If several subscriptions use the handler, call Chain
-// once and give its result to all of them.
+// these calls on to h, if h has the methods. If several subscriptions use h, give all of them the
+// result of one call of Chain, so that the inbox recognises it as one handler.
 func Chain(h Handler, middleware ...Middleware) Handler {
 	if len(middleware) == 0 {
 		return h

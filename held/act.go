@@ -33,8 +33,8 @@ func (s *Store) Retry(ctx context.Context, set Set, audit Audit, progress func(n
 // handlers. It calls progress as [Store.Retry] does.
 //
 // Reschedule does not change events that are running or dead, or that wait behind an earlier event
-// of their key. If later events of a key wait behind a rescheduled event, they wait until its new
-// time.
+// of their key. Events that wait behind a rescheduled event wait at least until the new time of the
+// rescheduled event.
 func (s *Store) Reschedule(ctx context.Context, set Set, at time.Time, audit Audit, progress func(n int64)) (Result, error) {
 	if at.IsZero() || at.Year() > 9999 {
 		return Result{}, errors.New("held: reschedule: the time has to be in the years up to 9999")
@@ -155,7 +155,7 @@ func (a *action) lock(ctx context.Context, tx pgx.Tx, ids []int64, r *Result) (f
 		r.leave(Running, int64(len(busy)))
 		ids = slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return slices.Contains(busy, id) })
 	}
-	if !a.moves { // it ends events, so later events of their keys go on: lock these keys too
+	if !a.moves { // lock the keys too, because the action lets later events of these keys go on
 		if err := a.tables.Lock(ctx, tx, ids); err != nil {
 			return nil, err
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// selectable are the states in which a filter finds events.
+// selectable are the states that Filter.States may have.
 var selectable = []State{Scheduled, Due, Retrying, Running, Waiting}
 
 // Select chooses events that match now. If limit is zero, it chooses all of them. Otherwise limit

@@ -46,12 +46,12 @@ type Config struct {
 	// Principal returns the caller that sends a request, for instance a customer or the id of an
 	// API key. Authentication must have checked the caller. Each principal has its own keys: if two
 	// principals use the same key, there are two operations. If Principal returns no name or an
-	// error, the guard answers 401. But if the error says that a time limit or a context ended, it
-	// answers 503. Use [Anonymous] for services without authentication. Required for Handler.
+	// error, the guard answers 401, or 503 if the error says that a time limit or a context ended.
+	// Use [Anonymous] for services without authentication. Required for Handler.
 	Principal func(r *http.Request) (string, error)
 
-	// HashPrincipal stores only a digest of the principal, for a principal that is a
-	// secret, such as a token.
+	// HashPrincipal makes the guard store only a digest of the principal. Set it if the principal
+	// is a secret, such as a token.
 	HashPrincipal bool
 
 	// StatusHeader and ReplayedHeader name headers of answers. If the guard keeps an answer, it
@@ -61,7 +61,7 @@ type Config struct {
 	// Default to Idempotency-Status and Idempotent-Replayed.
 	StatusHeader, ReplayedHeader string
 
-	// Codes replaces the codes of problems, with [CodesUpper], [CodesDotted], or other codes.
+	// Codes replaces the codes of problems (RFC 9457): with [CodesUpper], [CodesDotted] or others.
 	Codes map[Code]string
 
 	// DocsURL is the page on which the service describes its use of keys. If DocsURL is set, the
@@ -82,8 +82,8 @@ type Config struct {
 	// Defaults to an hour.
 	PurgeEvery time.Duration
 
-	// Archive, if set, gets the records that a purge removes, in the transaction of the purge. One
-	// call gets no further record once the answers of its records have 4 MiB together. If the Codec
+	// Archive, if set, gets the records that a purge removes, in the transaction of the purge. The
+	// guard adds records to a call until their answers together have 4 MiB or more. If the Codec
 	// cannot decode an answer, Archive gets it in its stored form ([Record.Undecoded]). If Archive
 	// returns an error, the purge removes none of the records of this call.
 	Archive func(ctx context.Context, tx pgx.Tx, gone []Record) error
@@ -109,7 +109,7 @@ type Config struct {
 }
 
 // Codec encodes bodies before they are stored, for instance encrypts them, and decodes them later.
-// Decode must return exactly the bytes that Encode got. The guard calls both concurrently.
+// Decode must return exactly the bytes that Encode got. The guard calls both methods concurrently.
 type Codec interface {
 	Encode(ctx context.Context, k Key, body []byte) ([]byte, error)
 	Decode(ctx context.Context, k Key, kept []byte) ([]byte, error)

@@ -31,7 +31,7 @@
 // attempt that lost its claim can record nothing. If a vendor recognises keys only for a time, or
 // not at all, use [VendorWindow] and [Lookup]. Then the guard also records when a call begins. If a
 // call's outcome is unknown and the vendor may no longer recognise the key, the guard asks the
-// Lookup. It never repeats a call blindly.
+// Lookup. It repeats the call only if the Lookup says that the call did not happen.
 //
 // # What is not covered
 //

@@ -22,9 +22,9 @@ var (
 	ErrUnavailable = errors.New("the store of keys is not available")
 
 	// ErrOutcomeUnknown says that it is not known whether something was done. If a guard returns
-	// it, usually its commit was not answered: try the same key again to find out. If [Call]
-	// returns it, this attempt or an earlier one began the call, and the vendor might not recognise
-	// a repetition. Call does not repeat the call: a person or a [Lookup] has to ask the vendor.
+	// it, usually the database did not answer a commit: try the same key again to find out. If
+	// [Call] returns it, this attempt or an earlier one began the call, and the vendor might not
+	// recognise a repetition. So Call does not repeat the call: ask the vendor, or use a [Lookup].
 	ErrOutcomeUnknown = errors.New("it is not known whether it was done")
 
 	// ErrContention says that the transaction conflicted with another one and was rolled back.
@@ -66,11 +66,11 @@ var errNoTx = errors.New("the handler answered with success and did not ask for 
 // errTwin says that another attempt has stored an answer since this attempt began.
 var errTwin = errors.New("another attempt has answered")
 
-// whyFailed returns the error of a transaction in which a statement failed. The error depends on
-// the cause, because the next attempt may succeed if the cause was not the statement itself.
+// whyFailed returns the error of a transaction in which a statement failed. If the statement itself
+// was at fault, this is ErrNotCommitted. After the other errors, the next attempt may succeed.
 func whyFailed(what string, cause error) error {
 	switch {
-	case failure.IsContention(cause), failure.HasCode(cause, "55P03"): // it waited too long for a lock
+	case failure.IsContention(cause), failure.HasCode(cause, "55P03"): // the statement waited too long for a lock
 		return fmt.Errorf("%w: %s: %w", ErrContention, what, cause)
 	case failure.IsInterruption(cause):
 		return fmt.Errorf("%w: %s: %w", ErrInterrupted, what, cause)

@@ -375,8 +375,8 @@ func FromContext(ctx context.Context) (Info, bool) {
 }
 
 // KeepRef stores a reference in place of the answer. For a repeated request [Route.Render] makes
-// the answer from this reference. The guard ignores the reference if the answer is an error, and in
-// [Do]. KeepRef panics outside a handler.
+// the answer from this reference. The guard ignores the reference of an answer that is an error.
+// [Do] ignores all references. KeepRef panics outside a handler.
 func KeepRef(ctx context.Context, ref string) {
 	a := attemptFrom(ctx)
 	if a == nil {

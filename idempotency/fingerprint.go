@@ -24,17 +24,17 @@ const (
 	// Any other body, and JSON without a canonical form, is compared byte by byte.
 	PrintRequest = Print(fingerprint.Request)
 
-	// PrintRaw covers the same parts, and compares multipart by its parts. Any other body is
-	// compared byte by byte.
+	// PrintRaw covers the same things as PrintRequest. Multipart is compared by its parts, and any
+	// other body byte by byte.
 	PrintRaw = Print(fingerprint.Raw)
 
 	// PrintBody covers only the body. It compares the body as PrintRequest does.
 	PrintBody = Print(fingerprint.Body)
 
 	// PrintJCS is like PrintRequest, but compares JSON in the form of RFC 8785 ([CanonicalJCS]). It
-	// is for clients that promise only that form. Numbers in that form are doubles, so two amounts
-	// beyond 2^53, or with more than 15 digits, may count as equal. Then the second request gets
-	// the answer of the first. Do not use it if amounts are numbers.
+	// is for clients whose retries are equal only in that form. Its numbers are doubles, so two
+	// amounts beyond 2^53, or with more than 15 digits, may count as equal. Then the second request
+	// gets the answer of the first. Do not use it if amounts are numbers.
 	PrintJCS = Print(fingerprint.JCS)
 )
 

@@ -41,9 +41,9 @@ type Operation struct {
 	// Defaults to a minute.
 	Lease time.Duration
 
-	// Isolation is the isolation level of the transaction, and for DoLease of the transaction of
-	// each Phase. TxRetries is how many times Do runs fn again if its transaction conflicts with
-	// another one. TxRetries is for Do only.
+	// Isolation is the isolation level of Do's transaction, or of the transaction of each Phase of
+	// DoLease. TxRetries is how many times Do runs the function again if its transaction conflicts
+	// with another one. TxRetries is for Do only.
 	Isolation pgx.TxIsoLevel
 	TxRetries int
 }

@@ -28,7 +28,7 @@ type route struct {
 }
 
 // Handler puts the guard in front of next. Put authentication, rate and size limits, CORS and
-// compression around it: if they refuse a request, the request must not use up its key.
+// compression around the guard: a request that they refuse must not use up its key.
 //
 // next gets a copy of the request, with the body in memory, and a ResponseWriter that holds the
 // answer back until the guard has stored it. So next cannot stream, hijack or send trailers. The

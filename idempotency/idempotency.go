@@ -53,8 +53,8 @@ func New(pool *pgxpool.Pool, cfg Config) *Guard {
 	return g
 }
 
-// Check returns an error if the guard cannot work: if its Config or its routes have faults, if the
-// database does not answer, or if the schema has a wrong version. The error has all faults.
+// Check returns an error if the guard cannot work. First it looks for faults of the Config and of
+// the routes, and returns all of them together. Then it asks the database for the schema's version.
 func (g *Guard) Check(ctx context.Context) error {
 	if err := g.fault(); err != nil {
 		return fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))

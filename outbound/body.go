@@ -58,7 +58,7 @@ func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte
 	}
 	defer closeOnce()
 	defer context.AfterFunc(ctx, closeOnce)()
-	tooLong := fmt.Errorf("the request's body has more than %d bytes and no GetBody, so it could not be sent again: set http.Request.GetBody, raise Config.MaxBody, or set Config.Attempts to 1", limit)
+	tooLong := fmt.Errorf("the request's body has more than %d bytes, which must be in memory: raise Config.MaxBody; or, if the key is not in the body, set http.Request.GetBody, or Config.Attempts to 1", limit)
 	if length > limit {
 		return nil, tooLong
 	}

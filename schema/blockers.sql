@@ -1,9 +1,10 @@
 -- The sessions and prepared transactions that a migration may be waiting for: those that lock a
--- table of this schema, or have the migration lock. $1 are the virtual transactions that had the
--- lock before the wait: the statement returns only these. If they are not known, $1 is NULL. Then
--- the statement returns all transactions except those that began just now.
+-- table of this schema, or have the migration lock. $1 are the virtual ids of the transactions that
+-- had locked the table before the migration waited for it: the statement returns only these
+-- transactions. If they are not known, $1 is NULL. Then the statement returns all transactions
+-- except those that began just now.
 --
--- The server does not read the views at the same moment. If a session, its transaction or a
+-- The server does not read all views at the same moment. If a session, its transaction or a
 -- prepared transaction ended after its lock was read, the statement leaves it out. Only members of
 -- pg_read_all_stats see what sessions of other roles do. If the caller is not a member, the
 -- statement returns those sessions without details. A session with track_activities off also comes

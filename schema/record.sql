@@ -1,4 +1,4 @@
--- Record migration $1, named $2. Programs of version $3 and newer can work with it.
+-- Record migration $1, named $2. A program can work with it if it has migration $3.
 --
 -- Locks   the new row.
 -- Index   migration's primary key.

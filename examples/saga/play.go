@@ -95,7 +95,7 @@ func (b books) state(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// mark returns a text that changes when an order or an event has moved.
+// mark returns a text that changes when an order or an event makes progress.
 func (s state) mark() string {
 	return fmt.Sprint(s.orders, s.unpublished, s.owed, s.decided)
 }

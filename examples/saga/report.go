@@ -20,12 +20,12 @@ type result struct {
 	stuck         int        // number of stuck sagas
 	interrupted   bool       // the user ended the placing of orders
 	killed, kills int        // how many services were killed, and how many the flags ask for
-	repeated      int64      // deliveries of an event after the first one to the same handler
+	repeated      int64      // deliveries to handlers with a durable consumer, beyond one for each event
 }
 
-// verdict returns nil if the proof holds. In each of the four ways below, at least one order must
-// have ended. Otherwise the run proves nothing about that way, and is no success. It is no success
-// either if fewer services were killed than the flags ask for.
+// verdict returns nil if the proof holds and the run proves enough. A complete run proves enough if
+// at least one order ended in each of the four ways below, and as many services were killed as the
+// flags ask for.
 func (r *result) verdict() error {
 	fault := r.Fault()
 	if r.interrupted || r.Running != nil {

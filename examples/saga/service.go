@@ -34,9 +34,9 @@ var (
 // workers is how many events a handler handles at the same time.
 const workers = 3
 
-// reading returns a handler's subscription to a service's stream. Of the given types, it has those
-// that this stream stores. The name of the handler must never change, because the inbox decides an
-// event once for each name.
+// reading returns a handler's subscription to a service's stream. The subscription has only those
+// of the given types that this stream stores. The name of the handler must never change, because
+// the inbox decides an event once for each name.
 func reading(handler, service string, types []string) inbox.Subscription {
 	var its []string
 	for _, t := range types {
@@ -77,7 +77,7 @@ type job struct {
 	// For the order service, whose customers place orders.
 	Seed     uint64
 	Orders   int
-	Rate     int // in a second
+	Rate     int // orders in a second
 	Patience time.Duration
 }
 
@@ -96,8 +96,8 @@ const (
 
 	drainTimeout = 5 * time.Second
 
-	// connections is the size of the pool: enough for three handlers, two spare connections that
-	// the inbox asks for, and one for the customers. A relay that leads has two more of its own.
+	// connections is the size of the pool: enough for the workers of three handlers, for the two
+	// spare connections of the inbox, and for the customers. The relay's two are not in the pool.
 	connections = 3*workers + 3
 )
 

@@ -18,7 +18,8 @@ type customers struct {
 }
 
 // Run returns nil when every committed order is published, charged and counted, and both handlers
-// have got every copy. If that does not happen in time, the error says what is missing.
+// have got every copy that the copier sent. If the time runs out first, the error says what is
+// missing.
 func (c *customers) Run(ctx context.Context) error {
 	began := time.Now()
 	requests := plan(c.opt.seed, c.opt.orders)

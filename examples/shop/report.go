@@ -68,8 +68,8 @@ type software struct {
 	NATS         string `json:"nats"`
 }
 
-// verdict returns nil if the proof holds. If a run suppressed no duplicate, it proves nothing
-// about duplicates, and is no success.
+// verdict returns nil if the proof holds and the run suppressed at least one duplicate. Without
+// one, the run proves nothing about duplicates.
 func (r *result) verdict() error {
 	switch {
 	case r.Lost != 0 || r.Ghosts != 0 || r.Doubles != 0:

@@ -45,12 +45,12 @@ type notice struct {
 // and the new secret are valid.
 func newService(pool *pgxpool.Pool, log *slog.Logger, secrets ...string) (*inbox.Inbox, http.Handler) {
 	in := inbox.New(pool, nil, inbox.Config{Logger: log}) // no broker: the endpoint accepts webhooks
-	// If a connection breaks, the events that were claimed over it run again after two timeouts.
+	// If a connection breaks, the events that were claimed over it run again after twice Timeout.
 	in.Handle(inbox.Subscription{Name: handlerName, Workers: workers, Timeout: 2 * time.Second}, postroom.JSON(apply))
 	mux := http.NewServeMux()
 	mux.Handle(source, webhook.New(in, webhook.Config{
 		Source: source, Handler: handlerName, Scheme: webhook.Standard(secrets...), Logger: log,
-		Types: []string{"standard." + authorized, "standard." + captured, "standard." + refunded}, // the endpoint answers 200 to others, and does not store them
+		Types: []string{"standard." + authorized, "standard." + captured, "standard." + refunded}, // the endpoint answers 200 to webhooks of other types, and does not store them
 		Key: func(ev postroom.Event) string {
 			var told notice
 			_ = json.Unmarshal(ev.Data, &told) // the handler reports a body that is not JSON

@@ -106,7 +106,7 @@ func (d *deployment) startHandlers() {
 }
 
 // during calls send in another goroutine. It calls do once, as soon as ready returns true or send
-// has returned. It returns when both have returned.
+// has returned. It returns when do and send have returned.
 func (d *deployment) during(send func(), ready func() bool, do func() error) error {
 	sent := make(chan struct{})
 	go func() {
@@ -123,7 +123,7 @@ func (d *deployment) during(send func(), ready func() bool, do func() error) err
 
 // cutConnections ends all connections to the database while webhooks are sent.
 func (d *deployment) cutConnections(ctx context.Context, send func()) error {
-	some := d.provider.finished.Load() + int64(d.opt.payments/2) // fewer deliveries than a scene has
+	some := d.provider.finished.Load() + int64(d.opt.payments/2) // a scene has more deliveries than payments/2
 	return d.during(send, func() bool { return d.provider.finished.Load() >= some }, func() error {
 		n, err := d.admin(ctx, cutSQL, d.db.Name)
 		d.story.Tell("all %d connections to the database were cut", n)

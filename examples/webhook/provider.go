@@ -39,9 +39,9 @@ func newProvider(url string, all []delivery) *provider {
 
 func newSecret() string { return base64.StdEncoding.EncodeToString([]byte(rand.Text())) }
 
-// send sends deliveries, at most senders at a time, and returns when each has a final answer. If
-// closing is closed, send finishes the running deliveries and begins no others. It also stops if
-// ctx ends.
+// send sends the given deliveries, with a goroutine for each of the senders. It returns when each
+// delivery has a final answer. If closing is closed, send finishes the running deliveries and
+// begins no others. It also stops if ctx ends.
 func (p *provider) send(ctx context.Context, some []delivery, signer webhook.Scheme, senders int, closing <-chan struct{}) {
 	var all sync.WaitGroup
 	var next atomic.Int64

@@ -193,7 +193,7 @@ func (a answer) success() bool { return a.status >= 200 && a.status < 400 }
 
 func (a answer) String() string { return fmt.Sprintf("%d %.300s", a.status, a.body) }
 
-// effects calls do, and fails the test if do does not cause exactly n effects.
+// effects calls the function do, and fails the test unless this call causes exactly n effects.
 func (s suite) effects(t *testing.T, n int, do func()) {
 	t.Helper()
 	if s.Effects == nil {

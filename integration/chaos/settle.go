@@ -40,15 +40,15 @@ const (
 	// If work is queued and no process does any of it for this time, the work is stuck.
 	stuckAfter = 2 * time.Minute
 
-	// perSecond is the number of signs of life that each process must give in a second, on average
-	// over one of these times. A process that always gets the processor gives four.
+	// perSecond is how many signs of life ([checker.Signals]) each process must give in a second,
+	// on average over lostAfter or stuckAfter. A process that always gets the processor gives four.
 	perSecond = 2
 )
 
 // patience returns the longest wait. It grows with the amount of work.
 func (o options) patience(work int) time.Duration {
 	base := 3*time.Minute + time.Duration(o.seconds)*time.Second/2
-	const slowest = 100 // a machine on which a run makes sense decides at least this many events in a second; an event counts once for each handler
+	const slowest = 100 // if the machine is fast enough for a run, the handlers decide at least this many events in a second; an event counts once for each handler
 	return time.Duration(o.more * float64(base+time.Duration(work)*time.Second/slowest))
 }
 
@@ -57,7 +57,7 @@ type progress struct {
 	queued  []string // work that some process still has to do, with its amount
 	missing []string // how many events each handler has not decided
 	done    int      // rises with each piece of work that is done
-	left    int      // the undecided pairs of an event and a handler, plus the queued work
+	left    int      // the undecided pairs of an event and a handler, plus the queued work in the databases
 }
 
 func (p progress) over() bool { return len(p.queued)+len(p.missing) == 0 }
@@ -124,7 +124,7 @@ const (
 // quiet is a time without progress.
 type quiet struct {
 	seen    evidence
-	since   time.Time // zero until the first progress was read
+	since   time.Time // when it began; zero before the first call of judge
 	most    int       // the largest amount of done work before that time
 	least   int       // the smallest amount of unfinished work before that time
 	control string    // an event that the rig wrote during that time

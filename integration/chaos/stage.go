@@ -33,7 +33,7 @@ type stage struct {
 
 	opt    options
 	dir    string // histories and logs
-	canary string
+	canary string // a text in payloads and passwords, which no log may contain
 
 	backends
 	net     *rig.Network
@@ -72,11 +72,11 @@ func (o options) stage(ctx context.Context, progress io.Writer) (history []check
 }
 
 // rounds is the largest number of rounds of faults. The first round takes the given time. A further
-// round takes a quarter of it, or ten seconds if that is longer.
+// round takes a quarter of the given time, but at least ten seconds.
 const rounds = 8
 
-// breakThings injects faults for the given time. If a required fault or situation is missing then,
-// breakThings begins a further round, until nothing is missing or all rounds are over.
+// breakThings injects faults in rounds. It ends after a round if every required fault and situation
+// has happened by then, and in any case after the last round.
 func (s *stage) breakThings(ctx context.Context) error {
 	seconds := s.opt.seconds
 	for range rounds {

@@ -12,7 +12,7 @@ type Name string
 
 // Invariants.
 const (
-	NoLoss             Name = "NoLoss"             // at each handler, every committed event took effect, or is dead, discarded or cancelled, unless it was cancelled before it was published
+	NoLoss             Name = "NoLoss"             // each committed event took effect at each handler, or is dead, discarded or cancelled there; events that were cancelled before they were published are exempt
 	NoGhost            Name = "NoGhost"            // only committed events took effect, or are in the log or in the stream
 	EffectOnce         Name = "EffectOnce"         // no event took effect twice at a handler
 	KeyOrder           Name = "KeyOrder"           // the events of a key are in the stream in the order of their commits, and take effect at ordered handlers in this order
@@ -85,7 +85,7 @@ func Check(history []Record, found State) Verdict {
 type check struct {
 	history    []Record
 	found      State
-	domain     map[string]Event // by id
+	domain     map[string]Event // the committed events, by id
 	calledOff  map[string]bool  // events that were cancelled before they were published
 	violations map[Name][]string
 	atRest     bool // no work is pending: all work is done, stuck or lost

@@ -22,7 +22,7 @@ type Coverage struct {
 
 	CalledOff int // events that were cancelled before they were published
 
-	// The work in flight when faults struck, if it could be counted, in ascending order.
+	// The amounts of work in flight, one for each fault at which they could be counted, sorted.
 	Unrecorded, Unacknowledged []int64
 }
 

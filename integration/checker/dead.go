@@ -46,8 +46,8 @@ func (c *check) dead() {
 	c.released(effective)
 }
 
-// cancelled checks that the archive has each event that an operator or a producer cancelled. If
-// such an event also had no effect, loss reports it too.
+// cancelled checks that the archive has each event that an operator or a producer cancelled. If an
+// event is not in the archive and had no effect either, loss reports it, too.
 func (c *check) cancelled() {
 	archived := make(map[place]bool)
 	for _, h := range c.found.Archive {

@@ -14,7 +14,7 @@ type What string
 const (
 	Transaction What = "transaction" // of a producer
 	Call        What = "call"        // that a vendor carried out: the first call with its key
-	Release     What = "release"     // of dead events, by an operator
+	Release     What = "release"     // the replay of dead events, by an operator
 	Discard     What = "discard"     // of dead events, by an operator
 	Cancel      What = "cancel"      // of a held event by an operator, or of a scheduled event by an operator or its producer
 	Reschedule  What = "reschedule"  // of a held or scheduled event, by an operator
@@ -48,8 +48,8 @@ type Record struct {
 	Error   string           `json:"error,omitempty"`
 }
 
-// Event is an event in the domain: the n-th change of its key. Handler and Class are set if the
-// event is held.
+// Event is an event of a producer. In the producers' own tables, it is change number N of its key.
+// Handler and Class are set if the event is held.
 type Event struct {
 	ID      string `json:"id"`
 	Key     int    `json:"key"`

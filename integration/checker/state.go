@@ -25,7 +25,7 @@ type State struct {
 
 	Bounds  Bounds
 	Fallen  []string // processes that ended although no fault ended them
-	Secrets []string // the places in which the canary was found although it must not be there
+	Secrets []string // places with the canary, a text of payloads and passwords that must not be there
 }
 
 // Handler is a handler that gets every event.

@@ -38,7 +38,7 @@ const (
 	taken         // a message was delivered
 	begun         // a transaction is open, and has inserted the inbox row
 	ran           // the handler ran in that transaction
-	decided       // the event is committed, is a repetition, or is held
+	decided       // the effect is committed, or the event is a repetition or is held
 	retries       // the worker has claimed a held event
 	retried       // the handler ran for the held event, in a transaction that is open
 )
@@ -47,9 +47,9 @@ const (
 func message(event, copy uint8) uint8 { return event*maxCopies + copy }
 func eventOf(message uint8) uint8     { return message / maxCopies }
 
-// beginHandling starts the handler's part when no relay can take a step any more. The model loses
-// nothing by that. The stream only grows, so workers can do later everything that they could have
-// done earlier.
+// beginHandling starts the handler's part when no relay can take a step any more. The model
+// still covers everything that workers can do. The stream only grows, so they can do later what
+// they could have done earlier.
 func beginHandling(s state) state {
 	next := state{handling: true}
 	for i, t := range s.txs {

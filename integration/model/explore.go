@@ -13,7 +13,7 @@ type Result struct {
 	Depth  int // steps on the shortest way to the farthest state
 	Taken  map[Act]bool
 
-	Broken Invariant // the first invariant that broke; zero if every state was visited and all hold
+	Broken Invariant // the first invariant that broke; zero if every state was visited and none broke
 	Way    []Step    // the shortest way to the state in which it broke
 }
 
@@ -31,7 +31,7 @@ func (r Result) String() string {
 }
 
 // Explore visits every state of a world, the nearest first, until a state breaks one of the given
-// invariants. If no state does, and [NoLoss] is one of them, Explore also looks for a path that
+// invariants. If no state breaks one, and [NoLoss] is given, Explore also looks for a path that
 // goes on for ever: such a path breaks NoLoss.
 func (w World) Explore(invariants Invariant) Result {
 	e := explorer{world: w, index: make(map[state]int32)}
@@ -136,8 +136,8 @@ func (e *explorer) way(at int) []Step {
 	return way
 }
 
-// cycle looks for a cycle, and returns a state on it or after it. It removes each state to which no
-// step leads, together with the steps that begin there. Only the wanted states remain.
+// cycle looks for a cycle, and returns a state on the cycle or after it. It removes states to which
+// no step leads, with the steps from these, until there are none. The rest is on or after a cycle.
 func (e *explorer) cycle() (at int, ok bool) {
 	leading := make([]int32, len(e.states))
 	for _, to := range e.edges {

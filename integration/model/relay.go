@@ -8,7 +8,7 @@ const pageLimit = 2
 type relay struct {
 	epoch uint8
 	high  uint8 // the last seq that was read
-	base  uint8 // the broker acknowledged every event up to this seq that was read in order
+	base  uint8 // of the events that were read in order, the broker acknowledged all up to this seq
 	snap  snapshot
 
 	backlog set  // seqs that were pending at take-over, and are not read yet
@@ -94,8 +94,9 @@ func (w World) lead(s state, n int, yield func(Step, state)) {
 	yield(Step{Act: act, Epoch: row.epoch}, s)
 }
 
-// pass reads the log. If events were pending at the take-over, the first pass reads these and late
-// rows. Every other pass reads late rows and the next page. It reports whether the relay changed.
+// pass reads the log, and reports whether the relay changed. If events were pending at the
+// take-over, the first pass reads these and late rows. Every other pass reads late rows and the
+// next page.
 func (w World) pass(s *state, n int) bool {
 	r := &s.relays[n]
 	before := *r

@@ -45,7 +45,7 @@ const (
 	// succeeded.
 	CommitDecides
 	// ClaimCheck: a worker settles a held event with the epoch of its claim. The database refuses
-	// that if another claim has begun.
+	// that if another claim has begun, or if the event is not held any more.
 	ClaimCheck
 
 	// AllRules is the whole design.

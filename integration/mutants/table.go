@@ -36,7 +36,7 @@ func write(out io.Writer, results []result, asJSON bool) error {
 	return nil
 }
 
-// verdict returns an error that names each entry whose outcome is not noticed.
+// verdict returns an error that names each entry with an outcome other than noticed.
 func verdict(results []result) error {
 	var errs []error
 	for _, r := range results {

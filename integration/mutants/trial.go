@@ -36,7 +36,7 @@ type result struct {
 	Outcome outcome  `json:"outcome"`
 	By      []string `json:"noticed_by,omitempty"` // the tests that failed, or the invariants that broke
 	Seconds float64  `json:"seconds"`
-	Why     string   `json:"why,omitempty"` // why the outcome is not noticed
+	Why     string   `json:"why,omitempty"` // the reason for an outcome other than noticed
 }
 
 // trials removes guards and runs their tests.

@@ -69,8 +69,8 @@ func Collect[T any](ctx context.Context, d *Database, sql string, args ...any) (
 // Postroom: if the time runs out, the run is undecided.
 const Patience = 3 * time.Minute
 
-// Again repeats try while it fails, for instance because a server is starting again. If try still
-// fails after the time within, Again returns [childproc.ErrLate] with the last failure.
+// Again repeats try while it fails, for instance because a server is starting again. If the given
+// time ends first, Again returns [childproc.ErrLate] with the last failure.
 func Again(ctx context.Context, within time.Duration, what string, try func(ctx context.Context) error) error {
 	var last error
 	err := childproc.Eventually(ctx, within, what, func(ctx context.Context) (bool, error) {

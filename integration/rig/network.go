@@ -94,7 +94,7 @@ func Delays(stream string, latency, jitter time.Duration) Toxic {
 	return Toxic{"latency", stream, fmt.Sprintf(`{"latency": %d, "jitter": %d}`, latency.Milliseconds(), jitter.Milliseconds())}
 }
 
-// Poison adds toxics to ways, calls the function during, and removes the toxics. If cut is true, it
+// Poison adds toxics to ways, calls the given function, and removes the toxics. If cut is true, it
 // closes the ways' connections before the removal. If cut is false, Toxiproxy still closes a
 // connection from which a toxic of [Loses] is removed.
 func Poison(ctx context.Context, ways []*Way, toxics []Toxic, cut bool, during func()) error {

@@ -232,8 +232,8 @@ func (o options) runOne(ctx context.Context, db *devstack.Postgres, s scenario, 
 	return r.Result
 }
 
-// logger returns the logger for errors that relays survive. Without --verbose it discards them,
-// because there are many if relays are killed.
+// logger returns the logger for the PostgreSQL server, and for the relays and inboxes in this
+// process. Without --verbose, the logger discards all messages.
 func (o options) logger(w io.Writer) *slog.Logger {
 	if !o.verbose {
 		return slog.New(slog.DiscardHandler)

@@ -71,7 +71,7 @@ func memory(ctx context.Context, r *stage.Stage) error {
 	switch {
 	case peak == 0:
 		r.Note("resident at most", "this system does not tell")
-	case raceDetector: // a relay with the race detector takes several times as much
+	case raceDetector: // with the race detector, a relay needs several times as much memory
 		r.Note("resident at most, with the race detector", "%s", figures.Megabytes(peak))
 	default:
 		r.Check("resident at most", figures.Megabytes(peak), "≤ "+figures.Megabytes(memoryBound), peak <= memoryBound)

@@ -69,8 +69,8 @@ func (o *openRun) ack(id string) {
 	o.acked[id] = now
 }
 
-// took notes a delay. The caller holds mu. The delay may be below zero, because an acknowledgement
-// can come before the producer's commit has returned.
+// took notes a delay. The caller holds mu. If an acknowledgement came before the producer's commit
+// returned, the delay is below zero, and took notes zero.
 func (o *openRun) took(d time.Duration) {
 	if o.phase != nil {
 		o.phase.delays = append(o.phase.delays, max(d, 0))
@@ -104,7 +104,7 @@ func (o *openRun) collect(ctx context.Context, r *stage.Stage, p *phase) error {
 }
 
 // wasAcked returns the time when an event was acknowledged, and true. It returns false if the event
-// was not acknowledged, or if committed has already counted the event.
+// was not acknowledged, or if the event's delay has been noted already.
 func (o *openRun) wasAcked(id string) (time.Time, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -177,7 +177,7 @@ func (o *openRun) compare(ctx context.Context, r *stage.Stage, d, other *stage.D
 	if err != nil {
 		return err
 	}
-	defer func() { _ = theirs.Rollback(context.WithoutCancel(ctx)) }() // its table is of no use
+	defer func() { _ = theirs.Rollback(context.WithoutCancel(ctx)) }() // the table that the transaction creates is not needed
 	if _, err := theirs.Exec(ctx, "CREATE TABLE other AS SELECT 1"); err != nil {
 		return err
 	}
@@ -243,8 +243,8 @@ func (o *openRun) report(r *stage.Stage, before, with *phase) {
 		r.Note(p.name+": a recording", "%s", &p.writes)
 	}
 	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
-	// A pass may take a fifth longer. A delay may take half as long again, or a millisecond longer.
-	// The same server varies as much from one minute to the next.
+	// The mean pass may be longer by a fifth, and the p99 of the delay by a half or by 1 ms. Even
+	// on the same server, these figures vary that much from one minute to the next.
 	p99, p99Before := figures.Percentile(with.delays, 99), figures.Percentile(before.delays, 99)
 	r.Measure("p99 of the delay, with to without", fmt.Sprintf("%.2f", ratio(p99, p99Before)), "≤ 1.5, or 1 ms more", p99 <= max(p99Before*3/2, p99Before+time.Millisecond))
 	pass := ratio(with.reads.Mean(), before.reads.Mean())

@@ -72,9 +72,9 @@ func (p *producer) run(ctx context.Context) error {
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// one makes a transaction. Of a hundred transactions, one rolls back to a savepoint, and another
-// rolls back as a whole. They are fifty turns apart, so that a short run on a slow machine has
-// both. A transaction that has begun is finished even if ctx ends.
+// one makes the transaction of a turn. In every hundred turns, a transaction rolls back to a
+// savepoint, and another transaction rolls back as a whole. These two are fifty turns apart, so
+// that a short run on a slow machine has both. A begun transaction is finished even if ctx ends.
 func (p *producer) one(ctx context.Context, turn int64) error {
 	work := context.WithoutCancel(ctx)
 	key, n, ev := rand.IntN(max(p.keys, 1)), 0, postroom.NewEvent(stage.Subject, nil)

@@ -47,7 +47,7 @@ func New(db DB, name string) Tables {
 	return Tables{db: db, schema: name, sql: sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })}
 }
 
-// Explain adds advice for an operator to an error of the database.
+// Explain returns err. If rights or tables are missing, it adds the command that corrects this.
 func (t *Tables) Explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: t.schema, DB: t.db})
 }
@@ -85,7 +85,7 @@ func retryable(err error) bool {
 }
 
 // Lock takes the locks for a change of these rows of held: first the lock that LockRelay takes,
-// then the keys. All code that takes both locks takes them in this order.
+// then the locks of the keys. All code that takes both kinds of lock takes them in this order.
 func (t *Tables) Lock(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	var batch pgx.Batch
 	batch.Queue(t.sql.RelayLock, ids)

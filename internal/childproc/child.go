@@ -29,12 +29,13 @@ const (
 // parent gave to [Start].
 type Role func(ctx context.Context, job []byte) error
 
-// leavePatience is how long a child may take to finish its work after its parent has ended.
-const leavePatience = time.Minute
+// leavePatience limits how long a child works after its parent has ended, or has told it to finish.
+// It is longer than each time for which a parent calls EndWithin.
+const leavePatience = 3 * time.Minute
 
-// Serve runs the role of this process if this process is a child, and reports whether it is one. If
-// the parent ends, even if it is killed, the child's standard input ends, and then the child ends
-// too. The child ignores Ctrl-C, because only the parent handles it.
+// Serve runs the role of this process if this process is a child, and reports whether it is one.
+// When the parent ends or is killed, the child's standard input ends, and then the child ends too.
+// Only the parent handles Ctrl-C: the child ignores it.
 func Serve(roles map[string]Role) (served bool, err error) {
 	name := os.Getenv(roleVariable)
 	if name == "" {
@@ -219,7 +220,7 @@ func (c *Child) EndWithin(patience time.Duration) error {
 	return c.Failure()
 }
 
-// Failure returns an error if the child failed, with the end of its log. Call it after the
+// Failure returns an error with the end of the child's log if the child failed. Call it after the
 // child has ended.
 func (c *Child) Failure() error {
 	if state := c.cmd.ProcessState; !state.Success() {

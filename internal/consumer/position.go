@@ -25,7 +25,7 @@ const MaxID = 960
 
 // PositionOf returns the Position that identifies a message.
 func PositionOf(seq uint64, header map[string][]string, stored time.Time) Position {
-	if _, odd := header["Status"]; odd { // if IsIn looks such a message up, the client library may take it for an error
+	if _, odd := header["Status"]; odd { // when IsIn looks up a message with this header, the client library may take it for an error
 		return Position{Seq: seq}
 	}
 	p := Position{Seq: seq, Stored: stored}

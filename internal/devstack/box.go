@@ -21,8 +21,7 @@ const (
 	dockerPatience = 30 * time.Second
 )
 
-// These labels of a container or a network name the process that created it: its machine and its
-// process id.
+// Labels of a container or a network: the machine and the id of the process that created it.
 const (
 	hostLabel = "postroom.devstack.host"
 	pidLabel  = "postroom.devstack.pid"

@@ -12,9 +12,9 @@
 // nats-server from the PATH. If there is none, it builds nats-server in the user's cache.
 //
 // All servers listen on the loopback interface. Containers are an exception if Docker runs on
-// another machine, or if this process itself runs in a container. When the process that started
-// them ends, a watchdog removes servers and directories, even if the process panics, calls os.Exit
-// or is killed: see watchdog.sh.
+// another machine, or if this process itself runs in a container. When this process ends, a
+// watchdog removes the servers and their directories, even if the process panics, calls os.Exit or
+// is killed: see watchdog.sh.
 //
 // The servers are for development only: a local server trusts every client that reaches
 // its port.
@@ -37,8 +37,8 @@ type Config struct {
 	Logger *slog.Logger
 
 	// Durable keeps committed data even if the machine crashes, as in production: fsync and
-	// synchronous_commit are on. If Durable is false, they are off. Then the server is faster, and
-	// data still survives the end of any process.
+	// synchronous_commit are on. If Durable is false, they are off. Then the server is faster. If
+	// it is killed, it may lose the last commits, but no others.
 	//
 	// Durable has no effect on the server of POSTROOM_DATABASE_URL.
 	Durable bool

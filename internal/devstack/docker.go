@@ -18,8 +18,8 @@ import (
 // reason may be that a watchdog removes the same object.
 var errUnknown = errors.New("unknown to Docker")
 
-// docker runs Docker's command and returns its output. The package runs the command, because
-// Docker's client library depends on more modules than the whole of Postroom does.
+// docker runs Docker's command and returns its output. The package does not use Docker's client
+// library, because the library depends on more modules than the whole of Postroom does.
 func docker(ctx context.Context, args ...string) (string, error) {
 	var out, problems bytes.Buffer
 	cmd := exec.CommandContext(ctx, "docker", args...)

@@ -101,7 +101,7 @@ func (n *NATS) Dir() string { return filepath.Join(n.server.dir(), "jetstream") 
 func (n *NATS) Source() string { return n.source }
 
 // Hostname returns the name of the server's container, or "" if the server does not run in a
-// container. If NATSConfig.Name is not set, it is also the server's name.
+// container. If NATSConfig.Name is not set, the container's name is also the server's name.
 func (n *NATS) Hostname() string { return n.hostname }
 
 // Stop shuts down the server and keeps its storage. It does nothing if the server is

@@ -12,8 +12,8 @@ import (
 	"unsafe"
 )
 
-// awaitFrozen waits until every thread of a child has received [sigFreeze]. A thread that runs on
-// another processor goes on for a moment after this process has sent the signal, and can answer.
+// awaitFrozen waits until [sigFreeze] has stopped every thread of a child. After this process has
+// sent the signal, a thread on another processor still runs for a moment, and can answer clients.
 // awaitFrozen polls, because a blocking wait for the stop would not return if the child ends
 // instead.
 func awaitFrozen(pid int) error {
@@ -30,8 +30,8 @@ func awaitFrozen(pid int) error {
 	}
 }
 
-// hasStopped asks the kernel with the system call waitid, for which package syscall has no
-// function. Because of WNOWAIT, a later call can get the same answer.
+// hasStopped reports whether a child has stopped. It uses the system call waitid, for which package
+// syscall has no function. Because of WNOWAIT, a later call can get the same answer.
 func hasStopped(pid int) (bool, error) {
 	const (
 		idIsPID = 1

@@ -18,8 +18,8 @@ type account struct {
 }
 
 // ownSession returns attributes for a child that starts in its own session, without the terminal.
-// So Ctrl-C does not reach the child, and a demo can drain before it stops the child. The parameter
-// as is the account that runs the child. If it is nil, the caller's user runs the child.
+// So Ctrl-C does not reach the child, and a demo can finish its work before it stops the child. The
+// parameter tells which account runs the child: nil means the caller's user.
 func ownSession(as *account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if as != nil {

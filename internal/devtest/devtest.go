@@ -10,15 +10,15 @@
 // as in CI, these tests fail instead.
 //
 // POSTROOM_TEST_SERVERS says where the servers run. If it is "containers", all servers run in
-// containers. If it is "local", none does. If it is not set, NATS runs as a process. PostgreSQL is
-// then the server of POSTROOM_DATABASE_URL, or runs locally if this machine has the binaries, and
-// otherwise in a container. See internal/devstack for the images.
+// containers. If it is "local", none does. If it is not set, NATS runs as a process, and PostgreSQL
+// is the server of POSTROOM_DATABASE_URL. Without that variable, PostgreSQL runs locally if this
+// machine has the binaries, and otherwise in a container. See internal/devstack for the images.
 //
 // POSTROOM_TEST_BROKER is the path of the program of a NATS process, and make test sets it. If it
 // is not set, devtest builds integration/natsd in the checkout.
 //
-// POSTROOM_TEST_PATIENCE is a factor: a test waits for something this many times as long as an idle
-// machine needs. See [Patience].
+// POSTROOM_TEST_PATIENCE is a factor. A test waits for the time that an idle machine needs, times
+// this factor. See [Patience].
 package devtest
 
 import (
@@ -122,9 +122,9 @@ func announce(what, version, source, hostname string) {
 }
 
 // Eventually calls cond every few milliseconds until cond returns true. If that takes too long,
-// Eventually fails the test. The message ends with the text in what. The parameter within is the
-// time that cond may need on an idle machine; from it, [Patience] computes the time for this
-// machine. cond runs on the test's goroutine.
+// Eventually fails the test. The parameter what is the end of the message. The parameter within is
+// the time that cond may need on an idle machine; from this time, [Patience] computes the time for
+// the machine of the test. cond runs on the test's goroutine.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	within = Patience(t, within)
@@ -162,7 +162,7 @@ func Receive[T any](t testing.TB, within time.Duration, what string, from <-chan
 
 // The limits of [Patience].
 const (
-	patienceTimes = 10 // the factor: a test waits this many times as long as an idle machine needs
+	patienceTimes = 10 // a test waits ten times as long as an idle machine needs
 	leastPatience = time.Minute
 	mostPatience  = 5 * time.Minute
 	lastWords     = 20 * time.Second // a wait ends this long before the deadline of go test, so that the test can still print its text
@@ -170,11 +170,11 @@ const (
 
 // Patience returns how long a test waits for something. The parameter within is the longest time
 // that an idle machine needs for it. A busy machine needs many times as long. If a test fails only
-// because the machine is busy, the failure means nothing. So Patience returns ten times within, but
-// at least one minute and at most five minutes. If the deadline of go test comes earlier, the wait
-// ends before the deadline. But the result is at least within. If POSTROOM_TEST_PATIENCE is set, it
-// replaces the factor of ten, and of all these limits only the deadline applies. That saves time if
-// many tests are expected to fail.
+// because the machine is busy, the failure means nothing. So Patience returns ten times the
+// parameter, but at least one minute and at most five minutes. If the deadline of go test comes
+// earlier, the wait ends before the deadline. No limit makes the result shorter than the parameter.
+// If POSTROOM_TEST_PATIENCE is set, it replaces the factor of ten, and only the deadline limits the
+// result. A small factor saves time if many tests are expected to fail.
 func Patience(t testing.TB, within time.Duration) time.Duration {
 	t.Helper()
 	patience := max(within, min(max(patienceTimes*within, leastPatience), mostPatience))

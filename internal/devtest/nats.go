@@ -148,7 +148,7 @@ func own(t testing.TB, cfg devstack.NATSConfig) *devstack.NATS {
 }
 
 // PlainNATS returns a connection, with the given options, to a server that only this test uses.
-// configuration has more lines for the server's configuration file: for instance users, accounts,
+// configuration is added to the server's configuration file: for instance users, accounts,
 // or no JetStream (jetstream: disabled).
 func PlainNATS(t testing.TB, configuration string, options ...nats.Option) *nats.Conn {
 	t.Helper()

@@ -21,9 +21,9 @@ type statements struct{ Failing string }
 
 var written = sqlfile.MustRead[statements](files)
 
-// Notes returns a text about the endpoints that fail and a text about the disabled endpoints. If
-// there are no such endpoints, it leaves out the text. The owners of these endpoints must repair
-// them. name is the schema's name, which schema.Name accepted.
+// Notes returns a text about the endpoints that fail, if there are any, and a text about the
+// disabled endpoints, if there are any. The owners of these endpoints must repair them. name is the
+// schema's name, which schema.Name accepted.
 func Notes(ctx context.Context, tx pgx.Tx, name string) (notes []string, err error) {
 	var disabled, failing int64
 	var first string

@@ -24,15 +24,15 @@ const (
 	lookedAtOnce = 25_000
 	firstLook    = 1000
 
-	// maxCaused limits the use of the index of causation ids. If an event caused more events, a
-	// page searches the log for them instead.
+	// maxCaused limits the use of the index of causation ids. If an event caused more than
+	// maxCaused events, a page searches the log for these events without that index.
 	maxCaused = 10_000
 
 	// lookFor is the time after which a page sends no further statement.
 	lookFor = 5 * time.Second
 
-	// clockSlack is how far the database's clock may have been set back. A page reads a range of
-	// times that begins earlier and ends later by clockSlack.
+	// clockSlack is how far the database's clock may have been set back. So a page reads the log
+	// from clockSlack before Since to clockSlack after Until.
 	clockSlack = time.Minute
 )
 
@@ -166,7 +166,7 @@ type list struct {
 }
 
 // caused uses the index of causation ids to find the events that one event caused. If there are
-// more than maxCaused, it finds none.
+// more than maxCaused, caused finds none, and look searches for them.
 func (l *list) caused(ctx context.Context) error {
 	if l.before <= 0 {
 		return nil

@@ -242,7 +242,7 @@ func (g *grower) process(ctx context.Context, correlation string) error {
 			since = n.LoggedAt
 		}
 	}
-	if since.IsZero() { // the times of these events cannot be represented
+	if since.IsZero() { // the times of these events are outside the years 1 to 9999
 		return nil
 	}
 	for n, d := range g.of {

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// UsedSQL is a statement that returns the subjects that the database shows to be in use. It reads a
-// few thousand rows. Pass the statement to schema.In.
+// UsedSQL is a statement that returns the subjects in use, as far as the database shows them. It
+// reads a few thousand rows. Pass the statement to schema.In.
 //
 //go:embed sql/used.sql
 var UsedSQL string

@@ -96,7 +96,7 @@ func bound(a slog.Attr) slog.Attr {
 	return a
 }
 
-// cut cuts a text, and adds a note with its length.
+// cut cuts a text, and adds a note with the length that the text had before.
 func cut(text string) string {
 	return fmt.Sprintf("%s (%d bytes, cut)", Clean(text, maxLogged), len(text))
 }

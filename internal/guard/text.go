@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Text returns the text of an error, as Clean returns it. It calls the error's method, so call it
-// only inside a guard.
+// Text passes the text of an error to Clean and returns the result. It calls the error's method, so
+// call Text only inside a guard.
 func Text(err error, n int) string { return Clean(err.Error(), n) }
 
 // Clean returns a text that a column accepts: valid UTF-8 without NUL. It cuts s after n bytes, and

@@ -27,7 +27,7 @@ type Row struct {
 	ID         int64
 	Handler    string
 	DedupeKey  string // its dedupe key in table inbox
-	BlockedKey string // the key, if the event blocks it or waits behind an earlier event of it
+	BlockedKey string // the key, if the event blocks this key or waits behind an earlier event of this key
 	Position   int64  // its place in the order of that key
 	State      State
 	Revision   int
@@ -48,7 +48,7 @@ type Event struct {
 	Key         string
 	Correlation string
 	Causation   string
-	LoggedAt    time.Time // zero if no program can represent the time
+	LoggedAt    time.Time // zero if the time is outside the years 1 to 9999
 	Size        int       // the size of the body, in bytes
 }
 

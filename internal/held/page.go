@@ -130,7 +130,7 @@ func parsePlace(s string) (p place, err error) {
 }
 
 const (
-	// maxLooked is the approximate number of rows that a page reads.
+	// maxLooked is approximately the largest number of rows that a page reads.
 	maxLooked = 50_000
 
 	// lookedAtOnce is the number of rows that one statement reads.
@@ -139,23 +139,24 @@ const (
 	// A statement that reaches the end of a part counts as lookCost rows towards maxLooked.
 	lookCost = 100
 
-	// fewOfKey is the largest number of events of a key for which Page looks up the
-	// events by their key.
+	// If a key has at most fewOfKey held events, Page finds them with an index of the keys.
+	// Otherwise Page reads the normal list.
 	fewOfKey = 5000
 
 	// ofKeyAtOnce is the number of events of a key that one statement reads.
 	ofKeyAtOnce = 500
 )
 
-// Page returns at most limit matching held events, and the place where the next page begins (next),
-// which is "" after the last page. The parameter after is that place of the previous page, or ""
-// for the first page. Events are sorted by handler. For each handler, events with a due time come
-// first, then events that wait behind an earlier event of their key, then dead events, the last to
-// die first. A page reads about 50,000 rows, so it may have fewer rows than limit, or none,
-// although there is a next page. If the selection has a Key and this key has at most 5,000 held
-// events, Page reads only these events, and sorts them by id.
+// Page returns at most limit matching held events, and the place where the next page begins (next).
+// On the last page, next is "". The parameter after is next of the previous page, or "" for the
+// first page. Events are sorted by handler. For each handler, events with a due time come first,
+// then events that wait behind an earlier event of their key, then dead events. The dead event that
+// died last comes before the others. A page reads at most about 50,000 rows, so it may have fewer
+// rows than limit, or none, although there is a next page. If the selection has a Key and this key
+// has at most 5,000 held events, Page reads only these events, and sorts them by id.
 //
-// Call Page in a transaction with one snapshot. If the selection has IDs, there is only one page.
+// Call Page in a transaction with one snapshot. If the selection has IDs, there is only one page,
+// with all matching events: limit then has no effect.
 func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (rows []Row, next string, err error) {
 	if s.IDs != nil {
 		found, err := r.judged(ctx, db, r.sql.PageGiven, pgx.QueryExecModeExec, s.IDs, given(s.Handler), s.states(partDue), given(s.Type), given(s.Key), given(s.Class), timeOrNil(s.DueSince), timeOrNil(s.DueUntil))

@@ -39,8 +39,8 @@ func Do(err error) string {
 	return ""
 }
 
-// Split splits a text that ends with a result of [Do] into the cause and the advice. If the text
-// does not end with such a result, do is "".
+// Split splits a text that ends with a result of [Do]. The advice (do) is what follows the first
+// colon of this result, and cause is the text before. If there is no such result, do is "".
 func Split(text string) (cause, do string) {
 	for _, known := range []string{StartIt, EnableIt} {
 		if before, ok := strings.CutSuffix(text, known); ok {

@@ -27,7 +27,7 @@ func isAboutData(err error) bool {
 // bisect stores changes that storeHeld could not store because the database refused some events. It
 // halves the events until it has found the refused ones, and stores all others unchanged. Each step
 // is one transaction with the epoch of this relay. The step also records as pending all events that
-// are not held yet. So the recorded state is correct after each step, and no step is repeated.
+// are not held yet. So the recorded state is correct after each step, even if the next step fails.
 func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	n := held.rows()
 	if n == 0 {

@@ -309,11 +309,11 @@ func scanned[T any](d *decoder, col int) (v T) {
 	return v
 }
 
-// errHeaders says that headers are JSON, but not an object.
+// errHeaders says that headers are the JSON value null, and not an object.
 var errHeaders = errors.New("no object")
 
-// headersOf decodes a jsonb object. If a value is not a string, the header gets its JSON text. Only
-// a writer in SQL can store such a value.
+// headersOf decodes a jsonb object. If a value is no string, the header gets the JSON text of the
+// value, or "" for null. Only a writer in SQL can store such a value.
 func headersOf(object []byte) (map[string]string, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(object, &values); err != nil {

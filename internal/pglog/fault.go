@@ -38,7 +38,7 @@ func (f *faults) large(field string, bytes, most int) {
 // setFault sets the Fault of an event to the faults of its row that Event.Validate cannot find.
 func (f faults) setFault(ev *eventlog.Event) {
 	for _, part := range [...]struct{ field, value string }{{"ID", ev.ID}, {"Source", ev.Source}, {"Subject", ev.Subject}} {
-		if part.value == "" { // the outbox fills it in, but another writer may leave it out
+		if part.value == "" { // the package outbox always sets this field, but another writer may leave it out
 			f.add(part.field, "is empty")
 		}
 	}

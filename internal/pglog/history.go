@@ -84,8 +84,8 @@ func (l *Log) Sources(ctx context.Context) ([]string, error) {
 	return sources, nil
 }
 
-// Checkpoints returns the checkpoints of a stream that a relay made in the last hour, the
-// newest first.
+// Checkpoints returns the checkpoints of a stream that are still stored, the newest first. A relay
+// that makes a checkpoint deletes all that are older than an hour.
 func (l *Log) Checkpoints(ctx context.Context, stream string) ([]eventlog.Checkpoint, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
@@ -133,8 +133,8 @@ type underway struct {
 type publishedReader struct {
 	log    *Log
 	state  stateRow
-	from   int64      // the next page begins after this seq
-	others seqset.Set // seqs below from, which are read first
+	from   int64      // when others is empty, the next page begins after this seq
+	others seqset.Set // earlier seqs, which are read first
 }
 
 // Entries returns a function that reads, page by page, the events that the relay has published
@@ -222,9 +222,9 @@ func (r *publishedReader) page(ctx context.Context, from, to int64) (page []even
 	return page, last, rows.Err()
 }
 
-// timeSlack is how much earlier or later a search by time looks. The times of the log's events are
-// nearly in the order of their seqs, because an event gets its seq just before its time. If the
-// clock is set back, the order differs.
+// timeSlack is subtracted from the time in FirstFrom, and added to the time in FirstAfter. The
+// times of the log's events are nearly in the order of their seqs, because an event gets its seq
+// just before its time. If the clock is set back, the order differs.
 const timeSlack = time.Minute
 
 // Extent says which seqs and times a log has, up to which seq it is published, and
@@ -247,7 +247,7 @@ func (l *Log) Extent(ctx context.Context) (Extent, error) {
 	return extent, nil
 }
 
-// firstSince returns FirstFrom for the whole log.
+// firstSince returns what FirstFrom finds in the whole log.
 func (l *Log) firstSince(ctx context.Context, at time.Time) (int64, error) {
 	extent, err := l.Extent(ctx)
 	if err != nil {

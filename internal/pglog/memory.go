@@ -10,8 +10,8 @@ import (
 )
 
 // memory is what a term has read from the log and not recorded yet. It is valid as long as the
-// connections of the term are open. The reader adds to it, and the recorder takes from it. Its
-// methods lock mu. For pageOf, selectEvents and pendingChanges, the caller locks mu.
+// connections of the term are open. The reader adds to it, and the recorder takes from it. All
+// methods lock mu, except pageOf, selectEvents and pendingChanges, whose callers lock mu.
 type memory struct {
 	mu          sync.Mutex
 	progress    *progress
@@ -20,7 +20,7 @@ type memory struct {
 	toHold      []eventlog.Deferral // events that the next recording moves to held because they were refused, or wait behind a refused event
 	heldRead    map[int64]string    // events that were read from held and have no recorded result yet, each with the key that it blocks
 	unstorable  int                 // how many events could not be held unchanged and were not reported yet
-	republishes republishes         // the republishes that have open events
+	republishes republishes         // the republishes that the term has read; takeEnded removes those that ended
 }
 
 // newMemory returns the memory of a term that begins with a recorded state.
@@ -44,8 +44,8 @@ func (m *memory) position() state {
 	return state{high: m.progress.high, floor: m.progress.floor, snap: m.progress.snap}
 }
 
-// dueSeqs returns the seqs in heldRead. It never returns nil, because pass.sql finds no due event
-// if this parameter is NULL.
+// dueSeqs returns the seqs in heldRead, for a parameter of pass.sql. It never returns nil, because
+// pass.sql finds no due event if this parameter is NULL.
 func (m *memory) dueSeqs() []int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,7 +68,7 @@ func (m *memory) addLate(late seqset.Set, now string) {
 }
 
 // addLateRanges adds late rows as addLate does. It also returns the lowest events of the backlog,
-// at most limit. These must be read next. They stay in the backlog until readBacklogPage.
+// at most limit. These must be read next. readBacklogPage removes them from the backlog.
 func (m *memory) addLateRanges(late seqset.Set, now string, limit int) (head seqset.Set) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,8 +215,8 @@ func (m *memory) removeStored(held *changes, returned []int64) {
 	}
 }
 
-// republishPosition returns the id of the republish that the term reads, or zero. Its next events
-// have seqs above the result behind. If the result first is not nil, they are in these ranges.
+// republishPosition returns the id of the republish that the term reads (known), or zero. The next
+// events to read have seqs above behind. If first is not nil, it has the ranges of their seqs.
 func (m *memory) republishPosition() (known, behind int64, first *string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

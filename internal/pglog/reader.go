@@ -26,7 +26,7 @@ type reader struct {
 	searchAbove int64
 	searchAfter time.Duration
 	searchTime  time.Duration
-	passedOver  []int64   // due events that transactions have locked: the next pass skips them
+	passedOver  []int64   // due events that confirmDue has removed: the next pass skips them
 	lastPass    time.Time // when the last pass ended
 	search      *search   // the running search for late rows, or nil
 }
@@ -69,8 +69,8 @@ func (r *reader) read(ctx context.Context, limit int, into []eventlog.Event) (pa
 	return page, nil
 }
 
-// loadHeldAhead loads the seqs that held_ahead.sql returns. The first Read of a term begins with
-// it. Lead does not call it, because the new lease must be renewed soon.
+// loadHeldAhead loads the seqs that held_ahead.sql returns, in the first Read of a term. Lead does
+// not call loadHeldAhead, because Lead must return soon: the new lease has to be renewed.
 func (r *reader) loadHeldAhead(ctx context.Context) error {
 	if r.loadedAhead {
 		return nil
@@ -132,8 +132,8 @@ func (r *reader) readBacklog(ctx context.Context, limit int) (eventlog.Page, err
 // lateRangesRow is what late_ranges.sql returns.
 type lateRangesRow struct{ Snap, PID, Late string }
 
-// pass runs pass.sql. If all due events that it finds are locked by transactions, and there may be
-// more, the next pass skips them. Otherwise the next pass skips no event.
+// pass runs pass.sql. If confirmDue removes all due events that were found, and there may be more
+// due events, the next pass skips the removed ones. Otherwise the next pass skips no event.
 func (r *reader) pass(ctx context.Context, from state, limit int, into []eventlog.Event) (*rows, error) {
 	found, err := r.collect(ctx, into, r.log.sql.Pass, from.high, from.floor, from.snap, limit, append(r.memory.dueSeqs(), r.passedOver...))
 	if err != nil {
@@ -220,8 +220,8 @@ func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
 // ReadRepublish returns at most limit of the next events of the running republish. If several
 // republishes run, it reads one after the other. It skips events that are held, were
 // discarded, or are not published yet. It reads a limited part of the log and may find no
-// events there. Advanced says whether to read again at once. With a limit of 0 it returns
-// only the state of the republishes.
+// events there. The page's field Advanced says whether to read again at once. With a limit
+// of 0, ReadRepublish returns only the state of the republishes.
 //
 // It returns each event once in a term, even if [eventlog.Term.Read] returned the same event. It
 // must not run at the same time as Read or HeldKeys.

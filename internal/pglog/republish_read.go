@@ -90,7 +90,7 @@ type republishProgress struct {
 }
 
 // unstored returns the progress to store. All numbers count from the beginning of the republish. So
-// a recording can be repeated if it is unknown whether it was stored.
+// a recording can be repeated if its outcome is unknown.
 func (rs republishes) unstored(epoch int64) []republishProgress {
 	var all []republishProgress
 	for _, r := range rs {

@@ -1,7 +1,7 @@
--- Append one event. write.sql does this for any number of events; this is faster, because there are
--- no arrays to unnest. It calls refuse_conflict only if it inserted nothing. Outbox.Write sends
--- insert_one.sql instead and, if necessary, a second statement. A batch cannot do that, because the
--- driver sends all its statements together.
+-- Append one event. The statement is faster than write.sql, because there are no arrays to unnest.
+-- It calls refuse_conflict only if it inserted nothing. Outbox.Write instead sends insert_one.sql
+-- and, if necessary, compare.sql. A batch cannot decide whether to send a second statement, because
+-- the driver sends all its statements together.
 --
 -- Locks   the new row; waits for a transaction that is writing the same id.
 -- Index   outbox_event (source, event_id).

@@ -1,7 +1,7 @@
 -- Count the events from seq $1 through $2 that a request selects. Also return the first and the
 -- last of their seqs, and the earliest and the latest time at which one of them was written. The
--- other parameters are as in republish_page.sql: the types $3, the keys $4, since $5 and until $6.
--- NULL selects all events.
+-- other parameters are the request's conditions, as in republish_page.sql: types $3, keys $4, since
+-- $5 and until $6. NULL is no condition.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq).

@@ -2,9 +2,9 @@
 -- order of the list, they come after the instance of saga $5 with key $6 that began at $4. The
 -- statement reads $7 instances of each saga and state, and returns at most $8.
 --
--- mark is the place at which the statement stopped reading. If several sagas and states have more
--- instances, mark is the first of their places, and the next page has the instances behind mark.
--- The statement always returns a row, with NULLs if there is no mark or no instance.
+-- mark is the place at which the statement stopped reading. If it stopped in several sagas and
+-- states, mark is the first of these places. The next page has the instances behind mark. The
+-- statement always returns a row, with NULLs if there is no mark or no instance.
 --
 -- Locks   none.
 -- Index   saga_listed (name, state, started_at, key), for each saga and state; the primary key.

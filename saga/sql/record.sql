@@ -1,7 +1,7 @@
--- Records the turn of instance $2 of saga $1 that led to revision $3. In this turn, $6 happened to
--- step $4 in direction $5, because of the event of type $7 with the id $8. As a result, the saga
--- wrote the command of step $9, of type $10 and with the id $11. $7 and $8 are NULL if no event led
--- to the turn; $9 to $11 are NULL if the saga wrote no command.
+-- Adds an entry to the history of instance $2 of saga $1, for revision $3. It says that $6 happened
+-- to step $4 in direction $5, because of the event of type $7 with the id $8. As a result, the saga
+-- wrote the command of step $9, of type $10 and with the id $11. $7 and $8 are NULL if there was no
+-- such event. $9 to $11 are NULL if the saga wrote no command.
 --
 -- Locks   the new row.
 -- Index   the primary key; saga_step_command refuses a second command with the same id.

@@ -1,4 +1,4 @@
--- Stores the result of a turn of instance $2 of saga $1, which this transaction has locked. $8 says
+-- Stores the new values of instance $2 of saga $1, which this transaction has locked. $8 says
 -- whether the instance begins to wait for a step now. $11 is a new note, or NULL. $12 says whether
 -- the instance has ended.
 --

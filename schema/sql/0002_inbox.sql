@@ -221,8 +221,8 @@ CREATE INDEX held_dead_handler ON postroom.held (handler, dead_at, id) WHERE dea
 CREATE INDEX held_dead_cause ON postroom.held (fingerprint, dead_at, id) WHERE dead_at IS NOT NULL;
 
 -- Ids and keys may be longer than an entry of a B-tree can be. So ids have a hash index. Keys have
--- a B-tree of their first 255 characters, because very many events may have the same key: in a hash
--- index they would be one chain of pages, and each insert would read the complete chain.
+-- a B-tree of their first 255 characters. Very many events may have the same key: in a hash index,
+-- their entries would be one chain of pages, and each insert would read the complete chain.
 CREATE INDEX held_event ON postroom.held USING hash (event_id);
 CREATE INDEX held_event_key ON postroom.held (left(event_key, 255)) WHERE event_key IS NOT NULL;
 
@@ -395,8 +395,8 @@ COMMENT ON FUNCTION postroom.key_lock(text, text) IS
 
 -- The function takes the lock first. So each later statement of the function sees all transactions
 -- that committed before the function got the lock, even if the calling statement began earlier. The
--- server may keep a plan that it made while the table held was empty. Without these two settings,
--- that plan could later read the complete table.
+-- server may keep a plan that it made while the table held was empty. Without the two settings
+-- below, that plan could later read the complete table.
 CREATE FUNCTION postroom.enter_key(handler text, key text, pos bigint, epoch bigint)
 RETURNS text
 LANGUAGE plpgsql VOLATILE

@@ -53,8 +53,8 @@ COMMENT ON COLUMN postroom.saga_definition.prefix IS
     'The text before the type, and a dot, in the subjects of the saga''s events. Empty: the subject is the type.';
 
 -- No index has a column that changes with each step. So the updates of a step need no index entries
--- (HOT). For this reason an index has waits_hour in place of waits_since: waits_hour changes only
--- once in an hour.
+-- (HOT). For this reason an index has waits_hour in place of waits_since: waits_hour changes at
+-- most once in an hour.
 CREATE TABLE postroom.saga (
     name           postroom.saga_name  COLLATE "C" NOT NULL,
     key            postroom.saga_key   COLLATE "C" NOT NULL,

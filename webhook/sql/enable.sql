@@ -1,4 +1,5 @@
--- Enable endpoint $1, and forget its failures: if it fails again, it is disabled after five days.
+-- Enable endpoint $1, and forget its failures: the five days after which a failing endpoint is
+-- disabled begin at its next failure.
 --
 -- Locks   the endpoint's row.
 -- Index   webhook_endpoint_pkey (id).

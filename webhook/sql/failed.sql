@@ -1,7 +1,7 @@
 -- Record that an attempt at endpoint $1 failed with the HTTP status $2 (0: there was no answer).
---   $3  the pause for which the endpoint asked, in seconds (at most 3,600 count); NULL: none
+--   $3  the pause for which the endpoint asked, in seconds, limited to 3,600; NULL: none
 --   $4  whether the failure is about the endpoint, and not only about this event: if so, pause the
---       endpoint for a tenth of the time for which it has failed, but for 1 second to 10 minutes
+--       endpoint for a tenth of the time for which it has failed (from 1 second to 10 minutes)
 --   $5  the reason to disable the endpoint at once; NULL: disable it if it has failed for $6
 --   $7  the handler, for the audit
 -- Returns whether the endpoint is disabled, whether this statement disabled it, and the reason.

@@ -1,5 +1,5 @@
-// Package answer holds a handler's answer back until the guard has stored it. It separates the part
-// of the answer that the guard keeps from the part that is only for one answer or one caller.
+// Package answer holds a handler's answer back until the guard has stored it. It chooses which
+// headers the guard keeps, and leaves out those that are only for one answer or one caller.
 package answer
 
 import (
@@ -14,8 +14,8 @@ import (
 var ErrTooLarge = errors.New("the answer is too large to be kept")
 
 // Buffer is the ResponseWriter of a handler. It sends nothing to the client. Buffer is not a
-// Hijacker and has no Unwrap, because a handler could otherwise send an answer that the guard rolls
-// back later.
+// Hijacker and has no Unwrap, because a handler could otherwise send an answer before the guard has
+// stored it.
 type Buffer struct {
 	header http.Header
 	sent   http.Header // the header when the status was written
@@ -68,7 +68,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 // Flush does nothing, because the guard sends an answer only after it has stored the answer.
 func (b *Buffer) Flush() {}
 
-// HasBody reports whether an answer with a status has a body.
+// HasBody reports whether an answer with the given status may have a body.
 func HasBody(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }

@@ -20,7 +20,7 @@ func IsContention(err error) bool { return HasCode(err, "40001", "40P01") }
 // IsInterruption reports whether err means that the time was over: a context ended, or a time limit
 // of a statement or of the network passed.
 func IsInterruption(err error) bool {
-	err = guard.Seal(err) // it may be a user's error
+	err = guard.Seal(err) // err may be of a user's type, with methods that panic
 	var slow interface{ Timeout() bool }
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || HasCode(err, "57014") ||
 		errors.As(err, &slow) && slow.Timeout()

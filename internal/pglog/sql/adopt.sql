@@ -2,11 +2,11 @@
 --
 -- The rows kept their transaction ids, which mean nothing in this cluster. The old snapshot is
 -- still useful for one thing: rows up to high that are not visible in it were never published. The
--- statement adds these rows to pending. It raises floor to high or, if rows above high have
--- transaction ids that this cluster has not reached yet, to the last of these rows. From then on
--- the relay does not search rows up to floor by transaction id. Rows between high and floor come
--- with the pages that it reads. Rows that are written in this cluster have higher seqs, because
--- sequence.sql checks that the sequence is not behind.
+-- statement adds these rows to pending. Usually the new floor is high. But if rows above high have
+-- transaction ids that this cluster has not reached yet, the new floor is the highest seq of these
+-- rows. From then on the relay does not search rows up to floor by transaction id. It gets rows
+-- between high and floor with the pages that it reads. Rows that are written in this cluster get
+-- seqs above floor, because sequence.sql checks that the sequence is not behind.
 --
 -- Locks   the one row of relay.
 -- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq). It may read the index entries of

@@ -17,9 +17,9 @@ SET jit = off;
 SET plan_cache_mode = force_custom_plan;
 SET max_parallel_workers_per_gather = 0;
 
--- Settings that the role or the database has for other programs must not disturb the relay. A time
--- limit would end the first pass after an outage, which takes long. An isolation level above read
--- committed would make producers fail.
+-- Settings that the role or the database has for other programs must not disturb the relay. The
+-- first pass after an outage takes long, and a time limit would end it. An isolation level above
+-- read committed would make producers fail.
 SET statement_timeout = 0;
 SET lock_timeout = 0;
 SELECT set_config(name, '0', false)

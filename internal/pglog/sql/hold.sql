@@ -1,18 +1,18 @@
 -- Hold events of the log, as the leader of epoch $1: events that the broker refused, and events
 -- that wait behind them. Each array has one element for each event.
 --
--- $2 seq   $3 key, NULL if no event waits behind it   $4 class, NULL for an event that
+-- $2 seq   $3 key, NULL if no event waits behind this one   $4 class, NULL for an event that
 -- only waits   $5 text   $6 attempts   $7 dead   $8 the time from now until the next attempt
 -- $9 fingerprint   $10 the republish that read the event, or NULL
 --
 -- If the log has a value that no event can have, the statement stores what fits. It cuts a text
 -- that is too long. It leaves out a time outside the years 1 to 9999, and headers that are too
--- large or not an object. If it cut or left out a value, it also stores the values of the log in
--- raw_headers, up to 100,000 characters of each text and a million of the headers. It always stores
+-- large or not an object. If it cut or left out a value, it also stores in raw_headers what the log
+-- has: up to 100,000 characters of each text, and up to a million of the headers. It always stores
 -- the complete body.
 --
--- The statement sets no next_at for an event that has a key. unblock.sql does that, because it
--- knows the first event of each key.
+-- The statement sets next_at only for an event without a key. If an event has a key, unblock.sql
+-- sets next_at, because it knows the first event of each key.
 --
 -- Locks   the new rows.
 -- Index   outbox_pkey (seq), held_outgoing (pos).

@@ -1,13 +1,14 @@
 -- How far behind the relay is, and how many events are held.
 --
--- The oldest event that is committed and not recorded as published is the first above high, or the
--- first of pending. The statement computes the number of such events from the seqs, so unused seqs
--- count as events. It reads at most 100,000 held events.
+-- As the oldest event that is committed and not recorded as published, the statement takes the
+-- older of two events: the first event above high, and the first event of pending. The statement
+-- computes the number of such events from the seqs, so unused seqs count as events. It reads at
+-- most 100,000 held events.
 --
 -- A transaction that has written to the log keeps a lock on the table outbox until the transaction
--- ends, even if it is prepared. Only members of a session's role, and of pg_read_all_stats, can see
--- when the transaction of that session began. If the relay's role cannot see when a transaction
--- began, the statement only counts the transaction.
+-- ends, even if it is prepared. A role can see when the transaction of a session began if it is a
+-- member of the session's role or of pg_read_all_stats. If the relay's role cannot see when a
+-- transaction began, the statement only counts the transaction.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).

@@ -1,7 +1,7 @@
 -- One step of the search by seq for rows that became visible between two snapshots. It returns
 -- ranges of seqs.
 --
--- $1 the seq before the first of the step   $2 the last   $3 snap, as in pass.sql
+-- $1 the seq before the step's first seq   $2 the step's last seq   $3 snap, as in pass.sql
 -- $4 the later snapshot
 --
 -- Locks   none.

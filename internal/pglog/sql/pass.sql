@@ -8,38 +8,39 @@
 -- snapshot, which is $3 of the next pass. Part 1 finds the rows up to high that are visible in this
 -- snapshot and were not visible in $3. The transaction of such a row was in progress in $3 (xip) or
 -- began later (from xmax on). No other row can have become visible. So the relay loses no row, and
--- need not remember gaps. If part 1 has one row more than $4, there may be more late rows: see
--- late_ranges.sql.
+-- need not remember gaps in the seqs. If part 1 has one row more than $4, there may be more late
+-- rows: see late_ranges.sql.
 --
 -- The cost of part 1 must depend only on the number of late rows, even if many rows were committed
 -- since $3. The limits of seq are conditions of the index (xid, seq). So the server skips rows
--- above high in the index and never fetches them. It does not search for rows of transactions that
--- are still open, because these have no visible rows. Two things make sure that the planner can use
--- only the index (xid, seq): the comparison of pairs, and "ORDER BY xid, seq" while sorting is off
--- (reader.sql). With the primary key, the server would read all rows up to high. The planner could
--- choose the primary key, because it does not know how few rows match the transaction ids. If very
--- many rows were committed since the previous pass, Term.Read first runs late_by_xid.sql or
--- late_by_seq.sql in steps.
+-- above high in the index and never fetches them. If a transaction that was open in $3 is still
+-- open, the server does not search for its rows, because none of them is visible. Two things make
+-- sure that the planner can use only the index (xid, seq): the comparison of pairs, and "ORDER BY
+-- xid, seq" while sorting is off (reader.sql). Otherwise the planner could choose the primary key,
+-- because it does not know how few rows match the transaction ids. Then the server would read all
+-- rows up to high. If very many rows were committed since the previous pass, Term.Read first runs
+-- late_by_xid.sql or late_by_seq.sql in steps.
 --
--- The statement does not read values that are too large for an event: it returns NULL for data, and
--- 0 for headers. pg_column_size returns the size in the table. So the server must decompress
--- compressed headers to find their real size. hold.sql says how the relay holds such a row.
+-- The statement does not return values that are too large for an event: it returns NULL for data,
+-- and 0 for headers. pg_column_size returns the size in the table, which is smaller if headers are
+-- compressed. So the server must decompress such headers to find their real size. hold.sql says how
+-- the relay holds a row with such values.
 --
 -- Each part ends with the row with which the sum of its data reaches 4 MiB (eventlog.PageBytes),
 -- because the relay does not know the size of the next rows beforehand. octet_length does not
--- decompress data, and the server does not fetch data that it leaves out. A running sum over all
--- columns costs a tenth of the pass. So for the next page (part 2), the first condition computes
--- the total of the data. Only if that total is too large, the second condition searches for the
--- last row of the page.
+-- decompress data, and the server does not fetch data that the statement leaves out. A running sum
+-- over complete rows takes a tenth of the time of a pass. So for the next page (part 2), the first
+-- condition computes the total of the data. Only if that total is too large, the second condition
+-- searches for the last row of the page.
 --
 -- For an event of the log, the column scheduled says whether the event must be published later, by
--- this database's clock. The relay then holds it. The note is 'due' if the event was scheduled and
--- its time has come. The relay then checks whether its producer has cancelled it: see unlocked.sql.
--- For a held event (part 3), the note has its attempts, the attempt after which it is dead, the
--- number of its replays, its republish, and whether its values differ from those in the log. The
--- column scheduled is true if the held event has no order among the events of its key. For an event
--- with an order, the statement also returns the events that wait behind it, up to the next dead
--- one: at most 100 events of a key.
+-- this database's clock. If so, the relay holds the event. The note is 'due' if the event was
+-- scheduled and its time has come. Then the relay checks whether the producer has cancelled the
+-- event: see unlocked.sql. For a held event (part 3), the note has its attempts, the attempt after
+-- which it is dead, the number of its replays, its republish, and whether its values differ from
+-- those in the log. The column scheduled is true if the held event has no order among the events of
+-- its key. For an event with an order, the statement also returns the events that wait behind it,
+-- up to the next dead one: at most 100 events of a key.
 --
 -- "(SELECT 'outbox')" keeps the planner from using held_outgoing in part 3. A plan that was
 -- made while held was empty could use that index, and read all of it.

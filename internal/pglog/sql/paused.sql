@@ -1,5 +1,5 @@
--- The operator's pause of the log's relays. If there is no pause, it returns no row. A relay asks
--- once a second.
+-- The operator's pause of the log's relays. If there is no pause, the statement returns no row. A
+-- relay asks once a second.
 --
 -- Locks   none.
 -- Index   pause_pkey (handler).

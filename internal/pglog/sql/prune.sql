@@ -1,30 +1,31 @@
 -- Delete published rows from the start of the log, as the leader of epoch $1, in one limited
 -- step. It returns no row if another epoch began.
 --
--- $2 the seq to begin at: the result next of the previous step, or 0   $3 how long rows are kept,
+-- $2 the seq to begin at: the column next of the previous step, or 0   $3 how long rows are kept,
 -- by this database's clock
 --
--- The statement deletes a row if it is old enough ($3) and published according to the recorded
--- state: its seq is at most high and below all of pending, and its transaction is visible in the
--- recorded snapshot. A row that is visible now, but not in that snapshot, is late: the relay may
--- not have read it yet. Rows up to floor have transaction ids of another cluster, and the late rows
--- among them are in pending. Rows that a running republish must still read stay, too. The step ends
--- at the first row that stays, so the deleted rows are one range.
+-- The statement deletes rows that are old enough ($3) and published according to the recorded
+-- state. The seq of such a row is at most high and below all of pending, and its transaction is
+-- visible in the recorded snapshot. A row that is visible now, but not in that snapshot, is late:
+-- the relay may not have read it yet. For rows up to floor the snapshot does not count: they have
+-- transaction ids of another cluster, and the late rows among them are in pending. Rows that a
+-- running republish must still read stay, too. The step ends at the first row that stays, so the
+-- deleted rows are one range.
 --
 -- A step deletes at most 1,000 rows and 4 MiB of values. The limit of 4 MiB is necessary because
 -- the server stores a large value in several rows, and deletes them all. A step searches for the
 -- first row from $2 on, 10,000 seqs at a time, for at most 10 ms. Deleted rows leave index entries,
 -- which cost time until a vacuum removes them. A vacuum cannot remove them while an old transaction
--- is open, and does not begin while they are few compared with the table. A step that begins at the
--- end of the previous step reads none of these entries. A step that begins at 0 reads as many of
--- them as its time allows.
+-- is open, and may leave them there while they are few compared with the table. A step that begins
+-- at the end of the previous step reads none of these entries. A step that begins at 0 reads as
+-- many of them as its time allows.
 --
 -- The numbers are constants because the planner assumes that LIMIT $n returns a tenth of the table.
 -- The row of relay stays locked until the rows are deleted. So the recorded state cannot change
 -- between the check of the rows and their deletion.
 --
--- The failures of the rows in table refused are deleted with them. A row that became visible late,
--- below $2, is deleted with its failures after the steps begin at 0 again.
+-- The statement also deletes the failures of these rows from the table refused. If a row below $2
+-- became visible late, the row and its failures are deleted after the steps begin at 0 again.
 --
 -- Locks   the one row of relay, then the deleted rows.
 -- Index   outbox_pkey (seq), republish_running (id), refused_pkey (seq).

@@ -1,14 +1,15 @@
 -- A page of the events with seq > $1 and <= $2 that are published, or that the relay may be
--- publishing. An event up to high ($7) is published if it is not in pending ($5), and its
--- transaction is visible in $3 or its seq is at most floor ($4). The column relevant is false for
--- held and discarded events. It is also false for two kinds of events that the stream may get after
--- its end was read:
+-- publishing. An event is published if its seq is at most high ($7) and not in pending ($5). Also,
+-- its transaction must be visible in $3, unless its seq is at most floor ($4). The column relevant
+-- is false for held and discarded events. It is also false for two kinds of events that the stream
+-- may get after its end was read:
 --   - events that a republish still had to publish when the state was read, or that a newer
 --     republish publishes. $8, $9 and $10 are the ids, passed and pending of the republishes that
 --     ran then. $11 is the id of the newest republish at that time.
---   - events that were published from held since the state was read. $12 was the newest checkpoint
---     then, and $13 are the events in its published_held at that time. The statement finds the
---     events that note_published.sql has added since to this checkpoint, or to later ones.
+--   - events that were published from held since the state was read. $12 is the checkpoint that was
+--     the newest then, and $13 has the events that were in its published_held then. The statement
+--     finds the events that note_published.sql has added since to this checkpoint, or to later
+--     ones.
 --
 -- $6 the most rows
 --

@@ -1,12 +1,13 @@
--- The present state, which says which events are published, and the high, floor and snap of
--- checkpoint $1. others has the events up to the checkpoint's high that were not published then,
--- and the events that were published from held since. late_by_xid.sql and late_by_seq.sql find the
--- events that were not visible in the snapshot of the checkpoint. If $1 is 0, there is no
--- checkpoint, and Log.Entries reads all events of the log from the first row on.
+-- The state from which Log.Entries knows what is published now, and the high, floor and snap of
+-- checkpoint $1. The column others has the events that were pending in the checkpoint, and those
+-- that were published from held since. late_by_xid.sql or late_by_seq.sql finds the events that
+-- were not visible in the checkpoint's snapshot. If $1 is 0, there is no checkpoint, and
+-- Log.Entries reads all events of the log from the first row on.
 --
--- The statement also returns which events the relay may be publishing at this moment besides new
--- events: how far the running republishes are, the id of the newest republish, and the newest
--- checkpoint with the events that note_published.sql has added to it so far.
+-- Besides new events, the relay may now be publishing events of republishes and of held. So the
+-- statement also returns how far the running republishes are, and the id of the newest republish.
+-- It returns the newest checkpoint too, with the events that note_published.sql has added to it so
+-- far.
 --
 -- Locks   none.
 -- Index   relay_checkpoint_pkey (id): there are few. republish_running (id), republish_pkey (id).

@@ -1,5 +1,5 @@
--- Record which events are published, as the leader of epoch $1, and extend the lease by $6. $7 has
--- the positions of the streams. The statement changes no row if another epoch began.
+-- Record which events are published, as the leader of epoch $1, and make the lease last for $6 from
+-- now. $7 has the positions of the streams. The statement changes no row if another epoch began.
 --
 -- If the recording has other changes, their statements follow in the same transaction. Each of them
 -- checks the epoch itself. The row of relay stays locked until the transaction ends.

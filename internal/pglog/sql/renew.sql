@@ -1,4 +1,4 @@
--- Extend the lease of epoch $1 by $2, without recording anything.
+-- Make the lease of epoch $1 last for $2 from now, and record nothing.
 --
 -- Locks   the one row of relay.
 -- Index   none; one row.

@@ -1,7 +1,7 @@
--- How much was committed since snapshot $3, if the log was read up to seq $1 (high) and $2 is
--- floor. above is how many seqs above high the sequence has given, including unused seqs. bottom is
--- floor, or the seq before the first row of the log if that is higher. xid_from and xid_until are
--- the range of transaction ids since the snapshot.
+-- How much was committed since snapshot $3. The log was read up to seq $1 (high), and $2 is floor.
+-- The column above says how many seqs above high the sequence has given, including unused seqs.
+-- bottom is the higher one of floor and the seq before the first row of the log. xid_from and
+-- xid_until are the range of transaction ids since the snapshot.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its first row.

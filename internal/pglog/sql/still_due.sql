@@ -1,7 +1,8 @@
--- The events of $1 (seqs) that the relay must still publish, because they were not cancelled. If $2
--- is true for an event, the event must also be in held, and be due or wait behind an earlier event
--- of its key. unlocked.sql has taken and released the locks before this statement begins. So this
--- statement sees every cancellation and new time committed before unlocked.sql got the lock.
+-- The events of $1 (seqs) that the relay must still publish, because they were not cancelled. $2
+-- has one element for each event: if it is true, the event must also be in held, and be due or wait
+-- behind an earlier event of its key. unlocked.sql has taken and released the locks before this
+-- statement begins. So this statement sees every cancellation and every new time that was committed
+-- before unlocked.sql got the lock.
 --
 -- An event may be in held although it was cancelled before: schedule.sql could not see the
 -- cancellation yet. This statement deletes such an event from held.

@@ -1,5 +1,5 @@
--- The events of $1 (seqs) that no open transaction is cancelling or rescheduling. The statement
--- takes the lock of each event and releases the lock at once. A transaction that takes the lock
+-- The events of $1 (seqs) that no open transaction is cancelling or rescheduling. For each event,
+-- the statement tries to take the lock, and releases it at once. A transaction that takes the lock
 -- later finds that the event is due, and leaves the event to the relay.
 --
 -- Locks   the events, by advisory locks, for a moment.

@@ -1,7 +1,8 @@
--- The steps of sagas that event $1 is part of: event $1 is the step's command, or was caused by it.
--- $2 are the ids of the events that caused event $1. If event $1 is the command, the time is when
--- the saga wrote it. If it is another event, the time and the text are from the row of the history
--- in which the saga used the event. If no saga has used it, they are NULL and empty.
+-- The steps of sagas that event $1 is part of: event $1 is the step's command, or was caused by
+-- that command. $2 are the ids of the events that caused event $1. If event $1 is the command, the
+-- time is when the saga wrote it. If it is another event, the time and the text are from the row of
+-- the history in which the saga used the event. If the saga has not used the event, the time is
+-- NULL and the text is empty.
 --
 -- Locks   none.
 -- Index   saga_step_command (command_id); for each command found, the primary key of saga_step.

@@ -1,7 +1,7 @@
--- Returns for each saga how many instances are stuck, which instance has waited for the longest,
--- and whether there may be more. The statement reads the 10,000 instances that have waited for the
--- longest time. If more than 10,000 instances began to wait in one hour, it finds some of them up
--- to an hour late.
+-- Returns for each saga how many instances are stuck, which instance has waited for the longest
+-- time, and whether more may be stuck. The statement reads the 10,000 instances that have waited
+-- for the longest time. If more than 10,000 instances began to wait in one hour, it finds some of
+-- them up to an hour late.
 --
 -- Locks   none.
 -- Index   saga_waiting (name, waits_hour, key): the beginning of each saga's part.

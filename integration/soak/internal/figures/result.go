@@ -47,8 +47,8 @@ func (r *Result) Check(figure, value, bound string, ok bool) {
 	r.rows = append(r.rows, row{figure, value, bound, verdict})
 }
 
-// Measure adds a figure of time or size. In a short run, Measure does not judge the figure. If the
-// machine is busy, the figure says nothing.
+// Measure adds a figure of time or size. In a short run, Measure does not judge the figure: all
+// scenarios run at once, and on a busy machine the figure says nothing.
 func (r *Result) Measure(figure, value, bound string, ok bool) {
 	if r.Short {
 		r.rows = append(r.rows, row{figure, value, bound, notJudged})

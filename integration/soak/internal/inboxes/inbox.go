@@ -69,7 +69,7 @@ func (d *database) decided(ctx context.Context, r *stage.Stage, n int, oldest, y
 	return nil
 }
 
-// rest makes the server do now what it would do for the inbox table later.
+// rest makes the server vacuum the inbox table and write a checkpoint now, and not later.
 func (d *database) rest(ctx context.Context) error {
 	for _, sql := range []string{"VACUUM (ANALYZE) postroom.inbox", "CHECKPOINT"} {
 		if err := d.Exec(ctx, sql); err != nil {
@@ -215,7 +215,7 @@ func (t *traffic) run(ctx context.Context) error {
 
 // outcome is what happened to events, as the database shows it.
 type outcome struct {
-	applied, twice int // events with an effect, and with more than one
+	applied, twice int // events with an effect, and effects that repeat the effect of an event
 	dead, tooOld   int // dead events: refused by the handler, and too old
 	owed, others   int // all held events, and those that are neither dead nor tooOld
 	unowed, kept   int // inbox rows without a held event, and with one

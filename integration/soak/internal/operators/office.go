@@ -59,8 +59,8 @@ type office struct {
 // harm describes held events of a handler, with the failure that they have in common.
 type harm struct {
 	handler      string
-	after        int // the remainder if the number of any of its events is divided by six
-	first, every int // its first event, and the distance to its next event, both counted among the events with this remainder
+	after        int // the number of each of its events, modulo six
+	first, every int // its first event, and the distance to its next event, both counted among the events with this value of after
 	events       int
 	state        string // see operator_held.sql
 	class, text  string
@@ -113,7 +113,7 @@ func (o *office) fill(ctx context.Context) error {
 	return o.count(ctx)
 }
 
-// log appends events from a number on; see operator_log.sql.
+// log appends n events, which are numbered from first on; see operator_log.sql.
 func (o *office) log(ctx context.Context, first, n int, age time.Duration, accounts, scheduled int) error {
 	return o.db.Exec(ctx, operatorLogSQL, n, first, stage.Source, age, accounts, scheduled)
 }
@@ -133,7 +133,7 @@ func (o *office) ledger(ctx context.Context) error {
 // events of the last cause, the events that will be tried again, the events of the handler that no
 // process runs, and the scheduled events.
 func (o *office) hold(ctx context.Context) error {
-	middle, last := o.rows/6/4, (o.rows-2)/6 // counted among the events with one remainder: an event after a quarter of the log, and the newest event
+	middle, last := o.rows/6/4, (o.rows-2)/6 // counted as harm.first is: an event after a quarter of the log, and the newest move
 	all := append([]harm{}, o.causes...)
 	for i := range all {
 		all[i].first += middle
@@ -176,7 +176,7 @@ func (o *office) history(ctx context.Context) error {
 	return o.db.Exec(ctx, operatorReceiptsSQL, mails, 400*u)
 }
 
-// tidy makes the server do now what autovacuum would do later.
+// tidy makes the server vacuum the tables and write a checkpoint now, and not later.
 func (o *office) tidy(ctx context.Context) error {
 	err := o.db.Exec(ctx, "VACUUM (ANALYZE) postroom.outbox, postroom.inbox, postroom.held, postroom.archive, postroom.audit, postroom.job, postroom.job_item, postroom.receipt")
 	if err != nil {
