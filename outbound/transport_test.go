@@ -337,8 +337,11 @@ func TestA401IsRefreshedOnce(t *testing.T) {
 	}
 	// A Refresh that failed is not asked again, even if Decide wants more attempts.
 	calls = 0
-	cfg := outbound.Config{Schedule: soon, Decide: func(*http.Response, error) outbound.Decision { return outbound.Retry },
-		Refresh: func(*http.Request) (string, error) { calls++; return "", errors.New("no token") }}
+	cfg := outbound.Config{
+		Schedule: soon,
+		Decide:   func(*http.Response, error) outbound.Decision { return outbound.Retry },
+		Refresh:  func(*http.Request) (string, error) { calls++; return "", errors.New("no token") },
+	}
 	v = always(401)
 	if _, err := client(v, cfg).Fetch(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")); err == nil || calls != 1 || v.count() < 2 {
 		t.Errorf("%v after %d attempts, %d calls of Refresh", err, v.count(), calls)
