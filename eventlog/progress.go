@@ -19,15 +19,15 @@ type Progress struct {
 	Lost []int64
 
 	// LostBehindKey are the seqs of the lost events for which the broker still has later events of
-	// the same key. Their order cannot be restored. So a republish publishes the lost events,
-	// beside other events and with the header of a republish.
+	// the same key. Their order cannot be restored. So a republish publishes the lost events while
+	// other events are published, and marks them with its header.
 	LostBehindKey []int64
 
 	// Positions are the new positions of streams whose position changed.
 	Positions []StreamPosition
 
-	// Republished are the results of republished events that are no longer on their way. Events
-	// that are in Held or in Published are not in Republished.
+	// Republished has the results of republished events that have got an answer. Events that are in
+	// Held or in Published are not in Republished.
 	Republished []RepublishResult
 }
 

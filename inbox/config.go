@@ -51,7 +51,7 @@ type Config struct {
 	// may be gone, so an older event does not run: it is held as dead, of class too_old. Events
 	// that were in the stream before the handler existed are exempt. MaxEventAge must be at least
 	// one percent shorter than DedupeWindow. If DedupeWindow was shorter in the past, the inbox may
-	// have removed rows of younger events. Those events are too old as well. For a handler with
+	// have removed rows of younger events. Such an event does not run either. For a handler with
 	// [Subscription.DedupeWindow], the greatest age is 29 thirtieths of that window.
 	//
 	// Defaults to 29 thirtieths of DedupeWindow, which is 29 days.
@@ -63,8 +63,8 @@ type Config struct {
 	// bytes wait. Over a slow link a handler requests less: what arrives in an eighth of AckWait.
 	//
 	// PullBytes also limits the bytes of the held events that all handlers together have claimed.
-	// Later events of a claimed event's key may run in its transaction: a second limit of the same
-	// size applies to them. Each handler may claim at least 2 MiB, and one event of any size.
+	// Later events of a key may run in the transaction of its claimed event. They have a second
+	// limit of the same size. Each handler may claim at least 2 MiB, and one event of any size.
 	// Because of the limits, a handler of large events may run fewer events than it has workers.
 	//
 	// Defaults to 32 MiB.
@@ -82,10 +82,10 @@ type Config struct {
 	// commit, the inbox may call OnDead again. So use it only for work in that transaction.
 	//
 	// If OnDead returns an error, the event does not become dead: the inbox makes the event's last
-	// attempt again after a minute. If no handler can run the event, for instance because it is too
-	// old, it stays in the stream instead and is delivered again. If a handler itself committed its
-	// transaction, the event must not run again, so it becomes dead anyway. OnDead is not called
-	// for events that an operator makes dead, or for events that a relay cannot publish.
+	// attempt again after a minute. If there is no attempt to repeat, for instance because the
+	// event is too old to run, it stays in the stream and is delivered again. If a handler itself
+	// committed its transaction, the event must not run again, so it becomes dead anyway. OnDead is
+	// not called for events that an operator makes dead, or for events that a relay cannot publish.
 	//
 	// Defaults to nil, which does nothing.
 	OnDead func(ctx context.Context, tx pgx.Tx, l Letter) error

@@ -19,8 +19,8 @@ type Client struct {
 // call return faults of the Config.
 func NewClient(cfg Config) *Client {
 	t := New(cfg)
-	// The transport enforces its rules for redirects for every client. This client checks no
-	// redirect itself, so that a refused redirect always ends with an Error.
+	// The transport enforces its rules for redirects for every client. So this client itself
+	// refuses no redirect: if it did, http.Client would return an error that is no Error.
 	follow := func(*http.Request, []*http.Request) error { return nil }
 	return &Client{transport: t, http: &http.Client{Transport: t, CheckRedirect: follow}}
 }
@@ -36,10 +36,10 @@ func (c *Client) HTTP() *http.Client { return c.http }
 // HEAD. Otherwise it returns an [Error]. The caller must close the response's body.
 //
 // GET and HEAD follow up to ten redirects. If a redirect leads to another host, or from TLS to
-// plain HTTP, Do then sends only headers that describe the request. It no longer sends the key,
-// cookies, the Authorization or any other header that may be a secret. POST, PUT, PATCH and DELETE
-// follow 307 and 308 within their host, with the same key. Any other redirect is an error that
-// matches [ErrRedirect], and Do does not follow it.
+// plain HTTP, Do then sends only headers that describe the request. It no longer sends the
+// idempotency key, cookies, the Authorization header or any other header that may be a secret.
+// POST, PUT, PATCH and DELETE follow 307 and 308 within their host, with the same key. Any other
+// redirect is an error that matches [ErrRedirect], and Do does not follow it.
 func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	last := new(*operation)
 	resp, err := c.http.Do(req.WithContext(context.WithValue(req.Context(), lastOf{}, last)))

@@ -153,9 +153,9 @@ func (f *Result) fill(c *comparison, missing, outOfOrder []int64, took time.Dura
 }
 
 // FindLost finds the events that a stream lost. Call it if the state s says that the stream lost
-// events. FindLost compares the events that were published after the newest checkpoint up to which
-// the stream is intact. If there is no such checkpoint, it compares all events of the log. An error
-// is an outage.
+// events. FindLost looks for the newest checkpoint whose message the stream still has, and compares
+// the events that were published after it. If there is none, it compares all events of the log. An
+// error is an outage.
 func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.StreamState) (Result, error) {
 	began := time.Now()
 	mark, err := lastMark(ctx, log, streams, s)

@@ -86,7 +86,7 @@ type Entry struct {
 	Step      string    `json:"step"`
 	Direction string    `json:"direction"` // do or undo
 
-	// What says what happened: begun, sent (a command was written), local (a function ran), done,
+	// What is what happened: begun, sent (a command was written), local (a function ran), done,
 	// failed or undone (a reply arrived), gave_up, deadline, or an operator's decision: retry,
 	// skip, mark_done, compensate.
 	What    string `json:"what"`

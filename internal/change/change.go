@@ -1,5 +1,5 @@
-// Package change has the parts that all changes of held events by operators have in common: the
-// transaction, the locks, and the row in the audit.
+// Package change has what every change of held events by an operator needs: the transaction, the
+// locks, and the row in the audit.
 package change
 
 import (
@@ -166,7 +166,7 @@ func (t *Tables) Audit(ctx context.Context, tx pgx.Tx, a Action) (id int64, err 
 	return id, nil
 }
 
-// given returns a text. If the text is empty, given returns nil, which is NULL in SQL.
+// given returns a pointer to s. If s is empty, it returns nil, which is NULL in SQL.
 func given(s string) *string {
 	if s == "" {
 		return nil

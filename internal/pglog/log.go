@@ -35,8 +35,8 @@ var (
 
 	// ErrPooled says that there is a transaction pooler between the relay and PostgreSQL. The
 	// pooler sends the statements of one connection to different server processes. But what a relay
-	// has read from the log is valid for one process only, and the settings of its connections
-	// would affect other clients. Give the relay a direct connection.
+	// has read is valid only for the server process from which it read. Also, the settings of the
+	// relay would affect other clients of the pooler. Give the relay a direct connection.
 	ErrPooled = errors.New("the relay's connection is pooled; connect it to PostgreSQL directly, or through a session pooler")
 )
 

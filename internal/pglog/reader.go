@@ -38,10 +38,10 @@ func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 	}
 }
 
-// Read returns the next committed events in the order in which they must be published: at most
-// limit newer events, at most limit late events, and at most limit held events that are due. If
-// there are no such events, it returns none. It returns each event once in a term. Read may reuse
-// the memory of the slice into, which may be nil.
+// Read returns the next committed events in the order in which they must be published: newer
+// events, late events, and held events that are due. It returns at most as many of each as the
+// limit. If there are no such events, it returns none. It returns each event once in a term. The
+// slice into may be nil; otherwise Read may reuse its memory.
 //
 // If many events were committed since the last call, Read first searches for late events,
 // for at most a second in each call. Such a call may return no events and set More.
@@ -161,8 +161,9 @@ func (r *reader) collect(ctx context.Context, into []eventlog.Event, sql string,
 }
 
 // confirmDue removes due held events that a transaction has cancelled or given another time, or is
-// changing now. An overdue event of the log with such a change counts as scheduled for later:
-// schedule.sql moves it to held if it is not cancelled. See unlocked.sql for the protocol.
+// changing now. The same can happen to an overdue event of the log. Read then treats it as
+// scheduled for later, and schedule.sql moves it to held unless it is cancelled. See unlocked.sql
+// for the protocol.
 func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	if len(found.due)+len(found.overdue) == 0 {
 		return nil

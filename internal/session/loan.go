@@ -12,10 +12,11 @@ import (
 //go:embed sql/own.sql
 var ownSQL string
 
-// Loan is the use of a pool's connection by a user's code, in one transaction after another. See
-// examines the text of each statement of this code. If no statement changes the session, Postroom
-// need not send anything between two transactions. The texts do not show what functions and
-// triggers change. When the connection goes back to the pool, Ended looks for such changes.
+// Loan is the time for which a user's code has a connection of the pool, for one transaction or
+// several. The method See examines the text of each statement of this code. If no statement changes
+// the session, Postroom need not send anything between two transactions. The texts do not show what
+// functions and triggers change. When the connection goes back to the pool, Ended looks for such
+// changes.
 //
 // See, Use and Unseen may be called concurrently; the other methods may not.
 type Loan struct {
@@ -70,8 +71,8 @@ func (l *Loan) Leaves() bool { return Traces(l.traces.Load())&(Session|Locks) !=
 // Next begins the next transaction of the loan.
 func (l *Loan) Next() { l.traces.Store(0) }
 
-// Own returns a statement that restores the session user and the current user from before the loan,
-// until the transaction ends.
+// Own returns a statement that sets, for the rest of the transaction, the session user and the
+// current user that the connection had before the loan.
 func (l *Loan) Own() (sql string, args []any) {
 	before := stateOf(l.conn).before
 	return ownSQL, []any{before.session, before.current}

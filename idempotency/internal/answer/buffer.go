@@ -26,8 +26,9 @@ type Buffer struct {
 	large  bool
 }
 
-// NewBuffer returns a buffer with the header that outer code set. The parameter most is the size of
-// the largest body that is kept, in bytes. If drops is false, Write refuses a larger body.
+// NewBuffer returns a buffer whose header begins as a copy of outside: the header that the
+// middleware around the guard has set. The parameter most is the size of the largest body that is
+// kept, in bytes. If drops is false, Write refuses a larger body.
 func NewBuffer(outside http.Header, most int64, drops bool) *Buffer {
 	return &Buffer{header: outside.Clone(), most: most, drops: drops}
 }
@@ -35,8 +36,8 @@ func NewBuffer(outside http.Header, most int64, drops bool) *Buffer {
 // Header returns the header. Changes after WriteHeader have no effect.
 func (b *Buffer) Header() http.Header { return b.header }
 
-// WriteHeader sets the status. It ignores informational statuses except 101. The first status that
-// it does not ignore counts.
+// WriteHeader sets the status. It ignores informational statuses except 101. Of the other statuses,
+// only the first has an effect.
 func (b *Buffer) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic("idempotency: invalid WriteHeader code " + strconv.Itoa(status))

@@ -10,11 +10,12 @@ import (
 
 // Keys has the blocked keys of an ordered handler: events of these keys are held, or may be held.
 // This process knows all blocked keys. It read the held events when its term began, and it notes
-// each event that it holds. If another process decides an event after that, this process finds that
-// the event is a duplicate, and notes that too. So if a key is not blocked, its events run without
-// a look at table held. An event without a key waits for no other event. If a key is blocked, its
-// events are held behind the held event, many in one statement. If the next attempt at the held
-// event is near, one delivery waits in memory instead, which is less work than two transactions.
+// each event that it holds. If another process decides an event later, that event is a duplicate
+// when this process gets it, and this process notes that too. So if a key is not blocked, its
+// events run without a look at table held. An event without a key waits for no other event. If a
+// key is blocked, its events are held behind the held event, many in one statement. If the held
+// event is tried again soon, the next delivery of the key is not held: it waits in memory. That
+// saves two transactions, one to hold it and one to run it from held.
 type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
@@ -45,8 +46,9 @@ const (
 	// memory. If more come, that delivery stops waiting in memory.
 	MaxParkQueue = 6
 
-	// Parked deliveries are in flight. They must be less than half of the deliveries that may be in
-	// flight, because the reader waits until half of that room is free: see stream.InFlight.
+	// Parked deliveries are in flight. If the room for deliveries in flight is full, the reader
+	// waits until half of it is free (see stream.InFlight). So parked deliveries must need less
+	// than half of it.
 	maxParked    = 128             // keys
 	maxParkBytes = 128 << 10       // the approximate bytes of parked deliveries
 	longestPark  = time.Second     // if the next attempt at the held event is later than this, the delivery is not parked
@@ -148,8 +150,8 @@ func (b *Keys) IsHeld(key string) bool {
 }
 
 // Park makes a delivery wait in memory until Unpark is called for its key. If Unpark is not called
-// within parkGrace after the time of the held event's next attempt, Park passes the key to the
-// function over. Park returns false if the delivery may not wait in memory.
+// within parkGrace after the time of the held event's next attempt, Park calls over with the key.
+// Park returns false if the delivery may not wait in memory.
 func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
