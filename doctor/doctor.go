@@ -91,10 +91,10 @@ func New(db DB, nc *nats.Conn, cfg Config) *Doctor {
 	return d
 }
 
-// Examine makes all checks. If it cannot make a check, because this role lacks a right or there is
-// no connection to the broker, the report has the check as [Skipped], and Examine continues with
-// the next check. It returns an error if the Config is wrong, if the database does not answer at
-// the beginning, or if ctx ended.
+// Examine makes all checks. If it cannot make a check, because the database role lacks a right or
+// there is no connection to the broker, the report has the check as [Skipped], and Examine
+// continues with the next check. It returns an error if the Config is wrong, if the database does
+// not answer at the beginning, or if ctx ended.
 func (d *Doctor) Examine(ctx context.Context) (Report, error) {
 	e, err := d.begin(ctx)
 	if err != nil {

@@ -7,7 +7,7 @@ type Progress struct {
 	// Published are the seqs of events that the broker has.
 	Published []int64
 
-	// Held are events that Record must put into held, or back into held.
+	// Held has the events that Record must put into the table held, for the first time or again.
 	Held []Deferral
 
 	// Returned are the seqs of events that were read from held and not published. They
@@ -19,8 +19,8 @@ type Progress struct {
 	Lost []int64
 
 	// LostBehindKey are the seqs of the lost events for which the broker still has later events of
-	// the same key. Their order cannot be restored. So a republish publishes the lost events while
-	// other events are published, and marks them with its header.
+	// the same key. Their order cannot be restored. So they are published as events of a republish,
+	// in parallel with other events.
 	LostBehindKey []int64
 
 	// Positions are the new positions of streams whose position changed.
@@ -40,14 +40,15 @@ func (p *Progress) Empty() bool {
 type Deferral struct {
 	Seq int64
 
-	// Key is the key that waits for the event, or "" if no key waits.
+	// Key is the key of the event if later events of the key wait for it. Otherwise it is "".
 	Key string
 
 	// RepublishID is the id of the republish for which the event was read. It is zero if there was
 	// no such republish, and for an event that was read from held.
 	RepublishID int64
 
-	// Failure is what went wrong. It is nil if the event only waits behind its key.
+	// Failure is what went wrong. It is nil if the event only waits for an earlier event of its
+	// key.
 	Failure *Failure
 }
 

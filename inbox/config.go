@@ -51,8 +51,8 @@ type Config struct {
 	// may be gone, so an older event does not run: it is held as dead, of class too_old. Events
 	// that were in the stream before the handler existed are exempt. MaxEventAge must be at least
 	// one percent shorter than DedupeWindow. If DedupeWindow was shorter in the past, the inbox may
-	// have removed rows of younger events. Such an event does not run either. For a handler with
-	// [Subscription.DedupeWindow], the greatest age is 29 thirtieths of that window.
+	// have removed rows of events that are younger than MaxEventAge. They do not run either. For a
+	// handler with [Subscription.DedupeWindow], the greatest age is 29 thirtieths of that window.
 	//
 	// Defaults to 29 thirtieths of DedupeWindow, which is 29 days.
 	MaxEventAge time.Duration
@@ -63,9 +63,10 @@ type Config struct {
 	// bytes wait. Over a slow link a handler requests less: what arrives in an eighth of AckWait.
 	//
 	// PullBytes also limits the bytes of the held events that all handlers together have claimed.
-	// Later events of a key may run in the transaction of its claimed event. They have a second
-	// limit of the same size. Each handler may claim at least 2 MiB, and one event of any size.
-	// Because of the limits, a handler of large events may run fewer events than it has workers.
+	// Later events of the same key may run in the transaction of a claimed event. They have a
+	// second limit of the same size. Each handler may claim at least 2 MiB, and one event of any
+	// size. Because of the limits, a handler of large events may run fewer events than it has
+	// workers.
 	//
 	// Defaults to 32 MiB.
 	PullBytes int

@@ -19,8 +19,8 @@ type Client struct {
 // call return faults of the Config.
 func NewClient(cfg Config) *Client {
 	t := New(cfg)
-	// The transport enforces its rules for redirects for every client. So this client itself
-	// refuses no redirect: if it did, http.Client would return an error that is no Error.
+	// The transport enforces its rules for redirects for every client. So CheckRedirect refuses no
+	// redirect. If it did, http.Client would return an error of its own and not an [Error].
 	follow := func(*http.Request, []*http.Request) error { return nil }
 	return &Client{transport: t, http: &http.Client{Transport: t, CheckRedirect: follow}}
 }

@@ -69,8 +69,8 @@ func Event(ctx context.Context) (postroom.Event, bool) {
 	return ev, ev.ID != ""
 }
 
-// mergedContext ends when its Context ends. It has the values of two contexts, Context and beside.
-// If both have a value for a key, it returns the value of Context.
+// mergedContext ends when its Context ends. It has the values of two contexts: the embedded one,
+// and the one in the field beside. If both have a value for a key, it returns the value of Context.
 type mergedContext struct {
 	context.Context
 

@@ -86,7 +86,7 @@ type Entry struct {
 	Step      string    `json:"step"`
 	Direction string    `json:"direction"` // do or undo
 
-	// What is what happened: begun, sent (a command was written), local (a function ran), done,
+	// What names the entry: begun, sent (a command was written), local (a function ran), done,
 	// failed or undone (a reply arrived), gave_up, deadline, or an operator's decision: retry,
 	// skip, mark_done, compensate.
 	What    string `json:"what"`
@@ -108,7 +108,7 @@ func (s *Store) Show(ctx context.Context, saga, key string) (Story, error) {
 	return story, nil
 }
 
-// show returns one instance without its history, and the steps of its definition.
+// show returns one instance, without its history. It also returns the steps of the definition.
 func (s *Store) show(ctx context.Context, saga, key string) (story Story, steps []outline, err error) {
 	if s.err != nil {
 		return Story{}, nil, s.err
@@ -154,8 +154,8 @@ type Decision struct {
 	Data json.RawMessage
 }
 
-// ErrOver says that it is too late: the instance has changed since the revision of a decision, or
-// [Saga.Compensate] finds that it is done.
+// ErrOver says that the instance has changed since the revision of a decision, or that it was done
+// when [Saga.Compensate] was called.
 var ErrOver = errors.New("the instance has changed since then")
 
 // Decide writes a decision as an event for the saga, together with a row of the audit, and returns

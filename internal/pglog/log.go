@@ -34,9 +34,10 @@ var (
 	ErrRowSecurity = errors.New("row-level security hides rows from the relay")
 
 	// ErrPooled says that there is a transaction pooler between the relay and PostgreSQL. The
-	// pooler sends the statements of one connection to different server processes. But what a relay
-	// has read is valid only for the server process from which it read. Also, the settings of the
-	// relay would affect other clients of the pooler. Give the relay a direct connection.
+	// pooler sends the statements of one connection to different server processes. But the
+	// snapshots that a relay keeps are valid only in the server process that made them. Also, the
+	// settings of the relay would affect other clients of the pooler. Give the relay a direct
+	// connection.
 	ErrPooled = errors.New("the relay's connection is pooled; connect it to PostgreSQL directly, or through a session pooler")
 )
 

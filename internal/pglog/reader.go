@@ -40,8 +40,8 @@ func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 
 // Read returns the next committed events in the order in which they must be published: newer
 // events, late events, and held events that are due. It returns at most as many of each as the
-// limit. If there are no such events, it returns none. It returns each event once in a term. The
-// slice into may be nil; otherwise Read may reuse its memory.
+// limit. If there are no such events, it returns none. It returns each event once in a term. Read
+// may reuse the memory of the last parameter, which may be nil.
 //
 // If many events were committed since the last call, Read first searches for late events,
 // for at most a second in each call. Such a call may return no events and set More.

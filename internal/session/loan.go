@@ -14,9 +14,9 @@ var ownSQL string
 
 // Loan is the time for which a user's code has a connection of the pool, for one transaction or
 // several. The method See examines the text of each statement of this code. If no statement changes
-// the session, Postroom need not send anything between two transactions. The texts do not show what
-// functions and triggers change. When the connection goes back to the pool, Ended looks for such
-// changes.
+// the session, Postroom need not send anything between two transactions. A text does not show the
+// changes that its functions and triggers make. Ended looks for them when the connection goes back
+// to the pool.
 //
 // See, Use and Unseen may be called concurrently; the other methods may not.
 type Loan struct {
@@ -64,8 +64,8 @@ func (l *Loan) Unseen() {
 // the same transaction depend.
 func (l *Loan) Differs() bool { return l.traces.Load() != 0 }
 
-// Leaves reports whether the user's code left behind something that stays after its
-// transaction. If so, the connection must go back to the pool.
+// Leaves reports whether the user's code left behind something that stays after its transaction. If
+// so, run no other transaction on the connection: give it back to the pool, which resets it.
 func (l *Loan) Leaves() bool { return Traces(l.traces.Load())&(Session|Locks) != 0 }
 
 // Next begins the next transaction of the loan.

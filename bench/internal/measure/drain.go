@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// window is how many messages may wait for their acknowledgements when the trial publishes without
-// a relay.
+// window is how many messages publishAll, which needs no relay, may send before their
+// acknowledgements come.
 const window = 1024
 
 // drainTrial measures a relay that drains a backlog. keys and n are $5 and $6 of load.sql.
