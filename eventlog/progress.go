@@ -7,7 +7,7 @@ type Progress struct {
 	// Published are the seqs of events that the broker has.
 	Published []int64
 
-	// Held has the events that Record must put into the table held, for the first time or again.
+	// Held has the events that Record must write to the table held, for the first time or again.
 	Held []Deferral
 
 	// Returned are the seqs of events that were read from held and not published. They

@@ -76,9 +76,9 @@ type Term interface {
 
 	// Read returns the next events in publishing order: about limit events, or fewer because of
 	// [PageBytes]. If there are no more events, it returns none. It returns each event once in a
-	// term. Read may overwrite the events in the slice into, and reuse its memory. The caller owns
-	// the slice that Read returns, but must not change memory that events share.
-	Read(ctx context.Context, limit int, into []Event) (Page, error)
+	// term. Read may overwrite the events in buffer, and reuse its memory. The caller owns the
+	// slice that Read returns, but must not change memory that events share.
+	Read(ctx context.Context, limit int, buffer []Event) (Page, error)
 
 	// ReadRepublish returns the next events of the running republish: at most limit events,
 	// or fewer because of [PageBytes]. It returns each event once in a term. With a limit

@@ -69,19 +69,19 @@ func Event(ctx context.Context) (postroom.Event, bool) {
 	return ev, ev.ID != ""
 }
 
-// mergedContext ends when its Context ends. It has the values of two contexts: the embedded one,
-// and the one in the field beside. If both have a value for a key, it returns the value of Context.
+// mergedContext ends when its Context ends. It has the values of its Context and of its other
+// context. If both have a value for a key, it returns the value of Context.
 type mergedContext struct {
 	context.Context
 
-	beside context.Context
+	other context.Context
 }
 
 func (j mergedContext) Value(key any) any {
 	if v := j.Context.Value(key); v != nil {
 		return v
 	}
-	return j.beside.Value(key)
+	return j.other.Value(key)
 }
 
 // pass copies the delivery and the trace of a message to the messages that its handler returned. If

@@ -86,9 +86,9 @@ type Entry struct {
 	Step      string    `json:"step"`
 	Direction string    `json:"direction"` // do or undo
 
-	// What names the entry: begun, sent (a command was written), local (a function ran), done,
-	// failed or undone (a reply arrived), gave_up, deadline, or an operator's decision: retry,
-	// skip, mark_done, compensate.
+	// The field What is one of these: begun, sent (a command was written), local (a function ran),
+	// done, failed or undone (a reply arrived), gave_up, deadline, or an operator's decision:
+	// retry, skip, mark_done, compensate.
 	What    string `json:"what"`
 	Type    string `json:"type,omitempty"`     // type of the event
 	EventID string `json:"event_id,omitempty"` // id of the command, the reply or the decision

@@ -1,5 +1,5 @@
-// Package change has what every change of held events by an operator needs: the transaction, the
-// locks, and the row in the audit.
+// Package change has the transaction, the locks and the audit row with which an operator changes
+// held events.
 package change
 
 import (
@@ -42,7 +42,7 @@ type Tables struct {
 	sql    statements
 }
 
-// New returns the tables of a schema. schema.Name must have accepted the name.
+// New returns the tables of a schema. The caller must have checked the name with schema.Name.
 func New(db DB, name string) Tables {
 	return Tables{db: db, schema: name, sql: sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })}
 }
@@ -75,7 +75,7 @@ func (t *Tables) InTxOnce(ctx context.Context, do func(tx pgx.Tx) error) error {
 
 // retryable reports whether a transaction failed because of a conflict with another transaction,
 // and may succeed at the next try. The conflicts are a deadlock, a serialization failure, and two
-// transactions that made an event of the same key due.
+// transactions, each of which gave a time to an event of the same key.
 func retryable(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -84,8 +84,9 @@ func retryable(err error) bool {
 	return pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "23505" && pg.ConstraintName == "held_key_due"
 }
 
-// Lock takes the locks for a change of these rows of held: first the lock that LockRelay takes,
-// then the locks of the keys. All code that takes both kinds of lock takes them in this order.
+// Lock takes the locks that are necessary to change the given rows of the table held: first the
+// lock that LockRelay takes, then the locks of the keys. All code that takes both kinds of lock
+// takes them in this order.
 func (t *Tables) Lock(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	var batch pgx.Batch
 	batch.Queue(t.sql.RelayLock, ids)

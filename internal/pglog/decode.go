@@ -83,9 +83,10 @@ const (
 	partDue
 )
 
-// decodeRows splits the rows of a result by part. If into is large enough, the page reuses it.
-func decodeRows(result pgx.Rows, types *pgtype.Map, into []eventlog.Event) (*rows, error) {
-	found := &rows{page: into[:0]}
+// decodeRows splits the rows of a result by part. If buffer is large enough, the page uses its
+// memory.
+func decodeRows(result pgx.Rows, types *pgtype.Map, buffer []eventlog.Event) (*rows, error) {
+	found := &rows{page: buffer[:0]}
 	d := decoder{types: types}
 	for result.Next() {
 		if d.fields == nil { // only when there is a row: a result without rows may have no fields

@@ -18,10 +18,10 @@ import (
 )
 
 var (
-	// ErrSequenceBehind says that the log's sequence is lower than seqs that are recorded
-	// as published. So new events would count as published. Causes are TRUNCATE with
-	// RESTART IDENTITY, and logical replication, which does not copy sequences. Call setval
-	// to set the sequence to the recorded high.
+	// ErrSequenceBehind says that the log's sequence is lower than seqs that are recorded as
+	// published. So new events would count as published. Causes are TRUNCATE with RESTART IDENTITY,
+	// and logical replication, which does not copy sequences. Call setval to set the sequence to
+	// the highest seq that is recorded as published.
 	ErrSequenceBehind = errors.New("the log's sequence is behind what is recorded as published")
 
 	// ErrSequenceOptions says that the log's sequence has CYCLE, or a CACHE or INCREMENT

@@ -41,19 +41,19 @@ func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 // Read returns the next committed events in the order in which they must be published: newer
 // events, late events, and held events that are due. It returns at most as many of each as the
 // limit. If there are no such events, it returns none. It returns each event once in a term. Read
-// may reuse the memory of the last parameter, which may be nil.
+// may reuse the memory of buffer, which may be nil.
 //
 // If many events were committed since the last call, Read first searches for late events,
 // for at most a second in each call. Such a call may return no events and set More.
-func (r *reader) Read(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
-	page, err := r.read(ctx, limit, into)
+func (r *reader) Read(ctx context.Context, limit int, buffer []eventlog.Event) (eventlog.Page, error) {
+	page, err := r.read(ctx, limit, buffer)
 	if err != nil {
 		return eventlog.Page{}, fmt.Errorf("outbox: read: %w", r.log.advise(err))
 	}
 	return page, nil
 }
 
-func (r *reader) read(ctx context.Context, limit int, into []eventlog.Event) (page eventlog.Page, err error) {
+func (r *reader) read(ctx context.Context, limit int, buffer []eventlog.Event) (page eventlog.Page, err error) {
 	if err := r.loadHeldAhead(ctx); err != nil {
 		return eventlog.Page{}, err
 	}
@@ -61,7 +61,7 @@ func (r *reader) read(ctx context.Context, limit int, into []eventlog.Event) (pa
 	if err != nil || more {
 		return eventlog.Page{More: more}, err
 	}
-	if page, err = r.readNext(ctx, limit, into); err != nil {
+	if page, err = r.readNext(ctx, limit, buffer); err != nil {
 		return eventlog.Page{}, err
 	}
 	page.Late += int(late)
@@ -86,11 +86,11 @@ func (r *reader) loadHeldAhead(ctx context.Context) error {
 }
 
 // readNext reads from the backlog, or makes a pass if the backlog is empty.
-func (r *reader) readNext(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
+func (r *reader) readNext(ctx context.Context, limit int, buffer []eventlog.Event) (eventlog.Page, error) {
 	if r.memory.hasBacklog() {
 		return r.readBacklog(ctx, limit)
 	}
-	found, err := r.pass(ctx, r.memory.position(), limit, into)
+	found, err := r.pass(ctx, r.memory.position(), limit, buffer)
 	if err != nil {
 		return eventlog.Page{}, err
 	}
@@ -134,8 +134,8 @@ type lateRangesRow struct{ Snap, PID, Late string }
 
 // pass runs pass.sql. If confirmDue removes all due events that were found, and there may be more
 // due events, the next pass skips the removed ones. Otherwise the next pass skips no event.
-func (r *reader) pass(ctx context.Context, from state, limit int, into []eventlog.Event) (*rows, error) {
-	found, err := r.collect(ctx, into, r.log.sql.Pass, from.high, from.floor, from.snap, limit, append(r.memory.dueSeqs(), r.passedOver...))
+func (r *reader) pass(ctx context.Context, from state, limit int, buffer []eventlog.Event) (*rows, error) {
+	found, err := r.collect(ctx, buffer, r.log.sql.Pass, from.high, from.floor, from.snap, limit, append(r.memory.dueSeqs(), r.passedOver...))
 	if err != nil {
 		return nil, err
 	}
@@ -148,11 +148,11 @@ func (r *reader) pass(ctx context.Context, from state, limit int, into []eventlo
 	return found, r.samePID(found.pid)
 }
 
-// collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part. If into is
-// large enough, the page reuses it.
-func (r *reader) collect(ctx context.Context, into []eventlog.Event, sql string, args ...any) (*rows, error) {
+// collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part. If buffer
+// is large enough, the page uses its memory.
+func (r *reader) collect(ctx context.Context, buffer []eventlog.Event, sql string, args ...any) (*rows, error) {
 	result, _ := r.conn.Query(ctx, sql, args...) // result.Err reports the error
-	found, err := decodeRows(result, r.conn.TypeMap(), into)
+	found, err := decodeRows(result, r.conn.TypeMap(), buffer)
 	result.Close()
 	if err != nil {
 		return nil, err
@@ -160,10 +160,10 @@ func (r *reader) collect(ctx context.Context, into []eventlog.Event, sql string,
 	return found, r.confirmDue(ctx, found)
 }
 
-// confirmDue removes due held events that a transaction has cancelled or given another time, or is
-// changing now. The same can happen to an overdue event of the log. Read then treats it as
-// scheduled for later, and schedule.sql moves it to held unless it is cancelled. See unlocked.sql
-// for the protocol.
+// A transaction may have cancelled or rescheduled an event that is due, or may be changing it now.
+// confirmDue removes such an event if it is held. If it is in the log, it counts as scheduled for
+// later, and schedule.sql moves it to held unless it is cancelled. See unlocked.sql for the
+// protocol.
 func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	if len(found.due)+len(found.overdue) == 0 {
 		return nil
@@ -224,8 +224,8 @@ func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
 // events there. The page's field Advanced says whether to read again at once. With a limit
 // of 0, ReadRepublish returns only the state of the republishes.
 //
-// It returns each event once in a term, even if [eventlog.Term.Read] returned the same event. It
-// must not run at the same time as Read or HeldKeys.
+// In a term it returns each event at most once. Events that [eventlog.Term.Read] returned do not
+// count. It must not run at the same time as Read or HeldKeys.
 func (r *reader) ReadRepublish(ctx context.Context, limit int) (eventlog.RepublishPage, error) {
 	page, err := r.readRepublish(ctx, limit)
 	if err != nil {

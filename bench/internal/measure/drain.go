@@ -15,8 +15,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// window is how many messages publishAll, which needs no relay, may send before their
-// acknowledgements come.
+// window is how many messages publishAll may have sent without an acknowledgement.
 const window = 1024
 
 // drainTrial measures a relay that drains a backlog. keys and n are $5 and $6 of load.sql.
@@ -112,13 +111,13 @@ func rateOf(ctx context.Context, b *bench, want int, took time.Duration) (sample
 }
 
 // rawTrial measures the client library alone, in its fastest way to publish with acknowledgements.
-// It publishes Config.Events messages, or fewer messages if the parameter most is lower.
-func rawTrial(most int) trial {
+// It publishes Config.Events messages, but at most limit.
+func rawTrial(limit int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		if err := b.rest(ctx); err != nil {
 			return sample{}, err
 		}
-		n := min(b.cfg.Events, most)
+		n := min(b.cfg.Events, limit)
 		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
 			ids, data := messages(n)
 			var took time.Duration
@@ -185,5 +184,5 @@ func publishAll(ctx context.Context, nc *nats.Conn, n int, message func(i int) *
 	return nil
 }
 
-// ackPatience is how long the reference waits for an acknowledgement.
+// ackPatience is how long publishAll waits for an acknowledgement.
 const ackPatience = 30 * time.Second

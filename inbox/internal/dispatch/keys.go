@@ -10,12 +10,12 @@ import (
 
 // Keys has the blocked keys of an ordered handler: events of these keys are held, or may be held.
 // This process knows all blocked keys. It read the held events when its term began, and it notes
-// each event that it holds. If another process decides an event later, this process gets it as a
-// duplicate, and then notes that the key may be blocked. So if a key is not blocked, its events run
-// without a look at table held. An event without a key waits for no other event. If a key is
-// blocked, its events are held behind the held event, many in one statement. If the held event is
-// tried again soon, the next delivery of the key is not held: it waits in memory. That saves two
-// transactions, one to hold it and one to run it from held.
+// each event that it holds. If another process decides an event after that, the broker delivers it
+// to this process too, as a duplicate. Then this process notes that the key may be blocked. So if a
+// key is not blocked, its events run without a look at table held. An event without a key waits for
+// no other event. If a key is blocked, its events are held behind the held event, many in one
+// statement. If the held event is tried again soon, the next delivery of the key is not held: it
+// waits in memory. That saves two transactions, one to hold it and one to run it from held.
 type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
@@ -26,9 +26,9 @@ type Keys struct {
 
 // block has what this process knows about a key whose events may be held.
 type block struct {
-	again time.Time // when the held event is tried again; zero if that is not known
-	maybe bool      // the key may be free: its next delivery must check whether it is
-	note  uint64    // the number of this note
+	retryAt time.Time // when the held event is tried again; zero if that is not known
+	maybe   bool      // the key may be free: its next delivery must check whether it is
+	note    uint64    // the number of this note
 }
 
 // waiter is a delivery that waits in memory: for the held event of its key, or because it could not
@@ -58,15 +58,15 @@ const (
 	laterWait = 5 * time.Second
 )
 
-// Hold notes that an event of a key is held. again is the time of the event's next attempt. If
-// again is zero, a time that was noted before stays.
-func (b *Keys) Hold(key string, again time.Time) {
+// Hold notes that an event of a key is held, and the time of the event's next attempt. If this time
+// is zero, a time that was noted before stays.
+func (b *Keys) Hold(key string, retryAt time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known, ok := b.keys[key]; ok && again.IsZero() {
-		again = known.again
+	if known, ok := b.keys[key]; ok && retryAt.IsZero() {
+		retryAt = known.retryAt
 	}
-	b.set(key, block{again: again})
+	b.set(key, block{retryAt: retryAt})
 }
 
 // NoteHeld notes that an event of a key was held. h says how it was held.
@@ -74,11 +74,11 @@ func (b *Keys) NoteHeld(key string, h delivery.Holding) {
 	if key == "" {
 		return
 	}
-	var again time.Time
+	var retryAt time.Time
 	if h.After != nil && !h.Behind {
-		again = time.Now().Add(*h.After)
+		retryAt = time.Now().Add(*h.After)
 	}
-	b.Hold(key, again)
+	b.Hold(key, retryAt)
 }
 
 // Doubt notes that events of a key may be held, for instance because another process decided an
@@ -149,14 +149,14 @@ func (b *Keys) IsHeld(key string) bool {
 	return is
 }
 
-// Park makes a delivery wait in memory until Unpark is called for its key. Park calls the function
-// over, with the key, if parkGrace has passed since the time of the held event's next attempt and
-// Unpark was not called. Park returns false if the delivery may not wait in memory.
-func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
+// Park makes a delivery wait in memory until Unpark is called for its key. If Unpark was not called
+// when parkGrace has passed after the time of the held event's next attempt, Park calls expired
+// with the key. Park returns false if the delivery may not wait in memory.
+func (b *Keys) Park(d *delivery.Delivery, expired func(key string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := delivery.Bounded(d.Event.Key)
-	wait := time.Until(b.keys[key].again)
+	wait := time.Until(b.keys[key].retryAt)
 	if d.Parked || b.parkedBytes()+len(d.Event.Data) > maxParkBytes || wait < -parkGrace || wait > longestPark || len(b.parked) >= maxParked {
 		return false
 	}
@@ -164,15 +164,15 @@ func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 		b.parked = make(map[string]*waiter)
 	}
 	d.Parked = true // a delivery is parked only once
-	b.parked[key] = &waiter{d, time.AfterFunc(wait+parkGrace, func() { over(key) })}
+	b.parked[key] = &waiter{d, time.AfterFunc(wait+parkGrace, func() { expired(key) })}
 	return true
 }
 
 // Later makes a delivery wait in memory because it could not even be held. After laterWait, Later
-// passes a name to the function over, and Unpark returns the delivery for that name. An ordered
-// reader cannot give back a single message. If the reader began again at each such message, it
-// would never read the later messages. Later reports whether there was room in memory.
-func (b *Keys) Later(d *delivery.Delivery, over func(name string)) bool {
+// calls expired with a name. Unpark returns the delivery for this name. An ordered reader cannot
+// give back a single message. If the reader began again at each such message, it would never read
+// the later messages. Later reports whether there was room in memory.
+func (b *Keys) Later(d *delivery.Delivery, expired func(name string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.parkedBytes()+len(d.Event.Data) > maxParkBytes || len(b.parked) >= maxParked {
@@ -182,7 +182,7 @@ func (b *Keys) Later(d *delivery.Delivery, over func(name string)) bool {
 		b.parked = make(map[string]*waiter)
 	}
 	name := fmt.Sprintf("\x00%d %d", d.Epoch(), d.Place.Seq) // no key begins with \x00
-	b.parked[name] = &waiter{d, time.AfterFunc(laterWait, func() { over(name) })}
+	b.parked[name] = &waiter{d, time.AfterFunc(laterWait, func() { expired(name) })}
 	return true
 }
 
