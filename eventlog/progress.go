@@ -7,7 +7,7 @@ type Progress struct {
 	// Published are the seqs of events that the broker has.
 	Published []int64
 
-	// Held has the events that Record must write to the table held, for the first time or again.
+	// Held has the events that Record must insert into the table held, or update there.
 	Held []Deferral
 
 	// Returned are the seqs of events that were read from held and not published. They
@@ -19,8 +19,8 @@ type Progress struct {
 	Lost []int64
 
 	// LostBehindKey are the seqs of the lost events for which the broker still has later events of
-	// the same key. Their order cannot be restored. So they are published as events of a republish,
-	// in parallel with other events.
+	// the same key. Their order cannot be restored. So the relay treats them like events that an
+	// operator wants to have republished, and publishes them in parallel with other events.
 	LostBehindKey []int64
 
 	// Positions are the new positions of streams whose position changed.

@@ -50,9 +50,9 @@ type Config struct {
 	// MaxEventAge is how old an event may be when it is delivered. The inbox row of an older event
 	// may be gone, so an older event does not run: it is held as dead, of class too_old. Events
 	// that were in the stream before the handler existed are exempt. MaxEventAge must be at least
-	// one percent shorter than DedupeWindow. If DedupeWindow was shorter in the past, the inbox may
-	// have removed rows of events that are younger than MaxEventAge. They do not run either. For a
-	// handler with [Subscription.DedupeWindow], the greatest age is 29 thirtieths of that window.
+	// one percent shorter than DedupeWindow. If DedupeWindow was shorter in the past, rows of
+	// events younger than MaxEventAge may be gone too. Such events do not run. For a handler with
+	// [Subscription.DedupeWindow], the greatest age is 29 thirtieths of that window.
 	//
 	// Defaults to 29 thirtieths of DedupeWindow, which is 29 days.
 	MaxEventAge time.Duration

@@ -96,7 +96,8 @@ func brokeOff(resp *http.Response, err error) error {
 
 // unwrap removes the url.Error that http.Client puts around an error, because a url.Error shows the
 // whole URL. last is the last operation that the Transport carried out, or nil. If http.Client
-// cannot follow the redirect in that operation's response, it returns an error of its own.
+// cannot follow the redirect in the last response, it returns an error of its own, which is not an
+// [Error].
 func unwrap(req *http.Request, last *operation, err error) error {
 	var e *Error
 	if errors.As(err, &e) {

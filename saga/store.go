@@ -154,8 +154,8 @@ type Decision struct {
 	Data json.RawMessage
 }
 
-// ErrOver says that the instance has changed since the revision of a decision, or that it was done
-// when [Saga.Compensate] was called.
+// ErrOver says that the instance has changed since the revision of a decision, or that the instance
+// had ended before the call of [Saga.Compensate].
 var ErrOver = errors.New("the instance has changed since then")
 
 // Decide writes a decision as an event for the saga, together with a row of the audit, and returns

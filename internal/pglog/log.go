@@ -203,7 +203,8 @@ type querier interface {
 
 // With noPlan, the driver sends a statement and its arguments together, and keeps no plan. The
 // driver's other mode without plans sends the statement first and its arguments later. A pooler can
-// then send the arguments to another server process, which has the statement of another client.
+// then send the arguments to another server process, which uses them for a statement of another
+// client.
 const noPlan = pgx.QueryExecModeExec
 
 // oneRow runs a statement that returns one row. The columns must be the fields of T, in the same

@@ -161,9 +161,9 @@ func (r *reader) collect(ctx context.Context, buffer []eventlog.Event, sql strin
 }
 
 // A transaction may have cancelled or rescheduled an event that is due, or may be changing it now.
-// confirmDue removes such an event if it is held. If it is in the log, it counts as scheduled for
-// later, and schedule.sql moves it to held unless it is cancelled. See unlocked.sql for the
-// protocol.
+// confirmDue removes such an event if it is held. If such an event is still in the log, the reader
+// treats it as scheduled for later, and schedule.sql moves it to held unless it is cancelled. See
+// unlocked.sql for the protocol.
 func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	if len(found.due)+len(found.overdue) == 0 {
 		return nil
@@ -224,8 +224,8 @@ func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
 // events there. The page's field Advanced says whether to read again at once. With a limit
 // of 0, ReadRepublish returns only the state of the republishes.
 //
-// In a term it returns each event at most once. Events that [eventlog.Term.Read] returned do not
-// count. It must not run at the same time as Read or HeldKeys.
+// In a term it returns each event at most once. It may return an event that [eventlog.Term.Read]
+// has returned. It must not run at the same time as Read or HeldKeys.
 func (r *reader) ReadRepublish(ctx context.Context, limit int) (eventlog.RepublishPage, error) {
 	page, err := r.readRepublish(ctx, limit)
 	if err != nil {

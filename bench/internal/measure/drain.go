@@ -74,7 +74,7 @@ func drain(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, refu
 	return rateOf(ctx, b, published, ended.Sub(began))
 }
 
-// waitForHeld waits until a log has as many held events as want says.
+// waitForHeld waits until a log has the wanted number of held events.
 func waitForHeld(ctx context.Context, b *bench, r *relayRun, schemaName string, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, heldPatience)
 	defer cancel()

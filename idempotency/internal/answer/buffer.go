@@ -26,9 +26,9 @@ type Buffer struct {
 	large  bool
 }
 
-// NewBuffer returns a buffer whose header begins as a copy of outside: the header that the
-// middleware around the guard has set. The parameter most is the size of the largest body that is
-// kept, in bytes. If drops is false, Write refuses a larger body.
+// NewBuffer returns a buffer. Its header begins as a copy of the header that the middleware around
+// the guard has set. The parameter most is the size of the largest body that is kept, in bytes. If
+// drops is false, Write refuses a larger body.
 func NewBuffer(outside http.Header, most int64, drops bool) *Buffer {
 	return &Buffer{header: outside.Clone(), most: most, drops: drops}
 }

@@ -10,12 +10,13 @@ import (
 
 // Keys has the blocked keys of an ordered handler: events of these keys are held, or may be held.
 // This process knows all blocked keys. It read the held events when its term began, and it notes
-// each event that it holds. If another process decides an event after that, the broker delivers it
-// to this process too, as a duplicate. Then this process notes that the key may be blocked. So if a
-// key is not blocked, its events run without a look at table held. An event without a key waits for
-// no other event. If a key is blocked, its events are held behind the held event, many in one
-// statement. If the held event is tried again soon, the next delivery of the key is not held: it
-// waits in memory. That saves two transactions, one to hold it and one to run it from held.
+// each event that it holds. Later, another process may run or hold an event of a key. The broker
+// delivers this event to this process too. This process sees that it is a duplicate, and notes that
+// the key may be blocked. So if a key is not blocked, its events run without a look at table held.
+// An event without a key waits for no other event. If a key is blocked, its events are held behind
+// the held event, many in one statement. If the held event is tried again soon, the next delivery
+// of the key is not held: it waits in memory. That saves two transactions, one to hold it and one
+// to run it from held.
 type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
@@ -149,9 +150,9 @@ func (b *Keys) IsHeld(key string) bool {
 	return is
 }
 
-// Park makes a delivery wait in memory until Unpark is called for its key. If Unpark was not called
-// when parkGrace has passed after the time of the held event's next attempt, Park calls expired
-// with the key. Park returns false if the delivery may not wait in memory.
+// Park makes a delivery wait in memory until Unpark is called for its key. Park gives the held
+// event parkGrace from the time of its next attempt. If Unpark is not called until then, Park calls
+// expired with the key. Park returns false if the delivery may not wait in memory.
 func (b *Keys) Park(d *delivery.Delivery, expired func(key string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
