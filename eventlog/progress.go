@@ -7,7 +7,7 @@ type Progress struct {
 	// Published are the seqs of events that the broker has.
 	Published []int64
 
-	// Held has the events that Record must insert into the table held, or update there.
+	// Held has the events that Record must insert into table "held", or update there.
 	Held []Deferral
 
 	// Returned are the seqs of events that were read from held and not published. They

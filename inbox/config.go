@@ -64,9 +64,9 @@ type Config struct {
 	//
 	// PullBytes also limits the bytes of the held events that all handlers together have claimed.
 	// Later events of the same key may run in the transaction of a claimed event. For the bytes of
-	// these later events, there is a second limit of the same size. Each handler may claim at least
-	// 2 MiB, and one event of any size. Because of the limits, a handler of large events may run
-	// fewer events than it has workers.
+	// these later events, there is a second limit of the same size. No limit stops a handler from
+	// claiming 2 MiB, or one event of any size. Because of the limits, a handler of large events
+	// may run fewer events than it has workers.
 	//
 	// Defaults to 32 MiB.
 	PullBytes int

@@ -118,11 +118,11 @@ func waitsFor(steps []outline, state State, pending string) []string {
 }
 
 // StatusHandler returns an HTTP handler that answers with the status of an instance. The key of the
-// instance is the path value "key", as in "GET /orders/{key}/checkout". public returns the part of
-// the state that the answer shows under "data". If public is nil, the answer has no "data". The
-// ETag is the revision. So if a client sends If-None-Match and nothing has changed, it gets 304.
-// Retry-After is 1 until the instance has ended. The handler waits for no lock. It does not
-// authenticate clients: wrap it.
+// instance is the path value "key", as in "GET /orders/{key}/checkout". The function public returns
+// the part of the state that the answer shows under "data". If public is nil, the answer has no
+// "data". The ETag is the revision. So if a client sends If-None-Match and nothing has changed, it
+// gets 304. Retry-After is 1 until the instance has ended. The handler waits for no lock. It does
+// not authenticate clients: wrap it.
 func (g *Saga[S]) StatusHandler(public func(S) any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-cache")

@@ -75,7 +75,8 @@ func (t *Tables) InTxOnce(ctx context.Context, do func(tx pgx.Tx) error) error {
 
 // retryable reports whether a transaction failed because of a conflict with another transaction,
 // and may succeed at the next try. The conflicts are a deadlock, a serialization failure, and a
-// violation of a unique index, because two transactions set the time of an event of the same key.
+// violation of a unique index. The last one happens if two transactions set the time of an event of
+// the same key.
 func retryable(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {

@@ -1,5 +1,5 @@
-// Package pglog reads the log in PostgreSQL for the relay. The one process that leads reads
-// every committed event in order, and records the results.
+// Package pglog reads the log in PostgreSQL for the relay. Only one process, the leader, reads the
+// log. It reads all committed events in order, and records the results.
 package pglog
 
 import (

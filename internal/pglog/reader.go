@@ -161,9 +161,9 @@ func (r *reader) collect(ctx context.Context, buffer []eventlog.Event, sql strin
 }
 
 // A transaction may have cancelled or rescheduled an event that is due, or may be changing it now.
-// confirmDue removes such an event if it is held. If such an event is still in the log, the reader
-// treats it as scheduled for later, and schedule.sql moves it to held unless it is cancelled. See
-// unlocked.sql for the protocol.
+// confirmDue removes such an event from found if it came from held. If such an event is still in
+// the log, the reader treats it as scheduled for later, and schedule.sql moves it to held unless it
+// is cancelled. See unlocked.sql for the protocol.
 func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	if len(found.due)+len(found.overdue) == 0 {
 		return nil

@@ -15,8 +15,8 @@ var ownSQL string
 // Loan is the time for which a user's code has a connection of the pool, for one transaction or
 // several. The method See examines the text of each statement of this code. If no statement changes
 // the session, Postroom need not send anything between two transactions. The text of a statement
-// does not show the changes that functions and triggers make. Ended looks for them when the
-// connection goes back to the pool.
+// does not show the changes that functions and triggers make. The method Ended looks for such
+// changes when the connection goes back to the pool.
 //
 // See, Use and Unseen may be called concurrently; the other methods may not.
 type Loan struct {

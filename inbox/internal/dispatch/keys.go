@@ -11,12 +11,12 @@ import (
 // Keys has the blocked keys of an ordered handler: events of these keys are held, or may be held.
 // This process knows all blocked keys. It read the held events when its term began, and it notes
 // each event that it holds. Later, another process may run or hold an event of a key. The broker
-// delivers this event to this process too. This process sees that it is a duplicate, and notes that
-// the key may be blocked. So if a key is not blocked, its events run without a look at table held.
-// An event without a key waits for no other event. If a key is blocked, its events are held behind
-// the held event, many in one statement. If the held event is tried again soon, the next delivery
-// of the key is not held: it waits in memory. That saves two transactions, one to hold it and one
-// to run it from held.
+// delivers this event to this process too. This process sees that the event is a duplicate, and
+// notes that the key may be blocked. So if a key is not blocked, its events run without a look at
+// table held. An event without a key waits for no other event. If a key is blocked, its events are
+// held behind the held event, many in one statement. If the held event is tried again soon, the
+// next delivery of the key is not held: it waits in memory. That saves two transactions, one to
+// hold it and one to run it from held.
 type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
@@ -150,9 +150,9 @@ func (b *Keys) IsHeld(key string) bool {
 	return is
 }
 
-// Park makes a delivery wait in memory until Unpark is called for its key. Park gives the held
-// event parkGrace from the time of its next attempt. If Unpark is not called until then, Park calls
-// expired with the key. Park returns false if the delivery may not wait in memory.
+// Park makes a delivery wait in memory until Unpark is called for its key. Park waits until
+// parkGrace after the time of the held event's next attempt. If Unpark is not called until then,
+// Park calls expired with the key. Park returns false if the delivery may not wait in memory.
 func (b *Keys) Park(d *delivery.Delivery, expired func(key string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,8 +171,8 @@ func (b *Keys) Park(d *delivery.Delivery, expired func(key string)) bool {
 
 // Later makes a delivery wait in memory because it could not even be held. After laterWait, Later
 // calls expired with a name. Unpark returns the delivery for this name. An ordered reader cannot
-// give back a single message. If the reader began again at each such message, it would never read
-// the later messages. Later reports whether there was room in memory.
+// give back a single message. To get a message again, the reader would have to begin again at this
+// message, and it would never read the later ones. Later reports whether there was room in memory.
 func (b *Keys) Later(d *delivery.Delivery, expired func(name string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
