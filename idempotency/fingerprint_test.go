@@ -26,8 +26,8 @@ func fingerprint(t *testing.T, method, target, media, body string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f[0] != 0x81 {
-		t.Errorf("fingerprint of version %d", f[0])
+	if f[0] != byte(idempotency.PrintRequest) {
+		t.Errorf("fingerprint of kind %d", f[0])
 	}
 	return hex.EncodeToString(f[1:])
 }
