@@ -26,8 +26,8 @@ type Progress struct {
 	// Positions are the new positions of streams whose position changed.
 	Positions []StreamPosition
 
-	// Republished has the results of republished events that have got an answer. Events that are in
-	// Held or in Published are not in Republished.
+	// Republished has the results of republished events: the broker has the event, or the relay
+	// dropped it because its republish was cancelled. Events in Held or Published are not in it.
 	Republished []RepublishResult
 }
 

@@ -20,8 +20,8 @@ type Source interface {
 	// Check reports whether the log can be read.
 	Check(ctx context.Context) error
 
-	// Lead begins a term, in which the process with the name owner leads. The parameter lease says
-	// how long the term lasts. The term lasts longer if the process calls Renew or Record in time.
+	// Lead begins a term, in which the relay with the name owner leads. The parameter lease says
+	// how long the term lasts. The term lasts longer if the relay calls Renew or Record in time.
 	// If another owner leads, Lead returns an error that matches [ErrLeaseHeld]. If owner leads
 	// already, its previous term is over. Lead first prepares all that a term needs, and takes the
 	// lease last. If the log does not answer, Lead returns an error after some time.
@@ -80,10 +80,10 @@ type Term interface {
 	// slice that Read returns, but must not change memory that events share.
 	Read(ctx context.Context, limit int, buffer []Event) (Page, error)
 
-	// ReadRepublish returns the next events of the running republish: at most limit events,
-	// or fewer because of [PageBytes]. It returns each event once in a term. With a limit
-	// of 0 it returns only the status of the republishes. It must not run at the same time
-	// as Read.
+	// ReadRepublish returns the next events of the running republish: at most limit events, or
+	// fewer because of [PageBytes]. For each republish, it returns an event at most once in a term.
+	// With a limit of 0 it returns only the status of the republishes. It must not run at the same
+	// time as Read.
 	ReadRepublish(ctx context.Context, limit int) (RepublishPage, error)
 
 	// HeldKeys returns the keys that have events in held, in no order. Later events of

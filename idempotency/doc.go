@@ -37,6 +37,6 @@
 //
 // A key protects as long as its row is kept ([Route.TTL]). Two requests with different keys are two
 // operations, even if they are otherwise equal. By default the guard does not keep errors, and the
-// client may send the same key again. [Route.Store] can change that. In transaction mode, a request
-// that is answered with an error has no effect.
+// client may send the same key again. [Route.Store] can change that. In transaction mode, if a
+// handler answers with an error, the guard rolls back what the handler wrote with [Tx].
 package idempotency

@@ -84,9 +84,9 @@ type Config struct {
 	//
 	// If OnDead returns an error, the event does not become dead: the inbox makes the event's last
 	// attempt again after a minute. If there is no attempt to repeat, for instance because the
-	// event is too old to run, it stays in the stream and is delivered again. If a handler itself
-	// committed its transaction, the event must not run again, so it becomes dead anyway. OnDead is
-	// not called for events that an operator makes dead, or for events that a relay cannot publish.
+	// event is too old, it stays in the stream or in held, and OnDead is called again later. If a
+	// handler itself committed its transaction, the event must not run again, so it becomes dead
+	// anyway. OnDead is not called if an operator makes an event dead or a relay cannot publish it.
 	//
 	// Defaults to nil, which does nothing.
 	OnDead func(ctx context.Context, tx pgx.Tx, l Letter) error

@@ -65,7 +65,7 @@ func (o brokerClient) search(ctx context.Context, j *EventTrace, subs []subscrip
 }
 
 // searches returns which streams to search, each from the event's log time on. If log, held and
-// archive lack the event, the search begins at the time in its id, which must be a UUIDv7.
+// archive lack the event, the search begins at the time in its id, if the id is a UUIDv7.
 func (j *EventTrace) searches(subs []subscription) []streamSearcher {
 	var all []streamSearcher
 	add := func(q streamSearcher) {

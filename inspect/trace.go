@@ -58,7 +58,7 @@ const (
 	Unpublished      PublishState = "unpublished" // no relay has read it yet
 	Pending          PublishState = "pending"     // a relay has read it, and has not recorded the broker's acknowledgement
 	PublishHeld      PublishState = "held"        // it is held on its way to the broker
-	PublishDiscarded PublishState = "discarded"   // it was held, and was then discarded or cancelled
+	PublishDiscarded PublishState = "discarded"   // it was discarded or cancelled
 )
 
 // LogEntry is an event in the log.

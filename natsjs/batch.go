@@ -65,9 +65,9 @@ func (b *batchSender) push(messages []*broker.Message) {
 	signal(b.news)
 }
 
-// pop removes the events of the next batch from the queue. Events that were pushed together stay in
-// one batch. Otherwise a second batch could have later events of a key, and be sent before the
-// first batch is stored.
+// pop removes the events of the next batch from the queue. If events that were pushed together fit
+// into one batch, they stay in one batch: a second batch with later events of a key could be sent
+// before the first batch is stored.
 func (b *batchSender) pop() (messages []*broker.Message) {
 	b.mu.Lock()
 	var behind []*broker.Message

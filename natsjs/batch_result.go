@@ -19,7 +19,7 @@ const (
 	// fence, at most maxFences times.
 	maxFences = 2
 
-	// While the broker stores a message, it refuses others with the same fence. After processWait,
+	// While the broker stores a message, it may refuse others with that fence. After processWait,
 	// the sender sends again: a batch at most maxFences times, an event maxInProcess times.
 	processWait  = 2 * time.Millisecond
 	maxInProcess = 20

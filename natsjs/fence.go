@@ -49,9 +49,9 @@ var (
 func LeaseSubjects(stream string) string { return wire.LeasePrefix + "*." + stream }
 
 // fence prevents a leader that was replaced from storing anything in a stream. In each term, the
-// leader publishes the lease message on a subject that only its log uses. With each batch, the
-// leader asks the broker to store it only if the lease message is still the last message on that
-// subject.
+// leader publishes the lease message on a subject that only its log uses. With each batch or single
+// event, the leader asks the broker to store it only if the lease message is still the last message
+// on that subject.
 type fence struct {
 	run     *atomicRun
 	stream  string

@@ -72,7 +72,7 @@ func (c *comparison) span(first []eventlog.HistoryEntry, last uint64) broker.Seq
 	return broker.SeqRange{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
 }
 
-// prepend returns a reader that has one more page than rest: a page before the pages of rest.
+// prepend returns a reader whose first page is the slice first. The other pages are those of rest.
 func prepend[T any](first []T, rest reader[T]) reader[T] {
 	read := false
 	return func(ctx context.Context) ([]T, error) {

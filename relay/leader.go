@@ -50,7 +50,7 @@ type leader struct {
 	verifier   verifier
 }
 
-// newLeader returns the leader of a term. The recorder sets the fields of now (this try to lead).
+// newLeader returns the leader of a term. The leader sets renewed and recorded of now (this try).
 func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 	arrived, between := newResults(), &intake{pages: make(chan page)}
 	notes := newRecordBuffer(arrived.news)

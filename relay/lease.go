@@ -17,10 +17,10 @@ const (
 	LongestLease = 30 * time.Second
 
 	// A lease that the relay chooses lasts for at least this many round trips to the database. The
-	// leader renews the lease when a third of its time is over, and gives up when three quarters
-	// are over. In between it has four round trips for a step of pruning and a recording. It needs
-	// five if both statements are sent for the first time. If it gives up because of that, its next
-	// lease is twice as long.
+	// leader renews the lease when a third of it is over, and gives up after three quarters of it.
+	// A recording, a step of pruning and the next recording take at most six round trips: two each,
+	// if their statements are sent for the first time. If the leader gives up, its next lease is
+	// twice as long.
 	leaseTrips = 10
 
 	// A term that lasted for this many leases counts as useful even if it recorded nothing: there

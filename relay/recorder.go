@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// The recorder records progress at most this often. It spends at most a twentieth of the time
-	// on recordings, or half of the time if they write to held. But it records at once if no event
-	// is in flight and at least manyUnrecorded published events are not recorded yet. Then the
-	// recording delays nothing, and after a crash no relay publishes these events again.
+	// The recorder records progress at most this often. Unless it must renew the lease, it spends
+	// at most a twentieth of the time on recordings, or half of it if they write to held. But it
+	// records at once if no event is in flight and at least manyUnrecorded published events are not
+	// recorded yet. This delays nothing, and after a crash no relay publishes these events again.
 	recordEvery    = 20 * time.Millisecond
 	recordShare    = 20
 	manyUnrecorded = pageSize

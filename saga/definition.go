@@ -105,7 +105,7 @@ type Action[S any] struct {
 func (a Action[S]) isSet() bool { return a.eventType != "" || a.local != nil }
 
 // Send returns an action that writes an event of the given type, with the JSON of data's result. If
-// the event is a command of a step, it has the instance's key, an id that names the step and the
+// the event is a command of a step, it has the instance's key, an id that identifies the step and
 // direction, and the header "saga-step"; see [StepKey].
 func Send[S, T any](eventType string, data func(*S) T) Action[S] {
 	return Action[S]{eventType: eventType, data: func(s *S) any { return data(s) }}

@@ -70,7 +70,7 @@ func (s *Store) explain(err error) error {
 // Story has all data about one instance.
 type Story struct {
 	Instance
-	Note          string          `json:"note,omitempty"` // why the last event did not count, or why a Local function gave up
+	Note          string          `json:"note,omitempty"` // the last note: why an event did not count, or why a Local function gave up
 	CorrelationID string          `json:"correlation_id"`
 	CausationID   string          `json:"causation_id,omitempty"` // the event that began the instance
 	Steps         []StepStatus    `json:"steps"`
@@ -155,7 +155,7 @@ type Decision struct {
 }
 
 // ErrOver says that the instance has changed since the revision of a decision, or that the instance
-// had ended before the call of [Saga.Compensate].
+// was already done when [Saga.Compensate] was called.
 var ErrOver = errors.New("the instance has changed since then")
 
 // Decide writes a decision as an event for the saga, together with a row of the audit, and returns

@@ -39,9 +39,9 @@ type Endpoint struct {
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 
 	// LastStatus and LastAt are the HTTP status and the time of the last recorded attempt. The
-	// sender records each failure. It records a success only if the attempt is the first, or if the
-	// attempt before failed. LastStatus is 0 if there was no answer. LastAt is zero before the
-	// first attempt.
+	// sender records each failure of the endpoint. It records a success only if no attempt was
+	// recorded yet, or if the last one failed. LastStatus is 0 if there was no answer. LastAt is
+	// zero before the first attempt.
 	LastStatus int       `json:"last_status,omitempty"`
 	LastAt     time.Time `json:"last_at,omitzero"`
 }

@@ -71,7 +71,7 @@ func (s stripe) sign(h http.Header, m Message, body []byte) error {
 // is the event's name with the action, such as "issues.opened". GitHub signs neither the id nor a
 // time, so an attacker can send a captured request again with a new id: see [IDFromBody]. If
 // several webhooks get an event, GitHub uses the same id for all of them. Give each webhook its own
-// source; otherwise the second delivery counts as a duplicate.
+// source; otherwise the second delivery is a duplicate, or a conflict if its body differs.
 func GitHub(secrets ...string) Scheme { return github{textKeys(secrets)} }
 
 type github struct{ keys }

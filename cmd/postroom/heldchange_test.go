@@ -42,6 +42,8 @@ func TestHeldChanges(t *testing.T) {
 
 	run("reschedule", "2").want(t, exitUsage).says(t, "when?")
 	run("reschedule", "2", "--in", "1h", "--at", "2030-01-01").want(t, exitUsage).says(t, "when?")
+	run("reschedule", "2", "--in", "0s", "--at", "2030-01-01").want(t, exitUsage).says(t, "when?")
+	run("reschedule", "2", "--in", "0s").want(t, exitUsage).says(t, "when?")
 	run("reschedule", "2", "--in", "-1h", "--at", "2030-01-01").want(t, exitUsage).says(t, "when?")
 	run("reschedule", "2", "--at", "soon", "--yes").want(t, exitUsage).says(t, "--at: write a time")
 	run("reschedule", "2", "--in", "3h", "--yes").want(t, exitOK).says(t, "reschedule: 1 event\n")

@@ -9,9 +9,9 @@
 //
 // A seed always makes the same plan of faults and the same workload. But the machine determines
 // what the processes are doing when a fault strikes. The exit status is 0 if every invariant holds,
-// and 1 if one does not. It is 3 if the run is undecided: a kind of work met no fault, or the
-// machine was too busy to finish the work in time. An undecided run shows nothing: neither that
-// Postroom works, nor that it has a fault.
+// and 1 if one does not. It is 3 if the run is undecided: a situation that every run needs did not
+// occur, or the machine was too busy to finish the work in time. An undecided run shows nothing:
+// neither that Postroom works, nor that it has a fault.
 package main
 
 import (

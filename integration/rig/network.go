@@ -114,8 +114,8 @@ func Poison(ctx context.Context, ways []*Way, toxics []Toxic, cut bool, during f
 	return errors.Join(errs...)
 }
 
-// Open makes a stopped way work again. It tries several times, because the operating system may not
-// release the port at once.
+// Open makes a stopped way work again. If that fails, it tries again for up to [Patience], because
+// the operating system may not release the port at once.
 func Open(ctx context.Context, way *Way) error {
 	return Again(ctx, Patience, "open "+way.Name, func(context.Context) error { return way.Start() })
 }

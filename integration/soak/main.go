@@ -232,8 +232,8 @@ func (o options) runOne(ctx context.Context, db *devstack.Postgres, s scenario, 
 	return r.Result
 }
 
-// logger returns the logger for the PostgreSQL server, and for the relays and inboxes in this
-// process. Without --verbose, the logger discards all messages.
+// logger returns the logger for the start of the PostgreSQL server, and for the relays and inboxes
+// in this process. Without --verbose, the logger discards all messages.
 func (o options) logger(w io.Writer) *slog.Logger {
 	if !o.verbose {
 		return slog.New(slog.DiscardHandler)

@@ -104,7 +104,7 @@ func (o *openRun) collect(ctx context.Context, r *stage.Stage, p *phase) error {
 }
 
 // wasAcked returns the time when an event was acknowledged, and true. It returns false if the event
-// was not acknowledged, or if the event's delay has been noted already.
+// was not acknowledged, or if the event is known to be committed.
 func (o *openRun) wasAcked(id string) (time.Time, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

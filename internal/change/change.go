@@ -75,8 +75,8 @@ func (t *Tables) InTxOnce(ctx context.Context, do func(tx pgx.Tx) error) error {
 
 // retryable reports whether a transaction failed because of a conflict with another transaction,
 // and may succeed at the next try. The conflicts are a deadlock, a serialization failure, and a
-// violation of a unique index. The last one happens if two transactions set the time of an event of
-// the same key.
+// violation of the index held_key_due. That happens if two transactions give due times to two
+// events of the same key.
 func retryable(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -107,9 +107,9 @@ func (t *Tables) LockRelay(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	return nil
 }
 
-// Wake makes the first event of each key due, unless this event is dead. Call Wake after rows of
-// these keys were removed from held. Element n of handlers and element n of keys identify one key.
-// The caller has locked the keys.
+// Wake makes the first event of each key due, unless this event is dead, or an event of the key has
+// a due time already. Call Wake after rows of these keys were removed from held. Element n of
+// handlers and element n of keys identify one key. The caller has locked the keys.
 func (t *Tables) Wake(ctx context.Context, tx pgx.Tx, handlers, keys []string) error {
 	if len(keys) == 0 {
 		return nil

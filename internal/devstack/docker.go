@@ -19,7 +19,7 @@ import (
 var errUnknown = errors.New("unknown to Docker")
 
 // docker runs Docker's command and returns its output. The package does not use Docker's client
-// library, because the library depends on more modules than the whole of Postroom does.
+// library, because the library depends on more modules than this whole module does.
 func docker(ctx context.Context, args ...string) (string, error) {
 	var out, problems bytes.Buffer
 	cmd := exec.CommandContext(ctx, "docker", args...)

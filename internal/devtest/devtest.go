@@ -9,10 +9,10 @@
 // If there is no PostgreSQL, devtest skips the tests that need it. If POSTROOM_TEST_REQUIRE is 1,
 // as in CI, these tests fail instead.
 //
-// POSTROOM_TEST_SERVERS says where the servers run. If it is "containers", all servers run in
-// containers. If it is "local", none does. If it is not set, NATS runs as a process, and PostgreSQL
-// is the server of POSTROOM_DATABASE_URL. Without that variable, PostgreSQL runs locally if this
-// machine has the binaries, and otherwise in a container. See internal/devstack for the images.
+// POSTROOM_TEST_SERVERS says where the servers run. "containers" means in containers, except for
+// [PlainNATS], and "local" means without containers. If it is not set, NATS runs as a process, and
+// PostgreSQL is the server of POSTROOM_DATABASE_URL. Without that variable, PostgreSQL runs locally
+// if this machine has the binaries, otherwise in a container. See internal/devstack for the images.
 //
 // POSTROOM_TEST_BROKER is the path of the program of a NATS process, and make test sets it. If it
 // is not set, devtest builds integration/natsd in the checkout.

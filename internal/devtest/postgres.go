@@ -23,7 +23,7 @@ import (
 // so that several test processes can share one server.
 var prefix = "postroom_test_" + strings.ToLower(rand.Text()[:10]) + "_"
 
-var databases atomic.Int64 // the number of databases and roles that were created so far
+var databases atomic.Int64 // the number in the newest name of a database or a role
 
 // postgres starts the shared server on its first call, and returns it.
 var postgres = sync.OnceValues(func() (*devstack.Postgres, error) {

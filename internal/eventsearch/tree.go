@@ -34,7 +34,7 @@ type Database struct {
 
 // TreeQuery says which tree to build, and its limits.
 type TreeQuery struct {
-	Source, ID string // ID is the id of an event, or a correlation id; Source may be empty
+	Source, ID string // the source and id of an event; ID may also be a correlation id, and Source may be empty
 	Depth      int    // the largest number of levels of causes, and also of effects
 	Limit      int    // the largest number of events
 }

@@ -264,7 +264,7 @@ func (l *Log) FirstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64,
 	return l.firstFrom(ctx, at.Add(-timeSlack), lo, hi)
 }
 
-// FirstAfter is like FirstFrom, but also skips the events of the minute after the given time.
+// FirstAfter is like FirstFrom, but skips all events up to a minute after the given time.
 func (l *Log) FirstAfter(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
 	return l.firstFrom(ctx, at.Add(timeSlack), lo, hi)
 }

@@ -1,5 +1,5 @@
-// Package pglog reads the log in PostgreSQL for the relay. Only one process, the leader, reads the
-// log. It reads all committed events in order, and records the results.
+// Package pglog reads the log in PostgreSQL for the relay. Only one process at a time leads. It
+// reads all committed events in order, and records the results.
 package pglog
 
 import (
@@ -34,10 +34,9 @@ var (
 	ErrRowSecurity = errors.New("row-level security hides rows from the relay")
 
 	// ErrPooled says that there is a transaction pooler between the relay and PostgreSQL. The
-	// pooler sends the statements of one connection to different server processes. But the
-	// snapshots that a relay keeps are valid only in the server process that made them. Also, the
-	// settings of the relay would affect other clients of the pooler. Give the relay a direct
-	// connection.
+	// pooler sends the statements of one connection to different server processes. But what a relay
+	// remembers of the log is valid only while the same server process answers. Also, the settings
+	// of the relay would affect other clients of the pooler. Give the relay a direct connection.
 	ErrPooled = errors.New("the relay's connection is pooled; connect it to PostgreSQL directly, or through a session pooler")
 )
 

@@ -38,10 +38,10 @@ func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 	}
 }
 
-// Read returns the next committed events in the order in which they must be published: newer
-// events, late events, and held events that are due. It returns at most as many of each as the
-// limit. If there are no such events, it returns none. It returns each event once in a term. Read
-// may reuse the memory of buffer, which may be nil.
+// Read returns the next committed events in the order in which they must be published: late events,
+// newer events, and held events that are due. It returns at most as many of each as the limit. If
+// there are no such events, it returns none. It returns each event once in a term. Read may
+// overwrite buffer and use its memory. buffer may be nil.
 //
 // If many events were committed since the last call, Read first searches for late events,
 // for at most a second in each call. Such a call may return no events and set More.
@@ -224,8 +224,8 @@ func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
 // events there. The page's field Advanced says whether to read again at once. With a limit
 // of 0, ReadRepublish returns only the state of the republishes.
 //
-// In a term it returns each event at most once. It may return an event that [eventlog.Term.Read]
-// has returned. It must not run at the same time as Read or HeldKeys.
+// In a term it returns each event of a republish at most once. It may return an event that
+// [eventlog.Term.Read] has returned. It must not run at the same time as Read or HeldKeys.
 func (r *reader) ReadRepublish(ctx context.Context, limit int) (eventlog.RepublishPage, error) {
 	page, err := r.readRepublish(ctx, limit)
 	if err != nil {

@@ -93,7 +93,7 @@ func (s *scanner) isLocal() bool {
 	for i := s.at; i < len(s.sql); i++ {
 		switch c := s.sql[i]; c {
 		case '\'', '"':
-			if c == '\'' && (s.sql[i-1] == 'e' || s.sql[i-1] == 'E') {
+			if c == '\'' && isEscapes(s.sql[:i]) {
 				i = escaped(s.sql, i) - 1
 				continue
 			}
@@ -181,6 +181,15 @@ func quoted(sql string, at int, quote byte, escapes bool) int {
 		}
 	}
 	return len(sql)
+}
+
+// isEscapes reports whether a text ends with the word E. A quoted text behind it has backslashes.
+func isEscapes(before string) bool {
+	n := len(before)
+	if n == 0 || before[n-1] != 'e' && before[n-1] != 'E' {
+		return false
+	}
+	return n == 1 || !isLetter(before[n-2]) && before[n-2]-'0' >= 10
 }
 
 // escaped returns the position after the text with backslashes that begins at position at, after an

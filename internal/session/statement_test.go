@@ -24,6 +24,7 @@ func TestKeeps(t *testing.T) {
 		`SELECT E'a''\''; SET ROLE clerk`:                   {false, true},
 		"SELECT E'a'\n'\\''; SET ROLE clerk":                {false, true},
 		`SELECT E'a''\'; SET ROLE clerk'`:                   {false, false},
+		`SELECT set_config('a.b', date'\', true)`:           {false, false},
 		`SELECT set_config('a.b', E'\', true)', false)`:     {false, true},
 		"UPDATE orders SET load = 1":                        {false, false},
 		"INSERT INTO load VALUES ('listen to')":             {false, false},

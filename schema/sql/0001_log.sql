@@ -44,14 +44,14 @@ INSERT INTO postroom.instance DEFAULT VALUES;
 --
 -- Event.Validate has the same rules in Go. check_event, below, applies the rules of this file to
 -- events that were written in SQL. If an event breaks a rule, its transaction fails. So a row that
--- the relay cannot publish gets into the log only if its writer sets checked to true without a
--- check.
+-- breaks a rule gets into the log only if its INSERT gives checked a value, true or false, and the
+-- writer has not checked the row.
 --
 -- The rules are constraints of domains, and no column of the log has one of these domains. For each
 -- INSERT the server prepares the constraints of every column, even if the column gets no value.
 -- That would be a third of the cost of an event, not counting the round trip. Also, if a row
--- violates a constraint of a table, the server writes the whole row, with its data, to its log
--- file. If a value violates a constraint of a domain, the server does not.
+-- violates a constraint of a table, the server writes the row, with the beginning of its data, to
+-- its log file. If a value violates a constraint of a domain, the server does not.
 --
 -- The patterns list characters by their Unicode numbers. [[:space:]] and [[:cntrl:]] have another
 -- meaning in each locale, and in the locale C they match only ASCII.
@@ -243,7 +243,7 @@ COMMENT ON COLUMN postroom.outbox.data IS
 COMMENT ON COLUMN postroom.outbox.not_before IS
     'The event is published when the clock of this database reaches this time. NULL: the event is published at once. No order is promised between a scheduled event and other events of its key.';
 COMMENT ON COLUMN postroom.outbox.checked IS
-    'true: the writer has checked the event against the rules, as the Go package and postroom.write do. The default is false, and makes the database check the row when its transaction commits. If an INSERT itself sets false or true, only the relay checks the row.';
+    'true: the writer has checked the event against the rules, as the Go package and postroom.write do. The default is false, and makes the database check the row when its transaction commits. If an INSERT itself sets true, only the relay checks the row. If it sets false, the database checks the row only if the transaction also inserts a row with the default.';
 
 -- The relay uses this index to find rows that became visible late: see late_by_xid.sql and pass.sql
 -- in internal/pglog/sql.

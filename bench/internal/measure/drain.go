@@ -184,5 +184,5 @@ func publishAll(ctx context.Context, nc *nats.Conn, n int, message func(i int) *
 	return nil
 }
 
-// ackPatience is how long publishAll waits for an acknowledgement.
+// ackPatience is how long PublishMsgAsync waits for room in the window.
 const ackPatience = 30 * time.Second

@@ -35,7 +35,7 @@ type Queue struct {
 	waiting chan *Claim // has room for all open claims
 	claimed atomic.Int32
 	size    atomic.Int64 // bytes of the claimed events
-	most    int64        // nothing is claimed while size is at or above this limit
+	most    int64        // the runner claims nothing while size is at or above this limit
 	ahead   *ahead       // limits how many claims wait for a worker; nil if the capacity of the channel is the only limit
 	later   later        // the keys whose events are to be postponed
 }

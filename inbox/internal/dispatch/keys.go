@@ -150,9 +150,9 @@ func (b *Keys) IsHeld(key string) bool {
 	return is
 }
 
-// Park makes a delivery wait in memory until Unpark is called for its key. Park waits until
-// parkGrace after the time of the held event's next attempt. If Unpark is not called until then,
-// Park calls expired with the key. Park returns false if the delivery may not wait in memory.
+// Park makes a delivery wait in memory until Unpark is called for its key. If Unpark is not called
+// within parkGrace after the time of the held event's next attempt, a timer calls expired with the
+// key. Park returns at once: false if the delivery may not wait in memory.
 func (b *Keys) Park(d *delivery.Delivery, expired func(key string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,10 +169,10 @@ func (b *Keys) Park(d *delivery.Delivery, expired func(key string)) bool {
 	return true
 }
 
-// Later makes a delivery wait in memory because it could not even be held. After laterWait, Later
-// calls expired with a name. Unpark returns the delivery for this name. An ordered reader cannot
-// give back a single message. To get a message again, the reader would have to begin again at this
-// message, and it would never read the later ones. Later reports whether there was room in memory.
+// Later makes a delivery wait in memory because it could not even be held. After laterWait, a timer
+// calls expired with a name, for which Unpark returns the delivery. An ordered reader cannot give
+// back a single message: it would have to begin again at this message. If it did so each time, it
+// would never read the later messages. Later reports whether there was room in memory.
 func (b *Keys) Later(d *delivery.Delivery, expired func(name string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

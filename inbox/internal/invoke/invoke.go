@@ -179,8 +179,8 @@ func (c *caller) one(call func() error) {
 }
 
 // guarded calls a user's function, and classifies and describes the error that it returned. All of
-// that happens inside the guard. The result contains only text, so later code calls no method of
-// the user's error.
+// that happens inside the guard. The result does not contain the user's error, so later code calls
+// no method of it.
 func (i *Invoker) guarded(call func() error) error {
 	err := guard.Call(call)
 	if err == nil {

@@ -138,8 +138,8 @@ func (db *DB) exec(ctx context.Context, statements []Statement) ([]pgconn.Comman
 	return tags, errors.Join(err, results.Close())
 }
 
-// WasCommitted reports whether a handler committed the transaction with the given id. The inbox
-// clears the id of each transaction that it may have committed itself.
+// WasCommitted reports whether a handler committed the transaction with the given id. The inbox did
+// not commit it, because the inbox clears the id of each transaction that it may have committed.
 func (db *DB) WasCommitted(ctx context.Context, id string) (bool, error) {
 	if id == "" {
 		return false, nil

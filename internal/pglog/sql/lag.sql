@@ -6,8 +6,8 @@
 -- most 100,000 held events.
 --
 -- A transaction that has written to the log keeps a lock on the table outbox until the transaction
--- ends, even if it is prepared. A role can see when the transaction of a session began if it is a
--- member of the session's role or of pg_read_all_stats. If the relay's role cannot see when a
+-- ends, even if it is prepared. A role can see when the transaction of a session began only if it
+-- is a member of the session's role or of pg_read_all_stats. If the relay's role cannot see when a
 -- transaction began, the statement only counts the transaction.
 --
 -- Locks   none.

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// pageSize is the largest number of messages of a page. The reader requests a page at once.
-	// silence is how long the broker may take to send a page.
+	// pageSize is the largest number of messages of a page. One request gets one page. silence is
+	// how long the broker may take to send a page.
 	pageSize = 5000
 	silence  = 30 * time.Second
 

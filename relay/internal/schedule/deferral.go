@@ -114,9 +114,9 @@ func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int
 //     be read and stored, and the first case would never come.
 //   - Refused: the broker must have stored other events, or so many events must have been read that
 //     other events may not fit. In the second case the failure does not count as an attempt.
-//   - An event of a republish goes to held only if it is refused, even if the broker stored no
-//     other event. Few events of a republish are read at a time: if refused events stayed, they
-//     would stop the rest.
+//   - An event of a republish goes to held only if it is refused, but then even if the broker
+//     stored no other event. Few events of a republish are read at a time: if refused events
+//     stayed, they would stop the rest.
 func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 	if e.IsRepublished() && c != broker.Refused {
 		return false

@@ -3,6 +3,7 @@ package deadcmd
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,20 +44,20 @@ func dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w 
 	if err != nil {
 		return err
 	}
-	return previewProblems(groups, dryRuns)
+	return previewProblems(groups, dryRuns, w.options.AsNew)
 }
 
 // previewProblems returns the problems that an operator must know before a replay.
-func previewProblems(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryRun) error {
+func previewProblems(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryRun, asNew bool) error {
 	var bad []string
 	for _, f := range groups {
 		if f.Events == 0 {
 			continue
 		}
-		if !f.HasProcess {
-			bad = append(bad, fmt.Sprintf("no process runs handler %s", output.Cell(f.Handler, 60)))
+		if unknown := fmt.Sprintf("no process runs handler %s", output.Cell(f.Handler, 60)); !f.HasProcess && !slices.Contains(bad, unknown) {
+			bad = append(bad, unknown)
 		}
-		if f.TooOld > 0 {
+		if f.TooOld > 0 && !asNew {
 			bad = append(bad, fmt.Sprintf("%d outgoing events are too old for consumers: replay them with --as-new", f.TooOld))
 		}
 		if f.StepsOpen > 0 {

@@ -183,7 +183,7 @@ Exit status 3: nothing was changed.`,
 		Args:              argument.IDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (at == "") == (in == 0) || in < 0 {
+			if flags := cmd.Flags(); flags.Changed("at") == flags.Changed("in") || at == "" && in <= 0 {
 				return exit.Usagef("when? Give either --at, for instance 2026-02-01T08:00:00Z, or --in, for instance 2h")
 			}
 			when, ok := argument.Stamp(at)

@@ -4,7 +4,8 @@
 -- perhaps the handler is not new, and its row here was deleted. Then the limit of age applies to
 -- all events. The statement adds types and subjects and never removes any, because a process of
 -- another version may ask for them. If it adds a subject to an ordered handler, the term of the
--- current reader ends, and the next reader begins at the floor.
+-- current reader ends, and the next reader begins at the floor. Other handlers have no terms: their
+-- epoch stays 0.
 --
 -- Locks   the handler's row.
 -- Index   the primary keys of subscription and dedupe_window.
@@ -16,7 +17,7 @@ ON CONFLICT (handler) DO UPDATE
 SET types = CASE WHEN s.types IS NOT NULL AND excluded.types IS NOT NULL
                  THEN ARRAY(SELECT DISTINCT unnest(s.types || excluded.types) ORDER BY 1) END,
     subjects = ARRAY(SELECT DISTINCT unnest(s.subjects || excluded.subjects) ORDER BY 1),
-    epoch = s.epoch + (NOT s.subjects @> excluded.subjects)::int,
+    epoch = s.epoch + (s.epoch > 0 AND NOT s.subjects @> excluded.subjects)::int,
     reader = CASE WHEN s.subjects @> excluded.subjects THEN s.reader END,
     reader_until = CASE WHEN s.subjects @> excluded.subjects THEN s.reader_until END
 RETURNING stream, stream_created, types, floor, floor_at, backfill_through, created_at > now() - interval '1 minute' AS is_new;
