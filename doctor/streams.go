@@ -104,7 +104,7 @@ func checkBroker(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// compareTier adds a warning for each limit of which a larger share than nearlyFull is used.
+// compareTier adds a warning for each limit that is used up to more than the share nearlyFull.
 func compareTier(e *examination, of string, t jetstream.Tier) {
 	for _, l := range []struct {
 		what      string

@@ -177,8 +177,8 @@ func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 }
 
 // finishTogether finishes a parcel: a delivery that was to be held, and the deliveries that
-// followed it. They have the same key and the same term, so either all of them may run, or none. If
-// the term ends while the parcel is stored, its last deliveries can be stale, and are handed back.
+// followed it. They have one key and one term, so all of them may run, or none may. If the term
+// ends while the parcel is stored, its last deliveries can be stale, and are handed back.
 func (c *holds) finishTogether(life delivery.Lifetime, p holder.Parcel, became []delivery.Fate) {
 	if became[0] == delivery.FateFree {
 		c.flights.Back(p.D, p.Along)

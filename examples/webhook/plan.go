@@ -62,8 +62,9 @@ func plan(seed uint64, n int) []delivery {
 }
 
 // history returns the events of one payment, in their order: an authorization, and then up to two
-// captures. The first capture takes a part of the amount, and the second takes the rest. Two
-// captures may be followed by one or two refunds: of a part, and then of the rest.
+// captures. The first capture takes a part of the amount, and the second takes the rest. After two
+// captures, one or two refunds may follow. The first refunds a part, and the second refunds the
+// rest.
 func history(chance *rand.Rand) []*hook {
 	amount := 100 + chance.Int64N(50_000)
 	part := 1 + chance.Int64N(amount-1)

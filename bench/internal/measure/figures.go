@@ -108,9 +108,10 @@ const untilHeld = "from the start of Run until the last event has its effect or 
 
 const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same inbox row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
 
-// figures are in the order of the report and of the measurements. A figure with a floor (a worst
-// allowed value: see docs/reference/benchmarks.md) is measured close to its reference, because the
-// speed of a machine changes within seconds. Names must not change, because programs use them.
+// figures are in the order of the report and of the measurements. Some figures have a floor: a
+// worst allowed value (see docs/reference/benchmarks.md). The benchmark measures such a figure
+// shortly before or after its reference, because the speed of a machine changes within seconds.
+// Names must not change, because programs use them.
 //
 // A name begins with its group and a dot. Exception: names with "live." are in group producer.
 var figures = []figure{

@@ -67,8 +67,9 @@ func (cl *Claim) Attempts() int {
 	return cl.queue.Attempts
 }
 
-// IsSpent reports whether the previous attempt was the last allowed attempt, and never ended. After
-// a replay, one more attempt is allowed, because the process may have failed and not the handler.
+// IsSpent reports whether the previous attempt was the last one that the event had, and never
+// ended. If a replay set the number of attempts, the event gets one more, because perhaps the
+// process failed and not the handler.
 func (cl *Claim) IsSpent() bool {
 	if cl.Last > 0 {
 		return cl.Attempt > cl.Last+1
