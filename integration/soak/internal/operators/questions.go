@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/postroom/postroom/deadletter"
@@ -261,20 +262,27 @@ type found struct {
 
 // searches returns searches for dead events, as questions.
 func (o *office) searches() []question {
-	type count struct{ Count int }
+	type count struct {
+		Count int
+		More  bool
+	}
 	counts := func(want int) func(out []byte) (string, bool, error) {
 		return reading(func(v count) (string, bool) { return figures.Grouped(v.Count), v.Count == want })
 	}
 	finds := func(want int) func(out []byte) (string, bool, error) {
 		return reading(func(v found) (string, bool) { return figures.Grouped(len(v.Events)), len(v.Events) == want })
 	}
-	dead := event(6 * (o.rows / 6 / 4))
 	return []question{
 		{"how many are dead?", []string{"dead", "list", "--count"}, figures.Grouped(40 * o.unit), counts(40 * o.unit)},
 		{"how many of a handler?", []string{"dead", "list", "--handler", mails, "--count"}, figures.Grouped(8 * o.unit), counts(8 * o.unit)},
 		{"those of a handler", []string{"dead", "list", "--handler", moves, "--limit", "1000"}, "a page", finds(min(6*o.unit, 1000))},
-		{"those with a text that one has", []string{"dead", "list", "--text", dead}, "1", finds(1)},
-		{"how many have a text?", []string{"dead", "list", "--text", "insufficient FUNDS", "--count"}, figures.Grouped(16 * o.unit), counts(16 * o.unit)},
+		// A count with a text reads only the events that died last. pages finds all of them.
+		{"how many have a text, at least?", []string{"dead", "list", "--text", fundsText, "--count"}, "at most " + figures.Grouped(16*o.unit), reading(func(v count) (string, bool) {
+			if !v.More {
+				return figures.Grouped(v.Count), v.Count == 16*o.unit
+			}
+			return figures.Grouped(v.Count) + " or more", v.Count > 0 && v.Count < 16*o.unit
+		})},
 		{"how many have a text that none has?", []string{"dead", "list", "--text", "no such thing", "--count"}, "0", counts(0)},
 		{"the last actions", []string{"audit"}, "100", reading(func(a inspect.AuditPage) (string, bool) {
 			return figures.Grouped(len(a.Entries)), len(a.Entries) == min(100, 40*o.unit)
@@ -282,21 +290,49 @@ func (o *office) searches() []question {
 	}
 }
 
-// pages lists all dead events, page by page.
+// fundsText is in the failures of 16 of 40 dead events.
+const fundsText = "insufficient FUNDS"
+
+// pages lists dead events, page by page: all of them, those with a text that many have, and the one
+// whose id is in its failure.
 func (o *office) pages(ctx context.Context, c *clerk) error {
-	seen := map[int64]bool{}
-	var all figures.Durations
-	after, size := "", stage.Pick(o.stage, 1000, 30)
-	for range 40*o.unit/size + 1 {
-		args := []string{"dead", "list", "--limit", fmt.Sprint(size)}
-		if after != "" {
-			args = append(args, "--after", after)
-		}
-		out, took, err := c.run(ctx, args...)
+	size := stage.Pick(o.stage, 1000, 30)
+	for _, list := range []struct {
+		what string
+		args []string
+		want int
+	}{
+		{"all of them", nil, 40 * o.unit},
+		{"those with a text", []string{"--text", fundsText}, 16 * o.unit},
+		{"those with a text that one has", []string{"--text", event(6 * (o.rows / 6 / 4))}, 1},
+	} {
+		args := append([]string{"dead", "list", "--limit", fmt.Sprint(size)}, list.args...)
+		seen, took, err := o.follow(ctx, c, args)
 		if err != nil {
 			return err
 		}
-		all.Add(took)
+		o.stage.Check(list.what+", page by page", figures.Grouped(seen), figures.Grouped(list.want), seen == list.want)
+		o.stage.Note(list.what+", a page of "+figures.Grouped(size), "%s", took)
+		c.judge(typed(append(args, "--after", "…")), took.Most())
+	}
+	return nil
+}
+
+// follow runs a command that lists dead events until there is no next page. It returns how many
+// events the pages have, and how long each page took.
+func (o *office) follow(ctx context.Context, c *clerk, args []string) (events int, took *figures.Durations, err error) {
+	seen, after := map[int64]bool{}, ""
+	took = &figures.Durations{}
+	for range 40*o.unit + 10 { // at least one event a page, and some pages without
+		page := args
+		if after != "" {
+			page = append(slices.Clip(args), "--after", after)
+		}
+		out, d, err := c.run(ctx, page...)
+		if err != nil {
+			return 0, took, err
+		}
+		took.Add(d)
 		_, _, err = reading(func(v found) (string, bool) {
 			for _, l := range v.Events {
 				seen[l.ID] = true
@@ -304,18 +340,9 @@ func (o *office) pages(ctx context.Context, c *clerk) error {
 			after = v.Next
 			return "", true
 		})(out)
-		if err != nil {
-			return err
-		}
-		if after == "" {
-			break
+		if err != nil || after == "" {
+			return len(seen), took, err
 		}
 	}
-	if after != "" {
-		return errors.New("the pages of dead events have no end")
-	}
-	o.stage.Check("all of them, page by page", figures.Grouped(len(seen)), figures.Grouped(40*o.unit), len(seen) == 40*o.unit)
-	o.stage.Note("a page of "+figures.Grouped(size), "%s", &all)
-	c.judge(fmt.Sprintf("postroom dead list --limit %d --after …", size), all.Most())
-	return nil
+	return 0, took, errors.New("the pages of dead events have no end")
 }
