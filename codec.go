@@ -20,7 +20,7 @@ func (e *codecError) Error() string { return e.problem }
 func (e *codecError) Unwrap() error { return e.err }
 
 // encode returns a value as JSON, or the reason why the value does not encode. If a method of the
-// value panics, encode returns the panic as a fault, so that other events go on.
+// value panics, encode returns the panic as a fault, so that the panic does not end the process.
 func encode(value any) (data []byte, fault error) {
 	problem := ""
 	err := guard.Call(func() (err error) {

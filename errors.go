@@ -59,8 +59,8 @@ func (e *EventError) Error() string {
 func (e *EventError) Unwrap() error { return e.Err }
 
 // Permanent marks err as permanent: another attempt would end the same way. The event becomes dead
-// at once, until an operator decides. Permanent overrides [Discard], [Snooze] and [RetryAfter]. It
-// returns nil for nil. The result matches err and [ErrPermanent] with errors.Is.
+// at once, and stays dead until an operator decides. Permanent overrides [Discard], [Snooze] and
+// [RetryAfter]. It returns nil for nil. The result matches err and [ErrPermanent] with errors.Is.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -164,10 +164,10 @@ func (e *snoozeError) Error() string {
 func (e *snoozeError) Unwrap() error { return e.err }
 
 // Discard returns an error that says: the event need not be handled, because it is out of date or
-// of no use. The inbox rolls back what the handler wrote, and moves the event to the archive. The
-// event does not run again and is not dead. An operator can bring it back from the archive. The
-// reason is in the table audit. Later events of the same key do not wait. The reason must not
-// contain the event's data. [DiscardReason] returns the reason.
+// of no use. The inbox rolls back what the handler wrote, and moves the event to the table archive.
+// The event does not run again and is not dead. An operator can bring it back from the archive. The
+// reason is in the table audit. Later events of the same key do not wait for this event. The reason
+// must not contain the event's data. [DiscardReason] returns the reason.
 func Discard(reason string) error { return &discardError{reason: reason} }
 
 // DiscardReason returns the reason that [Discard] put into err, and whether there is one.

@@ -99,8 +99,8 @@ func NewEvent(eventType string, data any) Event {
 	return ev
 }
 
-// Follow returns a new event that ev caused. It calls [NewEvent], and copies the key and the
-// correlation id of ev. If ev has none, the correlation id of the new event is the id of ev.
+// Follow returns a new event that ev caused. It calls [NewEvent], and copies ev's key and
+// correlation id. If ev has no correlation id, the new event's correlation id is the id of ev.
 func (ev Event) Follow(eventType string, data any) Event {
 	next := NewEvent(eventType, data)
 	next.Key = ev.Key

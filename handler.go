@@ -8,7 +8,7 @@ import (
 
 // Handler applies one event.
 //
-// Handle writes its effects with tx. The inbox writes its record of ev with tx as well. So the
+// Handle writes its effects with tx. The inbox writes its record of ev with the same tx. So the
 // effects and the record commit together, or neither of them commits. Handle must not commit or
 // roll back tx, and must not use tx after it returns. The inbox may call Handle concurrently. If tx
 // did not commit, the inbox may call Handle again with the same event.
@@ -66,7 +66,7 @@ func Chain(h Handler, middleware ...Middleware) Handler {
 // chain is a handler that is wrapped in middleware.
 type chain struct {
 	Handler         // with the middleware
-	wrapped Handler // without
+	wrapped Handler // without the middleware
 }
 
 // Check calls the method Check of the wrapped handler, if there is one.

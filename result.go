@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/result"
 )
 
-// MaxResult is the most bytes of a [Result] that are stored. If the text is longer, it is cut
-// and an ellipsis follows.
+// MaxResult is how many bytes of a [Result] are stored at most. A longer text is cut, and an
+// ellipsis follows.
 const MaxResult = 300
 
 // Result stores a short text, such as "charge ch_123", with the event that is being handled. People

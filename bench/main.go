@@ -213,8 +213,8 @@ func (w *wish) run(ctx context.Context, groups []string, out, errs io.Writer) (e
 	return printReport(out, report)
 }
 
-// interrupted returns err, or an error that says that the user ended the program. If the program
-// could not remove an object, the error also says that.
+// interrupted returns err if ctx has not ended. If ctx has ended, the user ended the program, and
+// the error says that. The error also says if the program could not remove an object.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

@@ -8,7 +8,7 @@ import (
 // Limits of one atomic batch.
 const (
 	MaxBatch      = 1000    // the most events in a batch
-	MaxBatchBytes = 8 << 20 // the most bytes of their data
+	MaxBatchBytes = 8 << 20 // the most bytes of data in a batch
 )
 
 // Message is an event on its way to the broker. A [Publisher] must not use a Message after it
@@ -26,7 +26,7 @@ type Message struct {
 	// Only the publisher sets Isolated, LostSeq and FailedLookups. If the relay sends the message
 	// again, these fields still have the publisher's values.
 	Isolated      bool   // the broker refused the message in a batch, so the publisher sends it alone from now on
-	LostSeq       uint64 // 0, or the sequence of a lost copy: the broker called this message a duplicate of that copy, but the stream has lost the copy
+	LostSeq       uint64 // 0, or the sequence of a copy that is lost or may be lost: the broker called this message a duplicate of that copy
 	FailedLookups int    // how many times in a row the publisher could not find out whether the stream lost the message
 
 	// Only the relay uses Owner. A publisher must not change it.

@@ -29,8 +29,8 @@ const (
 	// Intact means that the stream still has these messages.
 	Intact Verdict = "intact"
 
-	// LostTail means that the last of these messages is gone: the stream ends before it, or has
-	// another message or none in its place.
+	// LostTail means that the last of these messages is gone: the stream ends before it, has
+	// another message in its place, or has no message in its place.
 	LostTail Verdict = "lost_tail"
 
 	// Recreated means that the stream was deleted and created again.

@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// bulkChange changes the events that match a filter when it begins. Each transaction changes at
-// most change.BulkSize events.
+// bulkChange chooses the events that match a filter, and then changes them. Each transaction
+// changes at most change.BulkSize events.
 type bulkChange struct {
 	*database
 

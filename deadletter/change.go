@@ -22,9 +22,9 @@ import (
 // discarded if it is delivered again. Later events of its key continue.
 //
 // Discard chooses the events when it begins. It skips an event that is no longer dead when its turn
-// comes. Each transaction discards up to 1,000 events and adds a row to the audit. After each
-// transaction Discard calls progress, unless progress is nil, with the number of events that it has
-// discarded so far.
+// comes. Each transaction discards up to 1,000 events and adds a row to the audit. If progress is
+// not nil, Discard calls it after each transaction that discarded events, with the number of events
+// that it has discarded so far.
 func (s *Store) Discard(ctx context.Context, f Filter, limit int, audit Audit, progress func(n int64)) (int64, error) {
 	if audit.Reason == "" {
 		return 0, errors.New("deadletter: discard: Audit.Reason is empty: say why")
@@ -142,8 +142,8 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 // events. While an event is in the archive, its inbox row does not expire. After the purge this row
 // can expire. Purge also deletes replays that ended before the given time. It keeps the audit.
 //
-// An outgoing event stays in the archive while the log has the event. Without its row in the
-// archive, a republish would publish the event.
+// An outgoing event stays in the archive while the log has it: without its row in the archive, a
+// republish would publish it. But Purge deletes events that a republish could not publish.
 //
 // If w has a method Flush, Purge calls Flush. If Write or Flush fails, Purge deletes nothing. After
 // [ErrUnknownOutcome] the events may be deleted: keep the text that w got. After any other error

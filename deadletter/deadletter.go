@@ -7,7 +7,7 @@
 //
 // A replay runs an event only in the handler for which the event is dead. If the relay could not
 // publish an event, a replay lets the relay publish it. A replay does not repeat what the handler
-// has done before: its attempts use the inbox rows and the receipts as all other attempts do.
+// has done before, because its attempts use the inbox rows and the receipts, as all attempts do.
 package deadletter
 
 import (

@@ -21,7 +21,7 @@ type PreviewGroup struct {
 
 	Isolated   int64 `json:"isolated"`    // events that may crash a process; each of them runs alone
 	StepsDone  int64 `json:"steps_done"`  // events with steps that are done; the replay does not call these steps again
-	StepsOpen  int64 `json:"steps_open"`  // events with calls of unknown outcome: the handler repeats a call with the same key or asks the vendor, or the event dies again
+	StepsOpen  int64 `json:"steps_open"`  // events with calls of unknown outcome: the handler repeats a call with the same key or asks the vendor; if it can do neither, the event dies again
 	TooOld     int64 `json:"too_old"`     // outgoing events that are too old for their consumers: use ReplayOptions.AsNew
 	HasProcess bool  `json:"has_process"` // a live process runs the handler
 }

@@ -61,7 +61,7 @@ func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit)
 		return nil, errors.New("it is a message that could not be read as an event: only its body can be edited")
 	}
 	if !e.raw {
-		// Check only what the edit changes. Another system may have sent the rest of the event.
+		// Check only the edited parts: the other parts may be invalid if another system sent them.
 		ev := postroom.Event{Type: "edited", ContentType: c.ContentType, Data: c.Data, Headers: c.Headers}
 		check := ev.ValidateAccepted // for an event that runs from held and is not published
 		if e.handler == Outgoing {

@@ -21,7 +21,7 @@ const (
 	sampledInGroups = 20_000
 
 	// If the filter has conditions on columns that the index of causes lacks, Groups reads at most
-	// foundInGroups events. Of events without a cause, it also reads at most foundInGroups.
+	// foundInGroups events. Without such conditions, this is the limit for events without a cause.
 	foundInGroups = 50_000
 )
 

@@ -36,7 +36,7 @@ func TestReleaseEndsFormerClaims(t *testing.T) {
 func TestKeysOfReplaysDifferFromKeysOfEvents(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
-	n.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, epoch) VALUES ('h0', 'S', now(), 1)`)
+	n.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, ordered) VALUES ('h0', 'S', now(), true)`)
 	n.seed(4, 1, 1)
 	n.exec("UPDATE postroom.held SET pos = id, event_key = 'k'")
 	n.exec("UPDATE postroom.held SET pos = 1, event_key = 'replay 1 k', key = 'replay 1 k' WHERE id = 4") // the form of such keys in an earlier version
@@ -50,7 +50,7 @@ func TestKeysOfReplaysDifferFromKeysOfEvents(t *testing.T) {
 func TestLongIDsAndKeys(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
-	n.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, epoch) VALUES ('h0', 'S', now(), 1)`)
+	n.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, ordered) VALUES ('h0', 'S', now(), true)`)
 	n.seed(3, 1, 1)
 	n.exec(`UPDATE postroom.held SET pos = id, event_key = long, event_id = id || long
 		FROM (SELECT string_agg(md5(i::text), '') AS long FROM generate_series(1, 200) i) l`)

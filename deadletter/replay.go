@@ -71,7 +71,7 @@ func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int,
 
 // CreateReplay creates a replay of the dead events that match now. It releases none of them:
 // [Store.RunReplay] releases events. CreateReplay skips events that are in another running replay.
-// So an event is replayed once, even if several operators replay it.
+// So if several operators replay an event at the same time, it is replayed once.
 func (s *Store) CreateReplay(ctx context.Context, f Filter, o ReplayOptions, audit Audit) (Replay, error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate(), audit.validate()); err != nil {

@@ -46,7 +46,7 @@ type limits struct {
 // counts are numbers of events of a replay.
 type counts struct{ released, succeeded, failed, skipped int }
 
-// remaining returns how many events the replay has not released or skipped yet.
+// remaining returns how many events the replay has neither released nor skipped yet.
 func (j *replayState) remaining() int { return j.items - j.released - j.skipped }
 
 // replayStep is one step of a replay: a transaction in which the replay's row is locked.
@@ -111,7 +111,7 @@ func (j *replayState) failsTooOften() bool {
 	return ended >= least && float64(failed) > j.stopAt*float64(ended) && (j.open > 0 || j.remaining() > 0)
 }
 
-// lockReplay locks a replay for a step. It returns ErrReplayEnded if the replay has ended.
+// lockReplay locks a replay for a step. For an ended replay, it also returns ErrReplayEnded.
 func (s *database) lockReplay(ctx context.Context, tx pgx.Tx, id int64) (*replayStep, error) {
 	j := &replayState{id: id}
 	t := &replayStep{s, tx, j}
@@ -194,8 +194,8 @@ func (s *replayStep) takeBack(ctx context.Context, which string) error {
 	return nil
 }
 
-// stopReleasing ends the release of events. Released events that no process has begun are dead
-// again.
+// stopReleasing ends the release of events. Released events that no process runs are dead again,
+// except outgoing events.
 func (s *replayStep) stopReleasing(ctx context.Context, verdict ReplayState) error {
 	j := s.j
 	if err := s.takeBack(ctx, s.sql.ReplayUnclaimed); err != nil {

@@ -18,8 +18,8 @@ const (
 // uncertainty is half of the time that the answer took.
 type clock struct{ ahead, uncertainty time.Duration }
 
-// measureClock returns the clock of a server. told is the time that the server answered. before and
-// after are the times at which this machine sent the question and had the answer.
+// measureClock returns the clock of a server. told is the time in the server's answer. before and
+// after are the times at which this machine sent the question and got the answer.
 func measureClock(before, told, after time.Time) clock {
 	doubt := after.Sub(before) / 2
 	return clock{ahead: told.Sub(before.Add(doubt)), uncertainty: doubt}

@@ -41,9 +41,6 @@ func checkConsumers(ctx context.Context, e *examination) error {
 			switch {
 			case err != nil:
 				e.skip(sub.Handler, e.remedyOf(err), "could not be checked: %v", err)
-			case info == nil && sub.Led && !sub.Lives:
-				// The handler may be ordered: its row shows that only after the handler has decided
-				// an event. An ordered handler has no durable consumer.
 			case info == nil:
 				e.fault(sub.Handler, "start a process of the handler, or restart it: it makes the consumer again, at the handler's last position",
 					"its consumer %s is not on the stream %s: no event reaches it", sub.consumer(), s.name)

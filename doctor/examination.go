@@ -168,7 +168,7 @@ func (d *Doctor) read(ctx context.Context, f func(tx pgx.Tx) error) error {
 	return f(tx)
 }
 
-// query runs a statement that returns the fields of T as its columns, in their order.
+// query runs a statement whose columns are the fields of T, in the same order.
 func query[T any](ctx context.Context, e *examination, sql string, args ...any) ([]T, error) {
 	var all []T
 	err := e.read(ctx, func(tx pgx.Tx) error {

@@ -29,7 +29,6 @@ type subscription struct {
 	AckFloorID      string
 	AckFloorStored  *time.Time
 	Ordered         bool
-	Led             bool // the handler's epoch is above 0, because a reader has raised the epoch
 	Lives           bool // a live process runs the handler
 	instance        string
 }

@@ -53,7 +53,7 @@ func wantWrong(t *testing.T, found []string, want [][]string) {
 // handler is ordered, it also creates its durable consumer.
 func subscribed(t *testing.T, pool *pgxpool.Pool, js jetstream.JetStream, stream string, ordered bool, cfg jetstream.ConsumerConfig) {
 	t.Helper()
-	exec(t, pool, "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects, floor_id) VALUES ('h', $1, now(), ARRAY[$2], CASE WHEN $3 THEN 'x' END)",
+	exec(t, pool, "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects, ordered) VALUES ('h', $1, now(), ARRAY[$2], $3)",
 		stream, stream+".>", ordered)
 	if ordered {
 		return

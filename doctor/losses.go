@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// StreamVerdict says whether a stream matches the handler's position in it.
+// StreamVerdict says whether a stream matches a handler's position in it.
 type StreamVerdict string
 
 const (
@@ -134,8 +134,8 @@ func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerP
 		return judge(LostTail, "the message at %d is not the one that was decided there: the broker lost messages, and stored others in their place", sub.AckFloor)
 	case at.AckFloor+1 < state.FirstSeq && !reads:
 		// If a process waits for messages of the consumer, the consumer has delivered all of its
-		// messages. Its floor may still be below the first message of the stream, because later
-		// messages are for other handlers.
+		// messages. Its floor may still be below the first message of the stream, if the
+		// messages between them were for other handlers.
 		return judge(AgedOut, "the handler has decided every event up to %d, and the stream begins at %d: it may have dropped up to %s that the handler had not read",
 			at.AckFloor, state.FirstSeq, countOf(state.FirstSeq-at.AckFloor-1, "message"))
 	}

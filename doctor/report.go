@@ -16,7 +16,7 @@ const (
 	// Note is a fact that an operator may want to know. It is not a fault of this Postroom.
 	Note Severity = "note"
 
-	// Skipped says that a check could not be made. Remedy, if not empty, says what it needs.
+	// Skipped says that a check could not be made. Remedy, if not empty, says what the check needs.
 	Skipped Severity = "skipped"
 
 	// OK says that the check found nothing wrong.

@@ -26,9 +26,9 @@ func checkRights(ctx context.Context, e *examination) error {
 	}
 	isWhole := func(part string) bool { return len(lacking[part]) == 0 }
 	whole := slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return !isWhole(part) })
-	// meant has each part for which the role has some of the rights, but not all. The role must
-	// have the right to write one of the part's tables. A table does not count if the role has all
-	// rights of another part that also uses this table.
+	// meant has each part for which the role seems to be meant: it lacks some rights of the part,
+	// but it can write a table of the part. A table does not count if it also belongs to a part
+	// whose rights the role has completely, because that part explains the right to write.
 	meant := slices.DeleteFunc(parts, func(part string) bool {
 		return isWhole(part) || !slices.ContainsFunc(needs, func(r right) bool {
 			shared := slices.ContainsFunc(needs, func(o right) bool { return o.Relation == r.Relation && isWhole(o.Part) })

@@ -196,7 +196,7 @@ func checkSubjects(ctx context.Context, e *examination) error {
 		}
 		for _, sub := range s.handlers {
 			lacks := slices.DeleteFunc(wildcard.Uncovered(sub.Subjects, s.info.Config.Subjects), func(subject string) bool {
-				return len(wildcard.Uncovered(s.info.Config.Subjects, []string{subject})) < len(s.info.Config.Subjects) // the stream stores a part of the subjects
+				return len(wildcard.Uncovered(s.info.Config.Subjects, []string{subject})) < len(s.info.Config.Subjects) // the stream stores some of the subjects that this wildcard matches
 			})
 			if len(lacks) > 0 {
 				e.warn(sub.Handler, fmt.Sprintf("postroom stream ensure %s --subjects %s", s.name, strings.Join(lacks, ",")),

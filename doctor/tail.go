@@ -22,10 +22,10 @@ const (
 	newestFirst = 2000
 	// tailTimeout limits how long compareTail reads a stream.
 	tailTimeout = 2 * time.Second
-	// maxTailSubjects is the largest number of subjects by which the broker filters messages.
+	// maxTailSubjects is the most subjects by which the doctor lets the broker filter messages.
 	maxTailSubjects = 20
-	// skew is how much the clocks of the broker's servers may differ, in addition to the measured
-	// difference.
+	// skew is how much the clocks of the broker's servers may differ from each other. The doctor
+	// measures only how much the clock of one of them differs from the database's clock.
 	skew = time.Minute
 )
 

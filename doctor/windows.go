@@ -34,7 +34,7 @@ func (s span) String() string {
 }
 
 // windows returns two spans for the living processes. kept is how long they keep the inbox rows of
-// their handlers. trusted is how long they rely on these rows: they do not run an older event.
+// their handlers. trusted is how long they rely on these rows: they run no event older than that.
 func (e *examination) windows(ctx context.Context) (kept, trusted span, err error) {
 	nodes, err := e.loadProcesses(ctx)
 	for _, n := range nodes {

@@ -20,25 +20,25 @@ type Event struct {
 	// Attempts is the number of times the broker refused the event.
 	Attempts int
 
-	// LastAttempt is the number of the attempt after which the event is dead, if an
-	// operator set that number; otherwise zero.
+	// LastAttempt is the number of the last attempt: if it fails, the event is dead. LastAttempt is
+	// zero if no operator set it.
 	LastAttempt int
 
-	// Replays is the number of times an operator replayed the dead event. Each replay is
-	// published under a new message id, because the broker may remember the previous one.
+	// Replays is the number of times an operator replayed the dead event. Each replay has a new
+	// message id, because the broker may remember the previous id and drop the message.
 	Replays int
 
 	// RepublishID is the id of the republish for which the event was read; zero if the event is
-	// published for the first time. An event of a republish is sent with an extra header and its
-	// own message id. It does not delay other events of its key, and does not wait for held events
-	// of its key.
+	// published for the first time. The relay sends an event of a republish with an extra header
+	// and a message id of its own. The event does not delay other events of its key, and does not
+	// wait for held events of its key.
 	RepublishID int64
 
 	// Fault says what is wrong with the row of the event, besides what [postroom.Event.Validate]
-	// finds; nil if nothing is wrong. A row can have values that no event may have, because the
-	// database does not check a row whose column checked is true. A Fault matches
-	// [postroom.ErrInvalidEvent]. The relay never sends an event with a Fault. The log leaves out
-	// those parts of the event that are too large.
+	// finds; nil if nothing is wrong. A row can have values that no event may have: if a writer
+	// sets the column "checked" to true, the database does not check the row. A Fault matches
+	// [postroom.ErrInvalidEvent]. The relay never sends an event with a Fault. The log shortens or
+	// leaves out those parts of the event that are too large.
 	Fault error
 }
 

@@ -11,22 +11,22 @@ type Page struct {
 	// caller owns the slice.
 	Events []Event
 
-	// Late is the number of Events that became visible only after the relay had read events with a
-	// higher Seq. The transactions that wrote these late events were open for longer.
+	// Late is the number of late events that the read found, for this page or later ones. A late
+	// event has a lower Seq than events that the relay read before: it was committed after them.
 	Late int
 
-	// Scheduled is the number of events that the read found and that must be published later. The
-	// valid ones are not in Events: the next Record moves them to held.
+	// Scheduled is the number of events that the read found and that must be published later. Only
+	// the invalid ones are in Events. The next Record moves the valid ones to table "held".
 	Scheduled int
 
-	// Unstorable is the number of events that the table held refused to store unchanged since the
-	// last page. These events are dead. Their rows of held have the seq, the event's texts and
-	// body, and the reason.
+	// Unstorable is the number of events, since the last page, that table "held" refused to store
+	// unchanged. These events are dead. Their rows in that table have the seq, the event's texts
+	// and body, and the reason.
 	Unstorable int
 
-	// More reports whether another read would find more now, because the search for late events has
-	// not ended, or the data reached PageBytes. If More is true, read again at once, even if Events
-	// is short or empty.
+	// More reports whether another read may find more now, for instance because the search for late
+	// events has not ended, or the data reached PageBytes. If More is true, read again at once,
+	// even if Events is short or empty.
 	More bool
 
 	// Missing is the number of events that were due but are gone from the log: their rows

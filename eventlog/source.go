@@ -23,8 +23,8 @@ type Source interface {
 	// Lead begins a term, in which the relay with the name owner leads. The parameter lease says
 	// how long the term lasts. The term lasts longer if the relay calls Renew or Record in time.
 	// If another owner leads, Lead returns an error that matches [ErrLeaseHeld]. If owner leads
-	// already, its previous term is over. Lead first prepares all that a term needs, and takes the
-	// lease last. If the log does not answer, Lead returns an error after some time.
+	// already, Lead ends the previous term. Lead first prepares all that a term needs, and takes
+	// the lease last. If the log does not answer, Lead returns an error after some time.
 	Lead(ctx context.Context, owner string, lease time.Duration) (Term, error)
 
 	// Paused returns an operator's pause of the log's relays, and whether there is one. While
@@ -75,9 +75,9 @@ type Term interface {
 	Renew(ctx context.Context, lease time.Duration) error
 
 	// Read returns the next events in publishing order: about limit events, or fewer because of
-	// [PageBytes]. If there are no more events, it returns none. It returns each event once in a
-	// term. Read may overwrite the events in buffer, and reuse its memory. The caller owns the
-	// slice that Read returns, but must not change memory that events share.
+	// [PageBytes]. If there are no more events, it returns none. In a term, it returns an event
+	// again only if Record stored that it is held or lost. Read may overwrite buffer and reuse its
+	// memory. The caller owns the returned slice, but must not change an event's Data or Headers.
 	Read(ctx context.Context, limit int, buffer []Event) (Page, error)
 
 	// ReadRepublish returns the next events of the running republish: at most limit events, or
@@ -86,8 +86,8 @@ type Term interface {
 	// time as Read.
 	ReadRepublish(ctx context.Context, limit int) (RepublishPage, error)
 
-	// HeldKeys returns the keys that have events in held, in no order. Later events of
-	// these keys must be held too. It must not run at the same time as Read.
+	// HeldKeys returns the keys that have events in held, in any order. The relay must hold later
+	// events of these keys too. HeldKeys must not run at the same time as Read.
 	HeldKeys(ctx context.Context) ([]string, error)
 
 	// Record stores what happened to events, and extends the lease. It keeps no reference

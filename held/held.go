@@ -6,8 +6,8 @@
 // An action has two steps. First, [Store.Select] chooses the events. Then [Store.Retry],
 // [Store.Reschedule] or [Store.Cancel] acts on exactly these events. An action does not change an
 // event that runs or is being published, and the [Result] counts such events. If two transactions
-// want to change an event, the one that locks its row first changes it. Each action writes a row of
-// the audit in the same transaction: who did what, why, and to how many events.
+// want to change the same event, the first to lock its row changes it. Each transaction that
+// changes events also writes a row of the audit: who did what, why, and to how many events.
 package held
 
 import (
@@ -27,8 +27,8 @@ import (
 // ErrNoMatch says that no event matches the filter.
 var ErrNoMatch = errors.New("no event matches")
 
-// Outgoing is the name that outgoing events have in held instead of a handler's name. Outgoing
-// events are on their way to the broker.
+// Outgoing is the name that outgoing events have in the table held instead of a handler's name.
+// Outgoing events are on their way to the broker.
 const Outgoing = held.Outgoing
 
 // DB is the connection that a [Store] uses: a *pgxpool.Pool or a *pgx.Conn.
@@ -100,8 +100,8 @@ const (
 // that is set in the Filter. The zero value selects all events that are held and not
 // dead.
 type Filter struct {
-	// IDs are the ids that the events have in held. If IDs is set, dead events match too,
-	// so that the [Result] can say that they are dead.
+	// IDs are the ids that the events have in the table held. If IDs is set, dead events match
+	// too, so that the [Result] can say that they are dead.
 	IDs []int64 `json:"ids,omitempty"`
 
 	Handler string  `json:"handler,omitempty"` // [Outgoing] for events on their way to the broker

@@ -30,7 +30,7 @@ const (
 	TTLJobs = 7 * 24 * time.Hour
 )
 
-// Omit replaces the name of a header that the guard must not send.
+// Omit, given as the name of a header in a [Config], makes the guard leave this header out.
 const Omit = "-"
 
 // Config has the settings that all routes of a [Guard] share. The zero value is ready to
@@ -61,11 +61,11 @@ type Config struct {
 	// Default to Idempotency-Status and Idempotent-Replayed.
 	StatusHeader, ReplayedHeader string
 
-	// Codes replaces the codes of problems (RFC 9457): with [CodesUpper], [CodesDotted] or others.
+	// Codes replaces codes of problems (RFC 9457). Use [CodesUpper], [CodesDotted] or your own map.
 	Codes map[Code]string
 
 	// DocsURL is the page on which the service describes its use of keys. If DocsURL is set, the
-	// type of a problem is this URL with the code as fragment, and a Link header has this URL.
+	// type of a problem is this URL with its [Code] as fragment, and a Link header has this URL.
 	DocsURL string
 
 	// Codec encodes the bodies of answers before the guard stores them, and decodes them later.

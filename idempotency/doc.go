@@ -9,8 +9,8 @@
 // # Transaction mode
 //
 // This is the default. The handler gets a transaction from [Tx]. Everything that the handler writes
-// in this transaction, including events of an outbox, commits together with the answer. The guard
-// sends the answer after the commit. So an effect never exists without its answer:
+// in this transaction, including events of an outbox, commits together with the answer. So an
+// effect never exists without its answer. The guard sends the answer after the commit. For example:
 //
 //	mux.Handle("POST /refunds", guard.Handler(idempotency.Route{}, http.HandlerFunc(
 //		func(w http.ResponseWriter, r *http.Request) {
@@ -35,8 +35,8 @@
 //
 // # What is not covered
 //
-// A key protects as long as its row is kept ([Route.TTL]). Two requests with different keys are two
-// operations, even if they are otherwise equal. By default the guard does not keep errors, and the
-// client may send the same key again. [Route.Store] can change that. In transaction mode, if a
-// handler answers with an error, the guard rolls back what the handler wrote with [Tx].
+// A key prevents a second effect only while its row is kept ([Route.TTL]). Two requests with
+// different keys are two operations, even if they are otherwise equal. By default the guard does
+// not keep errors, and the client may send the same key again. [Route.Store] can change that. In
+// transaction mode, after an error answer, the guard rolls back what the handler wrote with [Tx].
 package idempotency

@@ -14,8 +14,7 @@ var (
 	// answer exists, or the key is free.
 	ErrInProgress = errors.New("another attempt with this key is in progress")
 
-	// ErrMismatch says that the key was used for another request. Do not try again with
-	// this key.
+	// ErrMismatch says that the key was used for another request. Do not try again with this key.
 	ErrMismatch = errors.New("the key was used for another request")
 
 	// ErrUnavailable says that the guard could not use the database. This attempt had no effect.
@@ -60,10 +59,10 @@ var (
 	ErrRunning = errors.New("idempotency: the guard runs already")
 )
 
-// errNoTx says that a handler succeeded and did not call Tx.
+// errNoTx says that a handler succeeded without calling Tx, although Route.TxRequired is set.
 var errNoTx = errors.New("the handler answered with success and did not ask for the transaction: use idempotency.Tx")
 
-// errTwin says that another attempt has stored an answer since this attempt began.
+// errTwin says that another attempt has written the row of the key since this attempt began.
 var errTwin = errors.New("another attempt has answered")
 
 // whyFailed returns the error of a transaction in which a statement failed. If the statement itself

@@ -86,7 +86,7 @@ type callResult struct {
 }
 
 const (
-	twinRounds = 3 // the most tries of a call, if other attempts change the row each time
+	twinRounds = 3 // the most tries of a call, if another attempt changes the row during each try
 	pollFirst  = 10 * time.Millisecond
 	pollMost   = 250 * time.Millisecond
 )
@@ -394,9 +394,9 @@ func (a *attempt) refOf(res result) string {
 	return a.ref
 }
 
-// recent remembers the locks of operations that were answered recently. For these operations the
-// guard first tries one statement without a transaction, which probably finds the answer. For other
-// operations that statement would probably find nothing. Correctness does not depend on recent.
+// recent remembers the lock numbers of operations that were answered recently. For these operations
+// the guard first tries one statement without a transaction, which probably finds the answer. For
+// other operations it would probably find nothing. Correctness does not depend on recent.
 type recent [4096]atomic.Int64
 
 func (r *recent) add(lock int64)      { r[uint64(lock)%uint64(len(r))].Store(lock) }

@@ -60,15 +60,15 @@ const doTimeout = 5 * time.Minute
 // If fn returns an error, Do stores nothing, and the next call runs fn again. Do returns the error
 // unchanged, or joined with [ErrContention] if the transaction conflicted with another one. Other
 // errors match [ErrInProgress], [ErrMismatch], [ErrUnavailable], [ErrOutcomeUnknown],
-// [ErrContention], [ErrInterrupted] or [ErrNotCommitted]. If ctx ends, fn's context also ends, and
-// Do rolls the transaction back.
+// [ErrContention], [ErrInterrupted] or [ErrNotCommitted], or say what is wrong with op, g or the
+// stored result. If ctx ends, fn's context also ends, and Do rolls the transaction back.
 func Do[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, Outcome, error) {
 	return do(ctx, g, op, TxMode, func(ctx context.Context) (T, error) { return fn(ctx, Tx(ctx)) })
 }
 
 // DoLease is [Do] in lease mode: fn uses [Phase] and [Call]. After a crash or an error the next
-// call of DoLease continues after the last recorded step. If fn returns [ErrOutcomeUnknown] of a
-// Call, DoLease returns it unchanged.
+// call of DoLease continues after the last recorded step. If fn returns the [ErrOutcomeUnknown] of
+// a Call, DoLease returns it unchanged.
 func DoLease[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context) (T, error)) (T, Outcome, error) {
 	return do(ctx, g, op, LeaseMode, fn)
 }

@@ -36,8 +36,7 @@ type route struct {
 // context does not end when the client disconnects; see [Route.Timeout]. If next panics, the guard
 // rolls back, and the panic continues.
 //
-// [Guard.Check] returns the faults of rt. Until they are fixed, the guard answers all requests with
-// 500.
+// [Guard.Check] returns the faults of rt. Until they are fixed, the guard answers requests with 500.
 func (g *Guard) Handler(rt Route, next http.Handler) http.Handler {
 	r := &route{Route: rt.defaults(), g: g, next: next}
 	if err := r.validate(); err != nil {
@@ -103,7 +102,7 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// detail returns the text of an error if the text is only a reason and contains no data.
+// detail returns the text of an ErrInvalidKey, which never quotes the key, and "" for other errors.
 func detail(err error) string {
 	if errors.Is(err, ErrInvalidKey) {
 		return err.Error()

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ type Guard struct {
 
 // New returns a guard that keeps answers in the given database. It does no I/O and cannot fail.
 // [Guard.Check] returns the faults of the Config and of routes. Until they are fixed, the guard
-// answers requests with 500.
+// answers requests with 500, and its methods return the faults.
 func New(pool *pgxpool.Pool, cfg Config) *Guard {
 	cfg = cfg.defaults()
 	g := &Guard{cfg: cfg, metrics: newMetrics(cfg)}
@@ -44,10 +45,8 @@ func New(pool *pgxpool.Pool, cfg Config) *Guard {
 	if err := cfg.validate(); err != nil {
 		g.faults = append(g.faults, err)
 	}
-	var err error
-	if g.store.schema, err = schema.Name(cfg.Schema); err != nil {
-		g.store.schema = schema.DefaultName // never used, because Check reports the fault first
-	}
+	name, _ := schema.Name(cfg.Schema)
+	g.store.schema = cmp.Or(name, schema.DefaultName) // if the name is not valid, each method returns the fault
 	g.store.sql = load(g.store.schema)
 	g.store.claims = &claim.Table{Pool: pool, SQL: claim.Load(g.store.schema), Log: cfg.Logger, Timeout: cfg.StoreTimeout}
 	return g
@@ -113,11 +112,13 @@ func (g *Guard) purgeAll(ctx context.Context) error {
 // is the last one of the call.
 const archiveBytes = 4 << 20
 
-// Purge removes expired rows, but no more of them than limit. It returns how many it removed, even
-// if it also returns an error. It uses one short transaction, or one transaction for each call of
-// [Config.Archive]. It skips rows that an attempt holds. [Guard.Run] calls Purge. Your own job can
-// call Purge in place of Run.
+// Purge removes up to limit expired rows. It returns how many it removed, even if it also returns
+// an error. It uses one short transaction, or one transaction for each call of [Config.Archive]. It
+// skips rows that an attempt holds. [Guard.Run] calls Purge. Your own job can call it instead.
 func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
+	if err := g.fault(); err != nil {
+		return 0, fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
+	}
 	if g.cfg.Archive == nil {
 		tag, err := g.store.pool.Exec(ctx, g.store.sql.Purge, limit)
 		if err != nil {
@@ -172,6 +173,9 @@ func (g *Guard) archive(ctx context.Context, limit int) (int, error) {
 
 // Get returns the record of a key. It returns [ErrNotFound] if the key has no row or has expired.
 func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
+	if err := g.fault(); err != nil {
+		return Record{}, fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
+	}
 	f, err := g.store.look(ctx, k.stored(g.cfg.HashPrincipal))
 	if err != nil {
 		return Record{}, fmt.Errorf("idempotency: look up key: %w", g.store.advise(err))
@@ -190,6 +194,9 @@ func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 // Afterwards the same request has an effect again. Delete returns [ErrNotFound] if the key does not
 // exist or an attempt holds it.
 func (g *Guard) Delete(ctx context.Context, k Key) error {
+	if err := g.fault(); err != nil {
+		return fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
+	}
 	k = k.stored(g.cfg.HashPrincipal)
 	tag, err := g.store.pool.Exec(ctx, g.store.sql.Delete, k.Scope, k.Principal, k.Value)
 	if err != nil {

@@ -261,6 +261,14 @@ func TestFaults(t *testing.T) {
 	if err := r.guard.Run(r.Context()); err == nil {
 		r.Error("Run of a faulty guard ended without an error")
 	}
+	_, get := r.guard.Get(r.Context(), idempotency.Key{Scope: "s", Value: "k"})
+	_, purge := r.guard.Purge(r.Context(), 1)
+	del := r.guard.Delete(r.Context(), idempotency.Key{Scope: "s", Value: "k"})
+	for name, err := range map[string]error{"Get": get, "Purge": purge, "Delete": del} {
+		if err == nil || !strings.Contains(err.Error(), "Schema") {
+			r.Errorf("%s of a faulty guard = %v, want the faults", name, err)
+		}
+	}
 	r.wantCalls(0, 0)
 }
 

@@ -14,7 +14,7 @@ const (
 	CodeMissingKey     Code = "missing_idempotency_key"          // 400
 	CodeInvalidKey     Code = "invalid_idempotency_key"          // 400
 	CodeNotSupported   Code = "idempotency_not_supported"        // 400: the operation accepts no key
-	CodeUnreadable     Code = "unreadable_request"               // 400: the body broke off
+	CodeUnreadable     Code = "unreadable_request"               // 400: the body could not be read
 	CodeUnauthorized   Code = "missing_principal"                // 401
 	CodeReplayRefused  Code = "replay_refused"                   // 403: Route.AuthorizeReplay refused
 	CodeInProgress     Code = "idempotency_in_progress"          // 409, or 202

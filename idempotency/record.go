@@ -26,7 +26,7 @@ const (
 // Response is a kept answer.
 type Response struct {
 	Status int
-	Header http.Header // what the handler set or changed; a header that it removed has no values
+	Header http.Header // set by the handler, or about the body; a removed header has no values
 	Body   []byte
 }
 

@@ -57,8 +57,8 @@ type Oversize int
 
 // What happens to a large answer.
 const (
-	// OversizeFails rolls the effects back and answers 500. Lease mode cannot roll back. It does
-	// what OversizeDrops does.
+	// OversizeFails rolls the effects back and answers 500. In lease mode it does what
+	// OversizeDrops does, because lease mode cannot roll back.
 	OversizeFails Oversize = iota
 
 	// OversizeDrops sends the answer, and records that it was too large to be kept. A repeated
@@ -102,8 +102,8 @@ type Route struct {
 	// Defaults to the method and the pattern of http.ServeMux.
 	Scope func(r *http.Request) string
 
-	// TTL is how long an answer is kept, and From says when that time begins. The guard keeps an
-	// answer for at least half of TTL after it stored the answer.
+	// TTL is how long an answer is kept, and From says when that time begins. With [FromCreation]
+	// too, the guard keeps an answer for at least half of TTL after it stored the answer.
 	//
 	// Defaults to 24 hours from completion.
 	TTL  time.Duration
@@ -115,8 +115,9 @@ type Route struct {
 
 	// Print says how requests are compared. Headers in PrintHeaders are compared too; in that list,
 	// Host means the host to which the request was sent. If PrintFunc is set, its result replaces
-	// Print. If Multipart is set, multipart bodies are compared by their parts. If neither is set,
-	// multipart bodies get 415, because a client writes them differently each time.
+	// Print. If Multipart is set, multipart bodies are compared by their parts. If neither
+	// PrintFunc nor Multipart is set, the guard answers 415 to a multipart body, because a client
+	// writes it differently each time.
 	//
 	// Defaults to PrintRequest.
 	Print        Print
@@ -183,9 +184,8 @@ type Route struct {
 	// Defaults to 30 seconds.
 	Timeout time.Duration
 
-	// TimeoutHeader names a header in which a client says how many milliseconds it will
-	// wait. The handler gets no more time than that. If TimeoutHeader is empty, the guard
-	// reads no such header.
+	// TimeoutHeader names a header in which a client says how many milliseconds it will wait. The
+	// handler gets no more time. If TimeoutHeader is empty, the guard reads no such header.
 	TimeoutHeader string
 
 	// CancelOnDisconnect makes the guard end the handler's context and roll back when the client's

@@ -132,9 +132,9 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	ctx, cancel := t.store.bounded(ctx)
 	defer cancel()
 	op, batch := a.op, &pgx.Batch{}
-	// If the handler ended this transaction and began another, a statement must fail. If answer and
-	// effects are kept, it is store.sql. If a statement of the handler failed, it is the rollback
-	// to the savepoint, which only this transaction has. Otherwise it is still.sql.
+	// If the handler ended this transaction and began another, one statement must fail. If answer
+	// and effects are kept, store.sql fails. If a statement of the handler failed, the rollback to
+	// the savepoint fails: only this transaction has that savepoint. Otherwise still.sql fails.
 	if !t.failed() && (!op.keyed || res.verdict == keepAnswer) {
 		batch.Queue(t.store.sql.Still, t.began)
 	}

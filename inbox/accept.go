@@ -44,14 +44,14 @@ type Acceptance struct {
 // handler will handle it. Accept itself runs no handler. The event may be of any age.
 //
 // Register the handler first, with [Inbox.Handle] or [Inbox.HandleExternal], or with
-// [Inbox.Declare] in a process that does not run it. [Inbox.Run] need not run here. For an
+// [Inbox.Declare] in a process that does not run it. This process need not call [Inbox.Run]. For an
 // ordered handler, Accept returns [ErrOrdered], because its events get their order from a stream.
 // An event without an ID gets a new ID, so only [Subscription.DedupeKey] can make it a duplicate.
 // An event without a TraceParent gets the trace of ctx.
 //
 // Accept is safe for concurrent use. One statement may store the events of several calls. If ctx
-// ends before this statement begins, the event is not stored. After an error of the statement, the
-// event may be stored: accept it again, with the same id.
+// ends before this statement begins, the event is not stored. If the statement fails, it may have
+// stored the event, or not: accept the event again, with the same id.
 //
 // The body may have up to postroom.MaxAccepted bytes (8 MiB). An event that goes through a broker
 // has a smaller limit: for instance, an event that a handler writes with outbox.Write.
@@ -79,8 +79,8 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 }
 
 // AcceptAll is [Inbox.Accept] for several events, which may have different handlers. It returns a
-// result for each event. One transaction stores all new events or none. A second one holds the
-// conflicts: if it fails, the new events are stored, but AcceptAll returns an error. Call it again.
+// result for each event. One transaction stores all new events or none. A second transaction holds
+// the conflicts. If this one fails, the new events are stored, but AcceptAll fails: call it again.
 func (in *Inbox) AcceptAll(ctx context.Context, all ...Acceptance) ([]AcceptResult, error) {
 	return in.accept(ctx, nil, all)
 }

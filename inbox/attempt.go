@@ -63,7 +63,7 @@ type Attempt struct {
 // attempts, Step calls f again with the same key while the vendor recognises that key
 // ([Subscription.VendorWindow], [VendorWindow]). After that time Step calls the [Lookup] function.
 // If there is none, it returns [ErrOutcomeUnknown]. So Step never repeats a call that the vendor
-// could carry out twice. If f wraps its error in [NotApplied], the call had no effect.
+// could carry out twice. If f wraps its error in [NotApplied], Step counts the call as not made.
 //
 // name identifies the step within the handler and must be the same in each attempt. The database
 // keeps the result as long as the event's inbox row. So return a short result, such as the vendor's

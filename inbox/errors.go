@@ -11,7 +11,8 @@ import (
 	"github.com/postroom/postroom/internal/consumer"
 )
 
-// [Inbox.Check] and [Inbox.Run] return these errors, wrapped, if a person must correct something.
+// [Inbox.Run] returns these errors, wrapped, if a person must correct something. [Inbox.Check]
+// also returns ErrStreamLimit and ErrIsolation. Run finds the other two when it reads a stream.
 var (
 	// ErrForeignConsumer says that another Postroom database uses the handler's durable consumer.
 	// That database does not have the inbox rows of this one.
@@ -21,8 +22,7 @@ var (
 	// for the handler. A handler has one position, so it reads only one stream.
 	ErrOtherStream = stream.ErrOtherStream
 
-	// ErrStreamLimit says that a limit of the stream or of the account does not allow
-	// what a handler needs.
+	// ErrStreamLimit says that a limit of the stream or account forbids what a handler needs.
 	ErrStreamLimit = preflight.ErrStreamLimit
 
 	// ErrIsolation says that the database's default isolation level is not the one that
@@ -42,8 +42,8 @@ var (
 	ErrOrdered = accept.ErrOrdered
 )
 
-// ErrTxOwned is the error of Commit and Rollback of a handler's transaction. Only the inbox ends
-// the transaction, after the handler returned.
+// ErrTxOwned is returned by Commit and Rollback of the transaction that a handler gets. Only the
+// inbox ends this transaction, after the handler returned.
 var ErrTxOwned = ledger.ErrTxOwned
 
 // ErrOutcomeUnknown is returned by [Attempt.Step] if the outcome of a call of the step is unknown,

@@ -47,8 +47,8 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 // grace returns how long the inbox waits for a handler after the handler's context ended.
 func (h *handler) grace() time.Duration { return invoke.Grace(h.sub.Timeout) }
 
-// lease returns how long a claim lasts. For an external handler, it returns renewed. Any other
-// claim lasts long enough to abandon a handler that does not return, and to record its failure.
+// lease returns how long a claim lasts: for an external handler, as long as the parameter renewed;
+// for any other, long enough to abandon a handler that does not return, and to record its failure.
 func (h *handler) lease(renewed time.Duration) time.Duration {
 	if h.external != nil {
 		return renewed
@@ -65,7 +65,7 @@ func (h *handler) connections() int {
 	return h.sub.Workers
 }
 
-// leases returns how many connections of the pool a handler needs to renew its lease to read.
+// leases returns how many connections of the pool keep the lease of the handler's reader.
 func (h *handler) leases() int {
 	if h.isOrdered() {
 		return 1
@@ -78,8 +78,8 @@ func (h *handler) failed(t delivery.Task, f delivery.Failure) delivery.Holding {
 	return f.Hold(h.sub.Schedule, 1, h.sub.Attempts, 0, h.gate.Failed(t.Key, f))
 }
 
-// spared returns a number of attempts: if the claim of a later attempt expires, the event runs
-// alone from then on. For external handlers the number is 1. A process that dies may have many long
+// spared returns the number of an attempt: if a claim expires in a later attempt, the event runs
+// alone from then on. For an external handler it is 1: a process that dies may have many long
 // calls under way. If the events of all these calls ran alone, the other events would wait long.
 func (h *handler) spared() int32 {
 	if h.external != nil {
@@ -90,8 +90,7 @@ func (h *handler) spared() int32 {
 
 func (h *handler) isOrdered() bool { return h.sub.Order != Unordered }
 
-// blocks returns the key that an event blocks or waits for if it is held in the given way, or "" if
-// there is none.
+// blocks returns the key that an event blocks or waits for if it is held in the given way, or "".
 func (h *handler) blocks(d *delivery.Delivery, as delivery.Holding) string {
 	if !h.isKeyed(d) || as.IsBesideTheOrder() || as.After == nil && h.sub.Order == SkipKey {
 		return ""

@@ -39,7 +39,10 @@ type loop struct {
 func newLoop(in *Inbox, h *handler) *loop {
 	c := &loop{
 		inbox: in, handler: h,
-		records: ledger.Records{Db: in.db, Process: in.node.Name(), Handler: h.sub.Name, Stream: h.sub.Stream, Types: h.sub.Types, Filter: h.sub.filter()},
+		records: ledger.Records{
+			Db: in.db, Process: in.node.Name(), Handler: h.sub.Name, Ordered: h.isOrdered(),
+			Stream: h.sub.Stream, Types: h.sub.Types, Filter: h.sub.filter(),
+		},
 	}
 	c.retries, c.holds = &retries{loop: c}, &holds{loop: c}
 	return c
@@ -161,8 +164,8 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 		d.Flight = "\x00" + d.Event.Key // no dedupe key begins with \x00
 	case keyed:
 		// The holder, which stores deliveries in held, takes them in the order in which they come.
-		// If an event is read in two terms, its deliveries have different epochs. So the second
-		// does not wait for the first, and does not reach the holder after later events of its key.
+		// Flight contains the epoch: if an event is read again in a later term, the second delivery
+		// does not wait for the first. So it reaches the holder before later events of its key.
 		d.Flight = fmt.Sprintf("\x00%d %s", d.Epoch(), d.Key)
 	}
 	if c.flights.Begin(d) {

@@ -15,9 +15,9 @@ func (c *loop) deliver(life delivery.Lifetime, d *delivery.Delivery) {
 }
 
 // finish ends a delivery. If the event is decided, or no process asked for it, finish acknowledges
-// the message. Otherwise finish gives the message back to the broker. But if an event of an ordered
-// handler could not even be held, its delivery waits in memory if there is room, and has not ended.
-// finish counts the delivery and, if it has ended, starts the next delivery that waited for it.
+// the message. Otherwise finish gives the message back to the broker. An exception is an event of
+// an ordered handler that could not be held: if there is room, its delivery stays in memory and has
+// not ended. finish counts a delivery and, if it has ended, starts the next one that waited for it.
 func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Result) {
 	if r.Outcome == "" { // another worker may already have the delivery
 		return
@@ -132,8 +132,8 @@ func (c *loop) isTooOld(d *delivery.Delivery) bool {
 	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom(c.window))
 }
 
-// maxRounds is how often one transaction is run in a row if it fails for another reason than the
-// event or the handler, such as a serialization failure, a deadlock or a lost answer to a commit.
+// maxRounds is how often one transaction is run in a row if its failures are not the fault of the
+// event or the handler: for instance, serialization failures, deadlocks, lost answers to a commit.
 const maxRounds = 10
 
 // persist runs one transaction. If it conflicts with another transaction, or if its connection
@@ -216,8 +216,7 @@ func unlessEnded(began *string, err error) error {
 	return err
 }
 
-// leave rolls back a failed attempt. If a delivery waits, the same round trip begins its
-// transaction.
+// leave rolls back a failed attempt. If a delivery waits, its transaction begins in this round trip.
 func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead *ledger.Ahead) error {
 	if following := c.ledger.Leave(life.Work, tx, c.peek(life.Take, ahead)); following != nil {
 		ahead.Opened = following

@@ -236,7 +236,7 @@ func (c *retries) run(life delivery.Lifetime, due *claims.Claim, lane <-chan *de
 	}
 }
 
-// runClaim runs a held event to its end.
+// runClaim runs a held event. After an AlongError it repeats the transaction with fewer events.
 func (c *retries) runClaim(life delivery.Lifetime, cl *claim) error {
 	if c.external != nil {
 		return c.serve(life, cl)
@@ -445,7 +445,7 @@ func (c *retries) alone(cl *claim, err error) error {
 	return err
 }
 
-// skips reports whether the event will not run again, and later events of its key need not wait.
+// skips reports whether an event is dead or discarded, and later events of its key need not wait.
 func (c *retries) skips(cl *claim, h delivery.Holding) bool {
 	return cl.Blocking != "" && h.After == nil && (c.sub.Order == SkipKey || h.IsDiscarded())
 }

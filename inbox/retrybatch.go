@@ -32,8 +32,8 @@ func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
 
 // runTogether runs the handler for the events in one transaction and settles them. It stops early
 // if the rest would take too long, or if an event changed the session. It returns the events that
-// it settled. If each event must run in its own transaction, it returns none. began is then the id
-// of the last transaction if the handler may have committed it, and otherwise empty.
+// it settled. If each event must run in its own transaction, members is nil. If the handler may
+// have committed the last transaction, began is that transaction's id. Otherwise began is empty.
 func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim) (members []*claims.Claim, began string) {
 	until, can := claims.Together(all)
 	if !can || len(all) == 1 || !c.gate.IsOpen() || life.IsStopping() || time.Until(until) < c.sub.Timeout+c.grace() {

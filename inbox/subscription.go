@@ -47,7 +47,7 @@ const (
 // A handler that reads a stream also needs Stream, and either Types or Subjects. A handler
 // without any of these three gets its events from [Inbox.Accept].
 //
-// Wide because the settings do not depend on each other, so they stay in one struct.
+// Wide because each field is an independent choice.
 type Subscription struct {
 	// Name identifies the handler. It must be unique within this database and must never
 	// change: do not derive it from the name of a Go type. Each event is handled once for
@@ -202,8 +202,7 @@ func (s Subscription) defaults(external bool) Subscription {
 	return s
 }
 
-// Outgoing events in table held have reservedName in the column handler, so no handler may have
-// this name.
+// In the table held, outgoing events have reservedName as their handler. No handler may have it.
 const reservedName = "outbox"
 
 // Upper limits, so that a typing error does not become an outage.

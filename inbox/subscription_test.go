@@ -295,7 +295,7 @@ func TestAHandlerWhoseRowWasDeletedIsNotNew(t *testing.T) {
 }
 
 // A handler is ordered, then is not, and then is ordered again. The inbox does not take that for a
-// loss at the broker.
+// loss at the broker. The handler's row says what it is now.
 func TestAHandlerThatIsOrderedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -310,30 +310,10 @@ func TestAHandlerThatIsOrderedAgain(t *testing.T) {
 		if n := alarmed(b, b.meter, "lost_tail"); n != 0 {
 			t.Errorf("run %d: %d alarms, want none", i, n)
 		}
-	}
-}
-
-// A handler that is not ordered has no terms, even if it gets new subjects. By the epoch, the
-// statements of operators recognise an ordered handler.
-func TestNewSubjectsBeginNoTermOfAnUnorderedHandler(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	for i, types := range [][]string{{"placed"}, {"placed", "paid"}} {
-		sub := b.subscription("h")
-		sub.Types = nil
-		for _, typ := range types {
-			sub.Types = append(sub.Types, b.stream+"."+typ)
-		}
-		b.in = inbox.New(b.pool, b.nc, b.config())
-		b.in.Handle(sub, effect("h"))
-		stop := b.run()
-		b.publish(fmt.Sprint("e", i))
-		b.eventually("the effect", func() bool { return len(b.effects("h")) == i+1 })
-		stop()
-		var subjects, epoch int
-		err := b.pool.QueryRow(t.Context(), "SELECT cardinality(subjects), epoch FROM postroom.subscription").Scan(&subjects, &epoch)
-		if err != nil || subjects != i+1 || epoch != 0 {
-			t.Errorf("%d subjects, epoch %d, %v; want %d and 0", subjects, epoch, err, i+1)
+		var ordered bool
+		err := b.pool.QueryRow(t.Context(), "SELECT ordered FROM postroom.subscription").Scan(&ordered)
+		if want := order != inbox.Unordered; err != nil || ordered != want {
+			t.Errorf("run %d: the row says ordered = %t, %v; want %t", i, ordered, err, want)
 		}
 	}
 }

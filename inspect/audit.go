@@ -64,8 +64,8 @@ func scanAuditEntry(row pgx.CollectableRow, a *AuditEntry) error {
 		&a.wanted, &a.last)
 }
 
-// clockSlop limits how much the order by time may differ from the order by id. The time of an
-// action is the start of its transaction, but the action gets its id only later.
+// clockSlop is how much the order of actions by time may differ from their order by id. The time of
+// an action is the start of its transaction, but the action gets its id only later.
 const clockSlop = time.Hour
 
 func readAudit(m *view, f AuditFilter) ([]AuditEntry, error) {

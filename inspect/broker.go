@@ -87,7 +87,7 @@ func (o brokerClient) handlerViews(ctx context.Context, b *Broker, subs []subscr
 		v := &BrokerView{}
 		if err := v.ask(ctx, js, sub, deep); err != nil {
 			b.Fault = fmt.Sprintf("handler %s, stream %s: %s", sub.Handler, sub.Stream, faultOf(err))
-			break // a request for the next handler would probably fail too, after as long a wait
+			break // a request for the next handler would probably take as long, and fail too
 		}
 		views[sub.Handler] = v
 	}

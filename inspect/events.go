@@ -28,8 +28,8 @@ type EventFilter struct {
 	Any string
 
 	// Since and Until select events that were written at Since or later, and before Until. They
-	// make an answer quicker, because Events reads only this part of the log. Events may be missing
-	// from the answer if the database's clock was set back by more than a minute.
+	// make an answer quicker, because Events reads only this part of the log. The answer may lack
+	// an event if the database's clock was set back by more than a minute.
 	Since, Until time.Time
 
 	// After is the Next of the previous page. Empty selects the first page.
@@ -97,9 +97,9 @@ type HandlerState struct {
 }
 
 // Events returns the events that match, newest first. It searches the log. It also returns events
-// that the log does not have, if they are held or were discarded. In held and in the archive,
-// Events begins with the events that were held last. Only for CausationID, Events uses an index of
-// the log. To match any other property, it reads the log from its end.
+// that the log does not have, if they are held or were discarded. It reads the tables held and
+// archive backwards, from the event that was held last. Only for CausationID, Events uses an index
+// of the log. To match any other property, it reads the log from its end.
 func (i *Inspector) Events(ctx context.Context, f EventFilter) (*EventPage, error) {
 	s := eventsearch.Selection{
 		Key: f.Key, Type: f.Type, Source: f.Source, CorrelationID: f.CorrelationID, CausationID: f.CausationID, Any: f.Any, Since: f.Since, Until: f.Until,

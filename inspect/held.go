@@ -70,7 +70,7 @@ func (h HeldSummary) Events(states ...State) int64 {
 func (h HeldSummary) overdue() float64 {
 	var seconds float64
 	for _, c := range h.States {
-		if c.State == Due || c.State == Abandoned || c.State == Running { // a handler's claim ends in the future and adds 0
+		if c.State == Due || c.State == Abandoned || c.State == Running { // a handler's Running adds 0, because the claim ends in the future
 			seconds = max(seconds, c.OverdueSeconds)
 		}
 	}
@@ -142,8 +142,8 @@ type HeldPage struct {
 	Events []HeldEvent `json:"events"`
 
 	// Next is the After of the next page. It is empty if this is the last page. For a page,
-	// HeldEvents reads about 50,000 events. So a page with a Next can have fewer events than Limit,
-	// or none.
+	// HeldEvents reads at most about 50,000 events. So a page with a Next can have fewer events
+	// than Limit, or none.
 	Next string `json:"next,omitempty"`
 }
 

@@ -2,10 +2,10 @@
 // relay leads, which processes read, what happened to an event, and what operators did. Use it to
 // build a command line or a console.
 //
-// It changes no data: its transactions are read-only. Every statement uses an index and stops at a
-// limit, so most answers take well under a second, even if the tables are large. Events, Tree and
-// the broker can take seconds. If a limit was reached, the answer says so. No answer contains the
-// data of an event.
+// It changes no data: its transactions are read-only. Statements on tables that can be large use an
+// index and stop at a limit, so most answers take well under a second. Events, Tree and the broker
+// can take seconds. If a page, a tree or a count of held events stopped at a limit, the answer says
+// so. No answer contains the data of an event.
 package inspect
 
 import (

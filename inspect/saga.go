@@ -14,8 +14,8 @@ type SagaStep struct {
 	Step      string `json:"step"`
 	Direction string `json:"direction"` // do or undo
 
-	// Kind is command, reply, deadline or decision. Every other event that the command caused is a
-	// reply, even if the saga has not counted it as the reply.
+	// Kind is command, deadline, decision or reply. A reply is any other event that the command
+	// caused, even if the saga has not counted this event as the reply.
 	Kind string `json:"kind"`
 
 	// Outcome is what the saga recorded: done, failed, undone or deadline, or the operator's

@@ -18,8 +18,8 @@ const (
 	// searchFor limits the time of the search for one event in all streams.
 	searchFor = 500 * time.Millisecond
 
-	// searchBefore is how long before the event's log time the search begins. The broker's clock
-	// may be behind.
+	// searchBefore is how long before the event's log time the search begins, because the broker's
+	// clock may be behind the database's clock.
 	searchBefore = 2 * time.Second
 
 	// searchBatch is how many messages one request asks for.
@@ -65,7 +65,7 @@ func (o brokerClient) search(ctx context.Context, j *EventTrace, subs []subscrip
 }
 
 // searches returns which streams to search, each from the event's log time on. If log, held and
-// archive lack the event, the search begins at the time in its id, if the id is a UUIDv7.
+// archive lack the event, searches uses the time in a UUIDv7 id, and returns nil for another id.
 func (j *EventTrace) searches(subs []subscription) []streamSearcher {
 	var all []streamSearcher
 	add := func(q streamSearcher) {

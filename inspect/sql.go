@@ -24,7 +24,7 @@ type statements struct {
 
 var written = sqlfile.MustRead[statements](files)
 
-// load returns the statements for the schema name, which schema.Name has accepted.
+// load returns the statements for a schema. schema.Name must have accepted the schema's name.
 func load(name string) statements {
 	return sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
 }

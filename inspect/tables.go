@@ -21,8 +21,7 @@ type Table struct {
 	EstimatedRows     int64  `json:"estimated_rows"` // the server's estimate
 	EstimatedDeadRows int64  `json:"estimated_dead_rows"`
 
-	// VacuumedAt and AnalyzedAt are the times of the last vacuum and analyze, automatic
-	// or manual.
+	// VacuumedAt and AnalyzedAt are the times of the last vacuum and analyze, automatic or manual.
 	VacuumedAt time.Time `json:"vacuumed_at,omitzero"`
 	AnalyzedAt time.Time `json:"analyzed_at,omitzero"`
 
@@ -30,7 +29,8 @@ type Table struct {
 	OldestAt         time.Time `json:"oldest_at,omitzero"`
 	OldestAgeSeconds float64   `json:"oldest_age_seconds,omitzero"`
 
-	// OverdueSeconds is how long the oldest row is overdue for removal. Only table outbox has it.
+	// OverdueSeconds is how long the removal of the oldest row has been overdue. Only table outbox
+	// has it.
 	OverdueSeconds float64 `json:"overdue_seconds,omitzero"`
 }
 

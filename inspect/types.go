@@ -65,9 +65,9 @@ func streamsOf(subs []subscription) []string {
 	return slices.Compact(names)
 }
 
-// checkTypes finds types that handlers ask for and that are probably misspelt. If all types of a
-// stream are known, it also returns a note about each handler for whose types it knows no event.
-// seen are the subjects in the database.
+// checkTypes finds types that handlers ask for and that are probably misspelt. It also returns a
+// note about each handler for whose types no event is known, if all types of the handler's stream
+// are known. seen are the subjects in the database.
 func (l *findingList) checkTypes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	notes := []string{}
 	for _, sub := range subs {

@@ -1,5 +1,5 @@
-// Package integration tests the whole system. The tests kill relays, which are processes of their
-// own, and stop brokers. The promises have to hold nevertheless.
+// Package integration tests the whole system. The tests run relays as separate processes and kill
+// them, and they stop brokers. The promises have to hold nevertheless.
 //
 // Every scenario ends with the same checks:
 //

@@ -10,9 +10,9 @@ const (
 	// The largest number of events in an ack group.
 	maxGroup = 32
 
-	// After an ambiguous group (see ackGroup), minSingles events are sent without a group, and
-	// after each further one twice as many, up to maxSingles. The reason is that few groups succeed
-	// if other programs publish much to the same stream. The number falls when groups succeed.
+	// After an ambiguous group (see ackGroup), the publisher sends minSingles events without a
+	// group: few groups succeed if other programs publish much to the same stream. Each further
+	// ambiguous group doubles this number, up to maxSingles. The number falls when groups succeed.
 	minSingles = 1 << 10
 	maxSingles = 1 << 20
 )
@@ -27,8 +27,8 @@ const (
 // sequence if there is one acknowledgement for each event, all from one stream, with consecutive
 // sequences. Also, all events must be new, or all must be duplicates: a cluster may answer a
 // duplicate before a new message that came earlier, because it must first store the new message. If
-// the answers are different, the group is ambiguous, and its events are sent again, each without a
-// group. The stream drops the events that it already has, because it knows their ids.
+// one of these conditions is not met, the group is ambiguous, and the publisher sends its events
+// again without a group. The stream drops those that it already has, because it knows their ids.
 type ackGroup struct {
 	messages      []*broker.Message // none if the slot is vacant
 	serial        uint64

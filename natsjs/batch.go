@@ -224,8 +224,8 @@ func (b *batchSender) start(ctx context.Context, messages []*broker.Message) (*b
 	return next, nil
 }
 
-// refence takes the fence, for the first time or again. If this fails, done is true. Unless the
-// term or ctx has ended, refence then also reports the outcomes of the batch's events.
+// refence takes the fence, for the first time or again. If it fails, done is true, and refence
+// reports the outcomes of the batch's events. If the term or ctx has ended, it reports none.
 func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err error) {
 	err = b.fence.take(ctx)
 	switch {
@@ -297,8 +297,8 @@ func (of *batch) sendable() []*broker.Message {
 	return sendable
 }
 
-// refused notes f if err says that the client library will always refuse f. For any other err, it
-// returns false.
+// refused adds f to faults and returns true, if err says that the client library will always refuse
+// f. For any other err, it returns false.
 func (of *batch) refused(f *broker.Message, err error) bool {
 	o := failure(fmt.Errorf("send: %w", err))
 	if o.Class != broker.Permanent {

@@ -19,13 +19,13 @@ const (
 	// fence, at most maxFences times.
 	maxFences = 2
 
-	// While the broker stores a message, it may refuse others with that fence. After processWait,
-	// the sender sends again: a batch at most maxFences times, an event maxInProcess times.
+	// While the broker stores a message, it may refuse another one with the same fence. The sender
+	// repeats it after processWait: a batch at most maxFences times, an event maxInProcess times.
 	processWait  = 2 * time.Millisecond
 	maxInProcess = 20
 
-	// If a stream was unavailable for maxProbes events and has stored none, the rest of the batch
-	// is not sent.
+	// If the stream was unavailable for maxProbes events of a batch and has stored none, the sender
+	// does not send the rest of the batch.
 	maxProbes = 16
 )
 
@@ -210,7 +210,7 @@ func (b *batchSender) reportNotStored(of *batch, o broker.Outcome) {
 // sendOneByOne sends events one by one, with the fence, and waits for each answer, so that each
 // event gets its own outcome. If an event is stored already, the broker calls it a duplicate.
 // sendOneByOne stops after an event without an answer, or if maxProbes events found the stream
-// unavailable and none is stored. The remaining events then get the outcome of the last one.
+// unavailable and none is stored. The remaining events get the outcome of the last event sent.
 func (b *batchSender) sendOneByOne(ctx context.Context, messages []*broker.Message) error {
 	outcomes := make([]broker.Outcome, len(messages))
 	missed := make(map[string]struct{})

@@ -38,7 +38,7 @@ func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error
 	return nil, 0, false, fmt.Errorf("%w: the answer cannot be read", broker.ErrUnacknowledged)
 }
 
-// isPlain reports whether a name has no escapes in JSON. Encoders may escape even '&' and '<'.
+// isPlain reports whether a name is printable ASCII without JSON escapes ('&' can be escaped too).
 func isPlain(name []byte) bool {
 	for _, c := range name {
 		if c < ' ' || c > '~' || c == '\\' {

@@ -40,9 +40,9 @@ type permissionWatcher interface{ Deny(err error) }
 // The caller closes the connection. NewPublisher does no I/O.
 //
 // Each event goes to the stream that takes its subject, in CloudEvents binary mode, with a message
-// id. Within its duplicate window, the stream drops a second message with the same id. If it drops
-// one, the publisher looks up whether the stream still has the first message. If the stream lost
-// it, the publisher publishes the event with another id.
+// id. Within its duplicate window, the stream drops a second message with the same id. In that case
+// the publisher looks up whether the stream still has the first message. If the stream lost the
+// first message, the publisher publishes the event with another id.
 //
 // The publisher replaces the connection's error handler. The new handler also calls the
 // previous one.
@@ -239,8 +239,8 @@ func (p *Publisher) refuseClosed(err error) error {
 }
 
 // send writes a batch to the connection, unless the connection broke and was restored since Run
-// began. It does not use an event after its group was sent: as soon as the event is acknowledged,
-// the relay uses it again.
+// began. It does not use a message after it sent the message's group: as soon as an event is
+// acknowledged, the relay may use its Message for another event.
 func (p *Publisher) send(batch []*broker.Message, w *window, reconnects uint64) {
 	if p.nc.Stats().Reconnects != reconnects {
 		reportAll(batch, failure(nats.ErrDisconnected), w.reportFn)

@@ -134,8 +134,8 @@ var streamChecks = []check{
 	}, "publish to the stream that it mirrors"},
 }
 
-// atomicChecks are the additional checks for atomic batches. It is no fault if the stream removes
-// old messages: if the lease message is gone, the leader publishes it again.
+// atomicChecks are the additional checks for atomic batches. They allow a stream that removes old
+// messages: if the message on the lease subject is gone, the leader publishes it again.
 var atomicChecks = []check{
 	{NoAtomicBatches, "", func(cfg jetstream.StreamConfig) string {
 		return when(!cfg.AllowAtomicPublish, "it does not allow atomic batches")

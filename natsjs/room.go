@@ -78,8 +78,8 @@ func (i *inspection) checkAccount(ctx context.Context) error {
 	return nil
 }
 
-// addFull adds a fault: there is no room for events. The fault does not match
-// ErrUnrecoverable, because the events wait in the log.
+// addFull adds a fault: there is no room for events. The fault does not match ErrUnrecoverable,
+// because the events wait in the log until there is room.
 func (i *inspection) addFull(what, remedy, format string, args ...any) {
 	i.faults = append(i.faults, fmt.Errorf("%s: %w: %s: %s", what, broker.ErrFull, fmt.Sprintf(format, args...), remedy))
 }

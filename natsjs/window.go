@@ -279,7 +279,7 @@ func (w *window) ask(p slotRef) {
 	}
 }
 
-// lookUp looks up the streams of the events that ask queued, until ctx ends.
+// lookUp makes the lookups that the method ask queued, until ctx ends.
 func (w *window) lookUp(ctx context.Context, nc *nats.Conn) {
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -196,9 +196,9 @@ func (p *probe) trace() *httptrace.ClientTrace {
 	}
 }
 
-// unsent reports whether an attempt that ended with err certainly sent nothing. This is certain
-// only if the attempt got no connection. Also, the attempt must have asked for a connection, or err
-// must say that nothing was sent.
+// unsent reports whether an attempt that ended with err certainly sent nothing. Two conditions make
+// this certain. The attempt got no connection. And either it asked for a connection, or err says
+// that nothing was sent.
 func (p *probe) unsent(err error) bool {
 	if err == nil || p.got.Load() {
 		return false

@@ -11,11 +11,12 @@ import (
 
 // Budget limits the retries at each host. Within any Window, it allows Ratio retries for each
 // request, and Floor retries for each second of Window. Within any second, it allows Ratio retries
-// for each request of an average second, plus the Floor retries of a whole Window. So when a vendor
-// begins to fail, calls cannot spend at once what Ratio allows for a whole Window. A call asks the
-// budget for a retry before the wait that precedes the retry. The budget counts the retry at the
-// time when this wait will end. So the budget also limits how many retries will be made at the same
-// moment. It knows only the requests up to the time when it is asked.
+// for each request of an average second, and all Floor retries of a Window. For example, the
+// defaults and 100 requests a second allow 110 retries within ten seconds, but only 20 within one
+// second. So when a vendor begins to fail, calls cannot spend at once what Ratio allows for a whole
+// Window. A call asks the budget before it waits for its retry, and the budget counts the retry at
+// the end of this wait. So it also limits how many retries will be made at the same moment. It
+// knows only the requests up to the time when the call asks.
 type Budget struct {
 	// Ratio is how many retries each request within Window adds to the budget.
 	//
@@ -78,7 +79,6 @@ func newAccount(cfg Budget, now time.Time) *account {
 	return &account{cfg: cfg, width: max(cfg.Window/parts, 1), start: now, retries: make(map[int64]int)}
 }
 
-// deposit counts a request.
 func (a *account) deposit(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

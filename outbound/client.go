@@ -33,13 +33,14 @@ func (c *Client) Check() error { return c.transport.Check() }
 func (c *Client) HTTP() *http.Client { return c.http }
 
 // Do carries out one operation. It returns a response if the status is 2xx, or 304 for GET and
-// HEAD. Otherwise it returns an [Error]. The caller must close the response's body.
+// HEAD. If the status is another, or Decide returned Retry for the response, Do returns an [Error].
+// The caller must close the response's body.
 //
 // GET and HEAD follow up to ten redirects. If a redirect leads to another host, or from TLS to
-// plain HTTP, Do then sends only headers that describe the request. It no longer sends the
-// idempotency key, cookies, the Authorization header or any other header that may be a secret.
-// POST, PUT, PATCH and DELETE follow 307 and 308 within their host, with the same key. Any other
-// redirect is an error that matches [ErrRedirect], and Do does not follow it.
+// plain HTTP, Do then sends only headers that describe the wanted answer or the client. It no
+// longer sends the idempotency key, cookies, the Authorization header or any other header that may
+// be a secret. POST, PUT, PATCH and DELETE follow 307 and 308 within their host, with the same key.
+// Any other redirect is an error that matches [ErrRedirect], and Do does not follow it.
 func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	last := new(*operation)
 	resp, err := c.http.Do(req.WithContext(context.WithValue(req.Context(), lastOf{}, last)))
@@ -52,8 +53,7 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Fetch does what Do does, and then reads the response's body. A body of more than 10 MiB is an
-// error.
+// Fetch calls Do and reads the response's body. A body of more than 10 MiB is an error.
 func (c *Client) Fetch(req *http.Request) ([]byte, error) {
 	resp, err := c.Do(req)
 	if err != nil {
@@ -96,8 +96,8 @@ func brokeOff(resp *http.Response, err error) error {
 
 // unwrap removes the url.Error that http.Client puts around an error, because a url.Error shows the
 // whole URL. last is the last operation that the Transport carried out, or nil. If http.Client
-// cannot follow the redirect in the last response, it returns an error of its own, which is not an
-// [Error].
+// cannot follow the redirect in the last response, its error is not an [Error], and unwrap makes
+// one.
 func unwrap(req *http.Request, last *operation, err error) error {
 	var e *Error
 	if errors.As(err, &e) {

@@ -118,9 +118,9 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 }
 
-// Background returns settings for calls whose caller does not wait, for instance a job. Waits are
-// 500 ms, 2 s, 5 s and 30 s, each with up to a fifth more. An attempt may take 30 s and an
-// operation three minutes.
+// Background returns settings for calls whose caller does not wait, for instance the calls of a
+// job. Waits are 500 ms, 2 s, 5 s and 30 s, each with up to a fifth more. An attempt may take 30 s
+// and an operation three minutes.
 func Background() Config {
 	return Config{
 		Schedule: postroom.FastBackoff(), AttemptTimeout: 30 * time.Second, Total: 3 * time.Minute, MaxRetryAfter: time.Minute,

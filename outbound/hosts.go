@@ -48,7 +48,7 @@ func NewHosts(budget Budget, breaker Breaker) *Hosts {
 // have been idle for so long that their budget and breaker have no state.
 const manyHosts = 1000
 
-// of returns the state of the host of a URL that a transport calls.
+// of returns the state of u's host. t is the transport that calls this host.
 func (hs *Hosts) of(u *url.URL, t *Transport) *host {
 	name, now := hostOf(u), time.Now()
 	hs.mu.Lock()

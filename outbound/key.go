@@ -55,7 +55,7 @@ func isIdempotent(method string) bool {
 func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error) {
 	p := c.Protocol
 	if p.Keyless || isSafe(req.Method) || from.foreign {
-		return keys{}, nil // setHeaders removes the caller's header, except for a safe method within the host
+		return keys{}, nil // setHeaders removes the caller's key, unless a safe method calls the first host
 	}
 	if from.earlier != nil && from.earlier.sent != "" {
 		return from.earlier.keys, nil // unchanged, because the caller may have formatted the key

@@ -243,9 +243,9 @@ func (op *operation) hostName() string {
 	return op.host.name
 }
 
-// Check returns an [Error] if a response is a failure. In that case it also reads a part of the
-// body, which the Error keeps, and closes the body. A status of 2xx is not a failure, and neither
-// is 304 for GET and HEAD. If a response is not a failure, Check returns nil and does not touch it.
+// Check returns an [Error] if a response is a failure. Then it also reads a part of the body, which
+// the Error keeps, and closes the body. Status 2xx, or 304 for GET and HEAD, is no failure, unless
+// Decide returned Retry. If a response is no failure, Check returns nil and does not touch it.
 func Check(resp *http.Response) error {
 	req := resp.Request
 	if req == nil || req.URL == nil { // the response was not made by net/http

@@ -31,15 +31,15 @@ type Protocol struct {
 	// result for the same key. If Format is nil, the vendor gets the key unchanged.
 	Format func(key string) string
 
-	// MaxLen is the length in bytes of the longest key that the vendor accepts. The Transport
-	// checks the result of Format.
+	// MaxLen is the vendor's limit for keys in bytes. The Transport checks the result of Format.
 	//
 	// Defaults to 255.
 	MaxLen int
 
 	// Busy lists statuses that may mean that a call with this key is running. Such a status does
-	// not prove that the vendor did nothing. 409 always counts as one. If a key was sent,
-	// ForHandler makes the error permanent only if the decision is Stop, and never after a 409.
+	// not prove that the vendor did nothing. The same is true for 409, which need not be in Busy.
+	// If a key was sent, ForHandler makes an error with a status in Busy permanent only if the
+	// decision is Stop. It never makes an error with 409 permanent.
 	Busy []int
 
 	// Decide says whether to try again after a response, if Config.Decide is nil or returned

@@ -135,15 +135,15 @@ func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 // missing, the preparation fails, and Queue cannot add advice to the error. Pass the error to
 // [Outbox.Explain], which adds the advice.
 //
-// Queue has no context, so it cannot set the trace: set TraceParent yourself. Queue keeps
-// Data until the batch is sent.
+// Queue has no context, so it cannot set the trace: set TraceParent yourself. The batch keeps Data,
+// so do not change Data before the batch is sent.
 func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 	written, err := o.prepare(telemetry.Trace{}, events)
 	if err != nil || len(written) == 0 {
 		return err
 	}
 	sql, parameters := o.insert(written)
-	// Queue sets Fn and does not call Exec: the function that Exec gets runs only after a success.
+	// Fn is set directly, because QueuedQuery.Exec would run the function only after a success.
 	batch.Queue(sql, parameters...).Fn = func(results pgx.BatchResults) error {
 		_, err := results.Exec()
 		return written.explain(o.advise(err, nil))
@@ -156,10 +156,11 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 // relay moves the event to held, and also in the transaction that writes the event. If the event is
 // cancelled already, Cancel returns true.
 //
-// Cancel returns false if the event was published, or was not scheduled. It returns false if
-// the event's time has come, because the relay may be publishing the event. It also returns
-// false if neither the log nor held has the id, for instance because retention removed the
-// published event.
+// Cancel returns false if the event was published, or was not scheduled. It returns false if the
+// event's time has come, because the relay may be publishing the event. Events that the broker
+// refused are an exception if they were scheduled or have no key: Cancel can cancel them while they
+// are dead or wait for another attempt. Cancel also returns false if neither the log nor held has
+// the id, for instance because retention removed the published event.
 //
 // While a transaction that cancels an event is open, the relay does not publish the event, even if
 // it is due. So keep the transaction short. If the transaction has an isolation level above read
@@ -184,8 +185,7 @@ func (o *Outbox) Cancel(ctx context.Context, tx pgx.Tx, id string) (cancelled bo
 // the same SQLSTATE.
 func (o *Outbox) Explain(err error) error { return o.advise(err, nil) }
 
-// Check returns nil if Write can work: the Config is valid, and the schema has the right
-// version.
+// Check returns nil if Write can work: the Config is valid, and the schema has the right version.
 func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 	if o.err != nil {
 		return fmt.Errorf("outbox: %w", o.err)

@@ -58,12 +58,12 @@ func isNacked(msg *message.Message) bool {
 //
 //	router.AddMiddleware(postmill.Middleware)
 //
-// It passes the transaction on to the messages that a handler returns, because the Router publishes
-// these with new contexts. Without Middleware, Publish returns [ErrNoTx]. Middleware also gives the
-// Subscriber the error, or the panic, with which the handler ended. So dead letters show the error,
-// and [postroom.Permanent] and [postroom.RetryAfter] work.
+// Middleware passes the transaction on to the messages that a handler returns, because the contexts
+// of these messages have no transaction. Without Middleware, Publish returns [ErrNoTx]. Middleware
+// also gives the Subscriber the error, or the panic, with which the handler ended. So dead letters
+// show the error, and [postroom.Permanent] and [postroom.RetryAfter] work.
 //
-// Middleware returns [ErrNoTx] for a message that comes from another subscriber.
+// Middleware returns [ErrNoTx] for a message that does not come from a [Subscriber].
 func Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
 		d := deliveryOf(msg.Context())

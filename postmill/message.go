@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// The headers of an event that was a Watermill message.
+// The headers that a Publisher gives to the event that it makes from a Watermill message.
 const (
 	uuidHeader     = "watermill-uuid"
 	metadataHeader = "watermill-metadata"
@@ -27,7 +27,7 @@ const jetStreamUUIDHeader = "_watermill_message_uuid"
 // Keys of metadata whose values also become properties of the event. They stay in the metadata.
 const (
 	contentTypeKey   = "content-type"
-	correlationIDKey = "correlation_id" // of Watermill's middleware
+	correlationIDKey = "correlation_id" // the key that Watermill's middleware uses
 )
 
 // anyBytes is the content type of an event if the metadata has no valid content type.
@@ -94,7 +94,7 @@ func toMessage(ev postroom.Event) *message.Message {
 	return msg
 }
 
-// fromJetStream completes a message that Watermill's own publisher for JetStream sent.
+// fromJetStream sets UUID and content type if Watermill's own publisher for JetStream sent ev.
 func fromJetStream(msg *message.Message, ev postroom.Event) {
 	uuid, ok := ev.Headers[jetStreamUUIDHeader]
 	if !ok {

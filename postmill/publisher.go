@@ -20,11 +20,11 @@ import (
 type PublisherConfig struct {
 	// Pool allows Publish to write messages whose contexts have no transaction. Publish then writes
 	// the messages of one call in a transaction of its own. That transaction commits even if the
-	// change that the messages announce does not commit. So leave Pool nil in a service that has
-	// such changes.
+	// change that the messages announce does not commit. So leave Pool nil in a service whose
+	// messages announce changes in its database.
 	//
-	// If a Router publishes a message for a handler of a [Subscriber], the message needs the
-	// handler's transaction, even if Pool is set.
+	// If a Router publishes a message that a handler of a [Subscriber] returned, the message needs
+	// the handler's transaction, even if Pool is set.
 	//
 	// Defaults to nil: Publish returns [ErrNoTx].
 	Pool *pgxpool.Pool
@@ -137,8 +137,8 @@ func (p *Publisher) write(ctx context.Context, tx pgx.Tx, events []postroom.Even
 // subscriberName is the name that a Router uses for a Subscriber.
 var subscriberName = strings.TrimPrefix(fmt.Sprintf("%T", (*Subscriber)(nil)), "*")
 
-// isOfSubscriber reports, from a message's context, whether a Router publishes the message for a
-// handler of a Subscriber.
+// isOfSubscriber reports whether a Router publishes a message that a handler of a Subscriber
+// returned. ctx is the message's context.
 func isOfSubscriber(ctx context.Context) bool {
 	return message.SubscriberNameFromCtx(ctx) == subscriberName
 }

@@ -24,11 +24,11 @@ const (
 	MetadataKey    = "postroom-key" // only if the event has a key
 )
 
-// RelayConfig tunes a publisher of [Relay]. The zero value is ready to use.
+// RelayConfig tunes the publisher that [Relay] returns. The zero value is ready to use.
 type RelayConfig struct {
 	// TopicOf returns the topic to which an event is published.
 	//
-	// Defaults to the event's subject, without the "wm." of a [Publisher].
+	// Defaults to the event's subject, without the "wm." that a [Publisher] puts before a topic.
 	TopicOf func(ev postroom.Event) string
 
 	// Classify says what an error of Publish means: for instance [broker.Permanent] for a message

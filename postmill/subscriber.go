@@ -37,7 +37,7 @@ type SubscriberConfig struct {
 	// Defaults to the stream that stores the subject of the topic.
 	Stream string
 
-	// SubjectOf returns the subject of a topic. It must return the same as the publisher's
+	// SubjectOf returns the subject of a topic. It must return the same subject as the publisher's
 	// SubjectOf.
 	//
 	// Defaults to "wm." followed by the topic.
@@ -52,14 +52,13 @@ type SubscriberConfig struct {
 	// acked in that time, the attempt counts as failed.
 	Subscription inbox.Subscription
 
-	// Inbox tunes the inbox that each call of Subscribe runs. Close waits up to its DrainTimeout
-	// for messages that were offered on the channel, received or not, and have no ack or nack yet.
-	// DrainTimeout defaults to 1 second.
+	// Inbox tunes the inbox that each call of Subscribe runs. Close waits up to Inbox.DrainTimeout
+	// for messages that were offered on the channel and have no ack or nack yet, even if they were
+	// not received. DrainTimeout defaults to 1 second.
 	Inbox inbox.Config
 }
 
-// validGroup allows no dot, so that two different pairs of group and topic never have the same
-// name.
+// validGroup allows no dot, so that no two pairs of group and topic name the same handler.
 var validGroup = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
 func (c SubscriberConfig) defaults() SubscriberConfig {
@@ -93,8 +92,9 @@ var (
 )
 
 // Subscriber is a Watermill subscriber that delivers each message inside the transaction of an
-// inbox. An ack commits the transaction. A nack, the end of the message's time, and Close roll it
-// back. [Tx] returns this transaction from the message's context. Changes in it take effect once.
+// inbox. An ack commits the transaction. A nack, the end of Subscription.Timeout, or the end of
+// Inbox.DrainTimeout after Close rolls it back. [Tx] returns this transaction from the message's
+// context. Changes in it take effect once.
 //
 // If the transaction of an acked message cannot commit, the message is delivered again. If the
 // subscription keeps an order, held messages of a key may share a transaction. A nack of one of
@@ -154,7 +154,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		defer stop()
 		defer close(sub.messages)
 		err := in.Run(ctx)
-		sub.handling.Wait() // an abandoned handler may still use the channel after Run
+		sub.handling.Wait() // a handler may still use the channel after Run stopped waiting for it
 		if err != nil {
 			s.cfg.Inbox.Logger.ErrorContext(ctx, "subscription ended", "handler", s.handlerName(topic), "error", err)
 		}
@@ -165,9 +165,9 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 // initPatience limits the time of SubscribeInitialize, which gets no context.
 const initPatience = 30 * time.Second
 
-// SubscribeInitialize returns an error if Subscribe would return one. It creates nothing: the
-// stream must exist, and also keeps messages from before the first subscription. Make the stream
-// with 'postroom stream ensure' or natsjs.EnsureStream.
+// SubscribeInitialize returns an error if Subscribe would return one. It creates nothing, because
+// the stream must exist already, and keeps messages that are published before the first
+// subscription. Make the stream with 'postroom stream ensure' or natsjs.EnsureStream.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if s.life.Err() != nil {
 		return ErrClosed
@@ -222,7 +222,7 @@ func (s *Subscriber) streamOf(ctx context.Context, subject string) (string, erro
 	return name, nil
 }
 
-// longestName is the longest name of a handler.
+// longestName is the largest length of a handler's name, in bytes.
 const longestName = 128
 
 // handlerName names the handler of a topic: the group, a dot, and the topic. If a topic is too

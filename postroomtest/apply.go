@@ -67,7 +67,7 @@ type Result struct {
 	Class string
 
 	// RetryAfter is the time that the handler requested with [postroom.RetryAfter] or
-	// [postroom.Snooze], or zero.
+	// [postroom.Snooze], or zero. From [ApplyExternal] it is the time until the next attempt.
 	RetryAfter time.Duration
 
 	// Attempts is the number of calls of the handler.
@@ -111,8 +111,7 @@ func Deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	return deliver(ctx, pool, h, ev, nil).Err
 }
 
-// delivered returns an event with the fields that a handler expects: it sets the fields that are
-// empty.
+// delivered returns an event in which it has set the empty fields that a handler expects.
 func delivered(ev postroom.Event) (postroom.Event, error) {
 	if ev.ID == "" {
 		id, err := uuid.NewV7()
@@ -155,7 +154,7 @@ func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // this fails if the transaction is committed
 	digest := sha256.Sum256(append([]byte(ev.Type+"\x00"), ev.Data...))
 	key := strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID
-	var id string // of the transaction
+	var id string // the transaction's id
 	switch err := tx.QueryRow(ctx, decideSQL, handlerName, key, digest[:16]).Scan(&id); {
 	case errors.Is(err, pgx.ErrNoRows):
 		return Result{Outcome: Duplicate}
@@ -202,8 +201,9 @@ var (
 )
 
 // ended returns an error if the handler ended the transaction with the given id. If the handler
-// then began another transaction, its status is 'T' too, and only a query shows the difference. For
-// 'T', ended sends the query only if sure is true, because [Crash] would cut there too.
+// then began another transaction, the connection's status is 'T' (in a transaction) too, and only a
+// query shows the difference. If the status is 'T', ended sends the query only if sure is true.
+// [Deliver] sets sure to false, because [Crash] would cut the connection at this query too.
 func ended(ctx context.Context, tx pgx.Tx, id string, sure bool) error {
 	conn := tx.Conn().PgConn()
 	if conn.IsClosed() || conn.TxStatus() == 'E' || conn.TxStatus() == 'T' && !sure {

@@ -29,9 +29,9 @@ var heldSQL string
 // [inbox.Subscription], and the next attempt follows after ten milliseconds. Written of the result
 // has all events that were committed to the log during the call.
 //
-// If an earlier call with the same event and the same name of the handler finished the event, the
-// outcome is [Duplicate]. If the event is still held for the handler, the inbox continues with it.
-// ApplyExternal uses the tables in the schema "postroom".
+// If an earlier call with the same event and the same name of the handler finished or discarded the
+// event, the outcome is [Duplicate]. If the event is still held for the handler, the inbox
+// continues with it. ApplyExternal uses the tables in the schema "postroom".
 func ApplyExternal(t testing.TB, pool *pgxpool.Pool, sub inbox.Subscription, h inbox.ExternalHandler, ev postroom.Event) Result {
 	t.Helper()
 	ev, err := delivered(ev)

@@ -33,7 +33,7 @@ type Scenario struct {
 // Limits of a scenario.
 const (
 	mostRuns    = 10          // calls of Run after one cut
-	runPatience = time.Minute // for all these calls together; then their context ends
+	runPatience = time.Minute // for Setup, these calls and check together; then their context ends
 )
 
 // Crash tests whether a scenario has the right outcome if it loses its connection at any statement.

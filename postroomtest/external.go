@@ -61,8 +61,8 @@ type External struct {
 	OnAnswer func(r Request, a Answer)
 
 	work    func(r Request) Answer
-	working sync.Mutex        // held while work runs, so that it runs once for each key
-	done    map[string]Answer // by key; working guards it
+	working sync.Mutex        // locked while work runs, so that work runs once for each key
+	done    map[string]Answer // the answers so far, by key; working guards the map
 
 	mu       sync.Mutex
 	next     []Behaviour

@@ -82,6 +82,7 @@ func TestRequireWritten(t *testing.T) {
 		{"another header", tx, []postroomtest.Want{{Headers: map[string]string{"tenant": "b"}}, {}}, `header tenant is "a", want "b"`},
 		{"other data", tx, []postroomtest.Want{{JSON: `{"id":"o-1"}`}, {}}, "the data is"},
 		{"no JSON", tx, []postroomtest.Want{{JSON: `{`}, {}}, "Want.JSON is not JSON"},
+		{"something after the JSON", tx, []postroomtest.Want{{JSON: `{"amount": 4200, "id": "o-1"}, 1`}, {}}, "Want.JSON is not JSON"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := failureText(t, func(t testing.TB) { postroomtest.RequireWritten(t, tt.db, tt.wants...) })

@@ -77,7 +77,7 @@ type wire struct {
 
 	mu      sync.Mutex
 	started bool              // the client has sent its first message, which has no type
-	texts   map[string]string // of prepared statements, by name
+	texts   map[string]string // texts of prepared statements, by name
 	portals map[string]string // texts of bound statements, by name
 	syncs   int               // the number of ReadyForQuery messages that the server still has to send
 	open    int               // the number of statements since the client's last Sync

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -33,8 +34,8 @@ type Want struct {
 	Key     string
 	Subject string
 
-	// JSON is the data. Two documents are equal if they have the same values, even if their formats
-	// differ.
+	// JSON is the data. White space and the order of an object's members do not matter. Numbers
+	// must be written alike: 1.0 is not equal to 1.
 	JSON string
 
 	// Headers are headers that the event must have. It may have more.
@@ -137,7 +138,9 @@ func sameJSON(got, want []byte) (bool, error) {
 func decode(text []byte) (v any, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber() // so that large numbers stay exact
-	err = d.Decode(&v)
+	if err = d.Decode(&v); err == nil && !errors.Is(d.Decode(new(any)), io.EOF) {
+		err = errors.New("there is something after the document")
+	}
 	return v, err
 }
 

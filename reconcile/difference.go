@@ -42,8 +42,8 @@ type difference struct {
 	// The maps waiting and last have a key only while the map log has events of the key. waiting
 	// has the number of these events. last has the highest seq among the key's events that were
 	// found in the stream during that time. An event in the map log is out of order if last has a
-	// higher seq. The log is read in the order of its seqs: a later event is found while the
-	// earlier one is in the map, so last never misses it.
+	// higher seq. The log is read in the order of its seqs. So when a later event of the key is
+	// found, the map has the earlier event already, and last gets the seq of the later one.
 	seed    maphash.Seed
 	waiting map[uint64]int
 	last    map[uint64]int64
@@ -63,7 +63,7 @@ func newDifference(standing broker.StreamState, sources []string) *difference {
 // logEvent is an event of the log that has not been found in the stream yet.
 type logEvent struct {
 	seq      int64
-	key      uint64 // hash of the key; 0: it has none
+	key      uint64 // hash of the key; 0 if the event has no key
 	expected bool   // the stream should have it
 }
 

@@ -169,8 +169,8 @@ func (d *dispatcher) send(life lifetime, batch []*broker.Message) bool {
 	}
 }
 
-// retryTimer returns a channel that receives when the next failed event, or the next round of
-// probes, is due. stop stops the channel's timer. If there is neither, the channel is nil.
+// retryTimer returns a channel that receives when the next failed event is due, or when probes are
+// sent to an unavailable stream. stop stops the timer. If no time is set, the channel is nil.
 func (d *dispatcher) retryTimer() (due <-chan time.Time, stop func() bool) {
 	at, ok := d.scheduler.NextRetry()
 	if !ok {

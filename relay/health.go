@@ -88,7 +88,7 @@ func (h Health) Live() error {
 
 // Ready returns nil if the relay works, and otherwise the reason why not. It works if it is
 // connected, a check of its streams has passed since Run began, and it leads, is on standby or is
-// paused. A leader must have recorded or renewed its lease within the time of the lease.
+// paused. A leader must have recorded progress or renewed its lease within the time of the lease.
 func (h Health) Ready() error {
 	quiet := h.taken.Sub(h.RecordedAt)
 	works := h.State == Leading || h.State == Standby || h.State == Paused
@@ -261,7 +261,7 @@ func (v *healthState) snapshot() Health {
 	return h
 }
 
-// healthTerm is a term that notes in the health state when it renewed its lease or recorded.
+// healthTerm notes in the health state when its term recorded progress or renewed its lease.
 type healthTerm struct {
 	eventlog.Term
 

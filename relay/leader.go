@@ -22,7 +22,7 @@ const (
 	// record this many events takes a tenth of a second.
 	maxHeldEvents = 5000
 
-	// If a chunk has no room, the dispatcher waits at most this long before it applies results.
+	// If there is no room for a chunk, the dispatcher applies results after at most this time.
 	maxResultWait = 5 * time.Millisecond
 )
 
@@ -50,7 +50,7 @@ type leader struct {
 	verifier   verifier
 }
 
-// newLeader returns the leader of a term. The leader sets renewed and recorded of now (this try).
+// newLeader returns the leader of a term. The leader sets renewed and recorded in now, this try.
 func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 	arrived, between := newResults(), &intake{pages: make(chan page)}
 	notes := newRecordBuffer(arrived.news)

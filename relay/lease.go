@@ -16,11 +16,11 @@ const (
 	// LongestLease is the longest lease that a relay chooses by itself.
 	LongestLease = 30 * time.Second
 
-	// A lease that the relay chooses lasts for at least this many round trips to the database. The
-	// leader renews the lease when a third of it is over, and gives up after three quarters of it.
-	// A recording, a step of pruning and the next recording take at most six round trips: two each,
-	// if their statements are sent for the first time. If the leader gives up, its next lease is
-	// twice as long.
+	// A lease that the relay chooses lasts for at least this many round trips to the database, or
+	// for LongestLease. The leader renews the lease when a third of it is over, and gives up after
+	// three quarters of it: 7.5 round trips. A recording, a step of pruning and the next recording
+	// end before that: they take at most two round trips each, if their statements are sent for the
+	// first time. If the leader gives up, its next lease is twice as long.
 	leaseTrips = 10
 
 	// A term that lasted for this many leases counts as useful even if it recorded nothing: there
@@ -46,7 +46,7 @@ var (
 
 // leadAttempt describes one try to lead.
 type leadAttempt struct {
-	stoodBy bool // another relay led
+	stoodBy bool // another relay led, or an operator had paused the relays
 
 	ledAt      time.Time     // when the term began; zero if no term began
 	firstLease time.Duration // the lease until the first renewal

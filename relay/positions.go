@@ -66,7 +66,7 @@ func (e *ackRanges) of(stream string) *ackRange {
 }
 
 // advance moves positions to the last acknowledged messages, and returns the positions
-// that moved. suspicious reports whether a stream must be compared.
+// that moved. suspicious reports whether a stream must be compared with its position.
 func (p positions) advance(e *ackRanges) (moved []eventlog.StreamPosition, suspicious bool) {
 	for name, told := range e.streams {
 		if told.high == 0 {

@@ -75,8 +75,8 @@ func (r *reader) read(ctx context.Context) error {
 			}
 			askKeys = time.Now().Add(max(keysEvery, keysShare*time.Since(began)))
 		}
-		// A new timer wakes up a thread of the runtime that waits for the network. So the
-		// timer of an idle wait is set before the read.
+		// If another thread waits for the network when a timer is set, the runtime wakes up that
+		// thread. To avoid this, the timer of an idle wait is set before the read.
 		began, idle := time.Now(), min(2*wait, r.relay.cfg.IdlePoll)
 		next.Reset(idle)
 		page, err := r.readPage(ctx, limit, free)

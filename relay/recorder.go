@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// The recorder records progress at most this often. Unless it must renew the lease, it spends
-	// at most a twentieth of the time on recordings, or half of it if they write to held. But it
-	// records at once if no event is in flight and at least manyUnrecorded published events are not
-	// recorded yet. This delays nothing, and after a crash no relay publishes these events again.
+	// The recorder records progress at most this often. It spends at most a twentieth of the time
+	// on recordings, or half of it if they write to held. It waits less if it must renew the lease.
+	// It does not wait if no event is in flight and manyUnrecorded or more published events are not
+	// recorded: this delays nothing, and no relay publishes these events again after a crash.
 	recordEvery    = 20 * time.Millisecond
 	recordShare    = 20
 	manyUnrecorded = pageSize
@@ -165,7 +165,7 @@ func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.D
 	return recordShare, nil
 }
 
-// prune removes events that are older than the retention. more reports whether there are more.
+// prune removes events that are older than the retention. more reports whether some are left.
 func (r *recorder) prune(ctx context.Context, sure time.Time) (more bool, err error) {
 	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a step of pruning")
 	defer cancel()

@@ -2,8 +2,8 @@
 //
 // One relay of a log leads and publishes. The other relays stand by. The leader reads ahead, and
 // keeps a limited number of events in flight. Each key has at most one event in flight, or the
-// events of one atomic batch. The leader records the acknowledgements. If an event gets none, the
-// leader publishes it again, with the same message id, until the broker acknowledges it.
+// events of one atomic batch. The leader records the acknowledgements. If an event gets no ack,
+// the leader publishes it again, with the same message id, until the broker acknowledges it.
 //
 // This package imports no database and no broker. The log is an [eventlog.Source], which package
 // outbox implements. The broker is a [broker.Publisher], which package natsjs implements.

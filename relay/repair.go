@@ -110,7 +110,7 @@ func (a *verifier) waitForCheck(ctx context.Context, looked time.Time) bool {
 }
 
 // repair finds the events that a stream lost, and records that the relay must publish them again:
-// the events of inOrder before newer events, and the other lost events by a republish.
+// the events that inOrder returns come before newer events, and a republish publishes the others.
 func (a *verifier) repair(ctx context.Context, at eventlog.StreamPosition, s broker.StreamState) error {
 	r := a.relay
 	loss, isNew := r.state.addLoss(at.Stream, s.Verdict)

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// While no republish runs, the relay looks for one at this interval. If a republish waits for
-	// its last events, the relay asks at least this often whether the republish has ended.
+	// While no republish runs, the relay looks for one at this interval. While one waits for the
+	// outcomes of its last events, the relay asks at least this often whether the republish ended.
 	republishIdle = time.Second
 
 	// republishEvery is the usual wait between two reads of a republish. A read returns at most the
@@ -134,7 +134,7 @@ func (r *reader) readRepublish(ctx context.Context) error {
 	return nil
 }
 
-// republishPage returns the page for the dispatcher, and counts its events in intake.
+// republishPage returns the page for the dispatcher, and adds its events to the counters in intake.
 func (r *reader) republishPage(found *eventlog.RepublishPage) page {
 	p := page{events: found.Events}
 	for _, ended := range found.Ended {

@@ -36,8 +36,8 @@ type Republish struct {
 	State     State     `json:"state"`
 	Events    int64     `json:"events"`    // the number of events when the republish was ordered; events that were committed later are not counted
 	Published int64     `json:"published"` // how many of Events were published
-	Skipped   int64     `json:"skipped"`   // events that were held or discarded, or were not published yet
-	Held      int64     `json:"held"`      // events that the broker refused, which are or were held
+	Skipped   int64     `json:"skipped"`   // events that the relay left out when their turn came: held, discarded, cancelled, or not yet published for the first time
+	Held      int64     `json:"held"`      // events that the broker refused; the relay moved them to held
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 
 	// AlreadyRunning reports whether a republish of the same request was running already,

@@ -30,7 +30,7 @@ type Request struct {
 	// list selects all.
 	Types, Keys []string
 
-	// Rate is the most events to publish in a second.
+	// Rate is how many events to publish in a second, at most.
 	//
 	// Defaults to DefaultRate.
 	Rate float64

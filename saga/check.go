@@ -128,7 +128,7 @@ func (g *Saga[S]) check(ctx context.Context) error {
 	return nil
 }
 
-// define records one version, or returns a fault if it differs too much from the recorded one.
+// define records one version, or returns a fault if its steps do not fit the recorded steps.
 func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err error) {
 	steps, err := json.Marshal(p.outlines())
 	if err != nil {

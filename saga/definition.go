@@ -55,7 +55,7 @@ type Definition[S any] struct {
 	Schema string
 
 	// SubjectPrefix is the first part of the subjects of the events that the saga writes: a subject
-	// is SubjectPrefix, a dot and the type. Use it if schemas of tenants share a stream.
+	// is SubjectPrefix, a dot and the type. Use it if tenants, each with a schema, share a stream.
 	//
 	// Defaults to none: the subject is the type.
 	SubjectPrefix string
@@ -81,7 +81,8 @@ type Step[S any] struct {
 	// steps before it.
 	Failed Reply[S]
 
-	// Undo undoes the step. A step with a Do and Within must have an Undo.
+	// Undo undoes the step. A step with a Do must have one if its outcome can stay unknown: if it
+	// has Within, or if Failed accepts [OnAny] or [Died].
 	Undo Action[S]
 
 	// Undone is the reply to an Undo that sends a command. The saga waits for it without a
@@ -104,9 +105,9 @@ type Action[S any] struct {
 
 func (a Action[S]) isSet() bool { return a.eventType != "" || a.local != nil }
 
-// Send returns an action that writes an event of the given type, with the JSON of data's result. If
-// the event is a command of a step, it has the instance's key, an id that identifies the step and
-// direction, and the header "saga-step"; see [StepKey].
+// Send returns an action that writes an event of the given type. The data of the event is the JSON
+// of what the function data returns. If the event is a command of a step, it has the instance's
+// key, an id that identifies the step and direction, and the header "saga-step"; see [StepKey].
 func Send[S, T any](eventType string, data func(*S) T) Action[S] {
 	return Action[S]{eventType: eventType, data: func(s *S) any { return data(s) }}
 }

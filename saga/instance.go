@@ -59,7 +59,7 @@ type table struct {
 	saga   string
 	schema string
 	sql    statements
-	ends   atomic.Int64 // how many instances have ended in this process
+	ends   atomic.Int64 // how many instances this Saga value has ended; see expireEvery
 }
 
 // explain adds advice to an error of the database. db is the connection that returned the error.
@@ -144,7 +144,7 @@ func (tb *table) record(batch *pgx.Batch, r row, history []entry) {
 // expireBatch old ones.
 const (
 	expireEvery = 64
-	expireBatch = 2 * expireEvery // more than end in the meantime, so that old instances do not pile up
+	expireBatch = 2 * expireEvery // more than the expireEvery instances that end until the next removal, so that old instances do not pile up
 )
 
 // expire counts an instance that ends. For the first of each expireEvery instances, it adds the

@@ -141,8 +141,8 @@ func (f Filter) placeOf(i Instance) *place {
 	return &place{i.StartedAt, i.Saga, i.Key}
 }
 
-// states returns the states of a filter as strings, because pgx does not know the array type of
-// State if there is a pooler.
+// states returns the states of a filter as strings. Behind a pooler, pgx does not ask the server
+// for the types of parameters, and it cannot encode a []State without them.
 func (f Filter) states() (all []string) {
 	for _, state := range f.States {
 		all = append(all, string(state))
@@ -172,8 +172,8 @@ func (s *Store) lookEach(ctx context.Context, f Filter) (n int, err error) {
 }
 
 // look searches once for instances after a place. It reads up to max(each, most) instances of each
-// saga and state. The parameter most also limits how many instances look returns. mark is the place
-// at which look stopped; it is nil if there are no more instances.
+// saga and state, or with Stuck of each saga. most also limits how many instances look returns.
+// mark is the place at which look stopped; it is nil if there are no more instances.
 func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int) (found []Instance, mark *place, err error) {
 	from, at := place{}, pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.Infinity}
 	if f.Stuck {
@@ -184,7 +184,7 @@ func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int
 	}
 	each = max(each, most)
 	states := f.states()
-	var rows pgx.Rows // CollectRows reports the error
+	var rows pgx.Rows // ForEachRow reports the error
 	switch {
 	case f.Key != "":
 		rows, _ = s.db.Query(ctx, s.sql.ListKey, f.Saga, states, f.Step, f.Key, f.Stuck, from.saga, most)

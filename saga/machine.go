@@ -67,7 +67,7 @@ type entry struct {
 	what      string
 	eventType string
 	eventID   string
-	command   command // the command that the saga wrote because of this; zero if none
+	command   command // the command that the saga wrote then; zero if it wrote none
 }
 
 // command is a command in the history.
@@ -75,17 +75,17 @@ type command struct{ step, eventType, id string }
 
 // moment has the time of a turn and the identity of this Postroom. Both are from the database.
 type moment struct {
-	owner [16]byte // the identity of this Postroom
+	owner [16]byte // the identity of this Postroom: each schema with Postroom's tables has its own
 	now   time.Time
 }
 
-// turn is the reaction to one event. Its methods decide what a saga does. They do no I/O: if a
-// Local function has to run, they set local, and the caller runs it and calls localEnded.
+// turn is the reaction to one event or call. Its methods decide what a saga does. They do no I/O:
+// if a Local function has to run, they set local, and the caller runs it and calls localEnded.
 type turn[S any] struct {
 	moment
 	plan  *plan[S]
 	inst  *instance[S]
-	cause string // the id of the event that led to this turn
+	cause string // the id of the event that led to this turn; empty if there is none
 	trace telemetry.Trace
 
 	// The result of the turn.
@@ -111,7 +111,7 @@ func (t *turn[S]) stepKey(step string) string {
 	return stepKey(t.owner, t.plan.name, t.inst.key, step)
 }
 
-// commandID returns the id of a step's command in a direction. run counts from 1.
+// commandID returns the id of a step's command in a direction. run is 1, and each Retry adds 1.
 func commandID(stepKey string, d direction, run int) string {
 	id := stepKey + ":" + string(d)
 	if run > 1 {

@@ -98,7 +98,7 @@ func (g *Saga[S]) Types() []string {
 //
 // Use a key for one process only, for ever: the saga derives the ids of commands from the key, and
 // participants recognise these ids even after the instance was removed. Begin compares states as
-// JSON. So if S gets a new field, a repeated call of Begin has another state, except if the field
+// JSON. So if S gets a new field, a repeated call of Begin returns ErrConflict, except if the field
 // has omitempty and is empty.
 func (g *Saga[S]) Begin(ctx context.Context, tx pgx.Tx, key string, s S) error {
 	if g.err != nil {
@@ -131,7 +131,7 @@ func causeOf(ctx context.Context) cause {
 	return c
 }
 
-// begin begins an instance with the input of a program or an event.
+// begin begins an instance. input is the JSON of the state that Begin got, or the event's data.
 func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input []byte, start cause) error {
 	if err := (postroom.Event{Type: g.def.Name, Source: "check", Key: key}).Validate(); err != nil || key == "" {
 		return fmt.Errorf("%w: the key of an instance must be a valid key of events, and not empty: %w", errLasting, cmp.Or(err, errNoKey))
@@ -162,7 +162,7 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 
 var errNoKey = errors.New("the key is empty")
 
-// begun compares the input with that of the existing instance.
+// begun compares the digest of the input with the digest that the existing instance has.
 func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) error {
 	before, err := g.table.input(ctx, tx, key)
 	switch {

@@ -91,7 +91,7 @@ type Entry struct {
 	// retry, skip, mark_done, compensate.
 	What    string `json:"what"`
 	Type    string `json:"type,omitempty"`     // type of the event
-	EventID string `json:"event_id,omitempty"` // id of the command, the reply or the decision
+	EventID string `json:"event_id,omitempty"` // id of the command that was written, or of the event that led to this entry
 }
 
 // Show returns one instance with its history, or [ErrUnknown].
@@ -161,7 +161,7 @@ var ErrOver = errors.New("the instance has changed since then")
 // Decide writes a decision as an event for the saga, together with a row of the audit, and returns
 // the id of the event. The saga carries out the decision when the relay has published the event and
 // a process runs the saga. Decide returns [ErrUnknown] or [ErrOver] if the decision would change
-// nothing. It returns another error if the decision does not fit the step, for instance if it is
+// nothing. It returns another error if the decision does not fit the step, for example if Choice is
 // Retry and the step sends nothing. If the saga cannot apply Data, the event becomes a dead letter
 // of the saga's handler.
 func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, err error) {
@@ -196,7 +196,7 @@ func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, er
 	return "", fmt.Errorf("saga %s, key %s: %w", d.Saga, d.Key, d.over(story.Instance))
 }
 
-// over returns the error for an instance that is not at the revision of a decision.
+// over returns the error for an instance that has ended, or has another revision than a decision.
 func (d Decision) over(i Instance) error {
 	return fmt.Errorf("it is %s at revision %d, and the decision is for %d: %w", i.State, i.Revision, d.Revision, ErrOver)
 }

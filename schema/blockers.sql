@@ -1,8 +1,8 @@
 -- The sessions and prepared transactions that a migration may be waiting for: those that lock a
--- table of this schema, or have the migration lock. $1 are the virtual ids of the transactions that
--- had locked the table before the migration waited for it: the statement returns only these
--- transactions. If they are not known, $1 is NULL. Then the statement returns all transactions
--- except those that began just now.
+-- table of this schema, or have the migration lock. $1 are virtual ids of transactions: those that
+-- had locked the table for which the migration waited, before the wait began. The statement returns
+-- only these transactions. If they are not known, $1 is NULL. Then the statement returns all
+-- transactions except those that began just now.
 --
 -- The server does not read all views at the same moment. If a session, its transaction or a
 -- prepared transaction ended after its lock was read, the statement leaves it out. Only members of

@@ -4,7 +4,7 @@
 -- Index   none; system views.
 -- Called  by Migrator.Migrate, before it asks for a lock of the table. If a transaction
 --         still has its lock after the wait, this transaction blocked the migration during
---         the complete wait. Virtual ids distinguish transactions.
+--         the complete wait. Virtual ids, unlike pids, distinguish the transactions of a session.
 SELECT to_regclass($1) IS NOT NULL AS found,
        ARRAY(
            SELECT DISTINCT virtualtransaction

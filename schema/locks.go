@@ -17,7 +17,7 @@ import (
 
 // While a migration waits for a strong lock of a table, all later requests for a lock of this table
 // wait behind the migration, even those of producers. So a migration asks for all its locks first,
-// and soon gives up. Then other sessions go on, and the migration tries again later.
+// and gives up soon if one is missing. Then other sessions go on. The migration tries again later.
 const (
 	// firstLock is how long to wait for the first lock, while the migration holds no lock. It is
 	// longer than the default of deadlock_timeout, because after that time the server ends an
@@ -53,7 +53,7 @@ type Blocker struct {
 	PID         int      // the id of the server's process; 0 for a prepared transaction
 	Application string   // its application_name
 	Role        string   // the role as which it is logged in
-	State       string   // as in pg_stat_activity, for instance "idle in transaction"; empty if this role may not see it
+	State       string   // as in pg_stat_activity, for instance "idle in transaction", or "prepared transaction" and its name; empty if this role may not see it
 	Tables      []string // the tables that it has locked; none if the blocker also migrates this schema
 
 	Age      time.Duration // since its transaction began, by the database's clock

@@ -238,9 +238,9 @@ func (m *Migration) apply(ctx context.Context, tx pgx.Tx, name, front string) er
 }
 
 // beginCommitted runs f in a read committed transaction, even if the database has another default.
-// A stricter transaction would still use the snapshot that it took before it waited for the lock,
-// and would apply a step that another process has just applied. If db is a pgx.Tx, the level of
-// that transaction stays as it is.
+// At a stricter level, the transaction would use the snapshot that it took before it waited for the
+// lock, and would apply a step that another process has just applied. If db is a pgx.Tx, the level
+// of that transaction stays as it is.
 func beginCommitted(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
 	if b, ok := db.(interface {
 		BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
@@ -269,7 +269,7 @@ func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 				steps[row.Version-1].AppliedAt = row.AppliedAt
 			}
 		}
-		return err // even if isUndefined: a transaction with a failed statement cannot commit
+		return err // even if isUndefined(err), because a transaction with a failed statement cannot commit
 	})
 	if err != nil && !isUndefined(err) {
 		return nil, fmt.Errorf("schema: read version: %w", explainReader(err, name))

@@ -9,8 +9,8 @@ import (
 	"github.com/postroom/postroom/internal/remedy"
 )
 
-// explainOwner adds advice to an error of a migration. If this role may not migrate, the advice
-// says which role must migrate.
+// explainOwner adds advice to an error of a migration. If the role of db may not migrate, the
+// advice says which role must migrate.
 func explainOwner(err error, db DB, name string) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != "42501" {

@@ -1,4 +1,5 @@
--- Record migration $1, named $2. A program can work with it if it has migration $3.
+-- Record migration $1, named $2. A program can work with its tables if the program has
+-- migration $3.
 --
 -- Locks   the new row.
 -- Index   migration's primary key.

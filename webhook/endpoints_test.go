@@ -48,7 +48,7 @@ func TestEndpointsAreAddedAndChanged(t *testing.T) {
 		t.Error("Rotate returned no new secret")
 	}
 
-	all, err := store.List(t.Context())
+	all, err := store.List(t.Context(), []string{}...)
 	check(err)
 	if len(all) != 2 || all[0].ID != id || all[0].RotatedAt.IsZero() || !all[0].DisabledAt.IsZero() || all[1].Account != "acme" || all[1].DisabledReason != ann.Reason || all[1].DisabledAt.IsZero() {
 		t.Errorf("endpoints: %+v", all)

@@ -65,7 +65,7 @@ func (s HMAC) Verify(h http.Header, body []byte, now time.Time) (Message, error)
 		return Message{}, refused(NoSignature)
 	}
 	m := Message{Scheme: s.name()}
-	if m.ID, err = header(h, s.ID); err != nil { // s.read reads members, after the body was verified
+	if m.ID, err = header(h, s.ID); err != nil { // empty for a path, which s.read follows after the body was verified
 		return Message{}, err
 	}
 	if m.Type, err = header(h, s.Type); err != nil {

@@ -19,7 +19,7 @@ type lanes struct {
 // lane is the limit of one endpoint.
 type lane struct {
 	running, limit int
-	since          time.Time // the later of two times: when a request last ended, and when one last began while none was running
+	since          time.Time // the later of two times: when a request last ended, and when a request last began while no other was running
 	refused        int       // how many events in a row were refused by enter
 }
 
@@ -27,10 +27,10 @@ type lane struct {
 type wait struct {
 	busy time.Duration // for how long at least one request has been running while none has ended
 	pace time.Duration // about how long the endpoint needs for one event, from quickPace to slowPace
-	many bool          // enter refused many events: the due events behind this event wait as well
+	many bool          // enter refused many events: the due events behind this event wait too
 }
 
-// manyRefused is a number: if enter refuses so many events in a row, events behind them wait too.
+// manyRefused is how many events in a row enter must refuse to make events behind them wait too.
 const manyRefused = 16
 
 // The least and the greatest pace. If events of an endpoint wait together, a pace is the time from

@@ -105,8 +105,8 @@ type SenderConfig struct {
 	TracerProvider trace.TracerProvider
 }
 
-// The schedule is that of Standard Webhooks: ten attempts, the first at once, and the last after 75
-// hours and 35 minutes. Backoff.Delay adds up to 20 % to each wait, at random.
+// Standard Webhooks recommends this schedule: ten attempts, the first at once, and the last after
+// 75 hours and 35 minutes. Backoff.Delay adds up to 20 % to each wait, at random.
 const sendAttempts = 10
 
 func sendSchedule() postroom.Backoff {
@@ -179,7 +179,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	s.out = outbound.New(outbound.Config{
 		Next: newTransport(cfg), Attempts: 1, AttemptTimeout: cfg.Timeout, Total: cfg.Timeout, Logger: cfg.Logger,
 		Breaker: outbound.Breaker{Off: true}, Budget: outbound.Budget{Off: true}, // these work for a host, which may have endpoints of several customers; the sender has pauses and lanes for each endpoint instead
-		TracerProvider: cfg.TracerProvider, MeterProvider: noop.NewMeterProvider(), // no metrics of outbound: they contain hosts' names, which here are customers'
+		TracerProvider: cfg.TracerProvider, MeterProvider: noop.NewMeterProvider(), // no metrics of outbound: they would contain the names of customers' hosts
 	})
 	if err := errors.Join(cfg.validate(), s.endpoints.err); err != nil {
 		s.err = fmt.Errorf("webhook: %w", err)

@@ -189,8 +189,8 @@ func TestHandlers(t *testing.T) {
 	s := newShop(t)
 	postroom(t, s.env, "handlers").want(t, exitOK).says(t, "this database knows no handler")
 	s.fails(t)
-	s.exec(t, `INSERT INTO postroom.subscription (handler, stream, stream_created, subjects, epoch, reader, reader_until)
-		VALUES ('ledger.move', $1, now(), '{}', 3, 'host/1/a', now() + interval '1 hour')`, s.stream)
+	s.exec(t, `INSERT INTO postroom.subscription (handler, stream, stream_created, subjects, ordered, epoch, reader, reader_until)
+		VALUES ('ledger.move', $1, now(), '{}', true, 3, 'host/1/a', now() + interval '1 hour')`, s.stream)
 	postroom(t, s.env, "handlers").want(t, exitOK).says(t, "ledger.move   ordered", "host/1/a\n", "! ledger.move: stream "+s.stream)
 	got := decode[inspect.Handlers](t, postroom(t, s.env, "handlers", "--json").want(t, exitOK))
 	if len(got.Handlers) != 1 || got.Handlers[0].Held.Events(inspect.Dead) != 1 || got.Handlers[0].Reader.Epoch != 3 {

@@ -1,6 +1,6 @@
--- The events to try: at most $13 events of each cause. They are among the first $12 events that
--- match the filter $1 to $11 and are in no running replay. replay_items.sql chooses the events of a
--- replay in the same way. Outgoing events are left out.
+-- The events to try. Like replay_items.sql, the statement takes at most $12 events that match the
+-- filter $1 to $11 and are in no running replay. It begins with the event that died first. Then it
+-- leaves out outgoing events, and returns at most $13 events of each cause.
 --
 -- Locks   none.
 -- Index   those of list.sql of internal/held.

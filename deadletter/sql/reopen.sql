@@ -3,7 +3,7 @@
 -- when it was cancelled becomes dead now. If it never failed, it gets the class cancelled. The
 -- statement returns how many events it brought back.
 --
--- Locks   the archived rows, the new rows and, against removal, their inbox rows.
+-- Locks   the archived rows and the new rows. Also their inbox rows, against removal by others.
 -- Index   archive_pkey (id).
 -- Called  by Store.Reopen.
 WITH back AS (

@@ -14,7 +14,7 @@
 WITH wanted AS (
     SELECT h.id, h.handler, h.source, h.event_id, h.dead_at, h.pos, h.logged_at, h.key,
            CASE WHEN h.key IS NULL AND h.event_key IS NOT NULL AND h.pos IS NOT NULL
-                     AND EXISTS (SELECT FROM postroom.subscription s WHERE s.handler = h.handler AND s.epoch > 0)
+                     AND EXISTS (SELECT FROM postroom.subscription s WHERE s.handler = h.handler AND s.ordered)
                 THEN h.event_key END AS event_key
     FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
     WHERE NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running')

@@ -1,7 +1,7 @@
 -- Which relay leads, how far behind it is, and whether the row of relay is from this cluster. The
 -- oldest committed event that is not recorded as published is the older one of two events: the
--- first event above high, and the first event of pending. If the snapshot is ahead of the server,
--- the server has lost transactions that the relay had seen.
+-- first event above high, and the first event of pending. If the snapshot in the row of relay is
+-- ahead of the server, the server has lost transactions that the relay had seen.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), two seqs.

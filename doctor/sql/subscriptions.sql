@@ -1,6 +1,5 @@
 -- For each handler: what it reads, its floor (the sequence up to which all messages are decided),
--- and whether a living process runs it. A handler counts as ordered in two cases: a process reads
--- the stream for it (reader), or its row has the id or the time of the message at its floor.
+-- and whether a living process runs it.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as handlers.
@@ -8,8 +7,7 @@
 -- Called  by examination.loadSubscriptions.
 SELECT s.handler::text, s.stream, s.stream_created, coalesce(s.types, '{}') AS types, s.subjects, s.floor,
        coalesce(s.floor_id, '') AS floor_id, s.floor_stored_at,
-       s.reader IS NOT NULL OR s.floor_id IS NOT NULL OR s.floor_stored_at IS NOT NULL AS ordered,
-       s.epoch > 0 AS led,
+       s.ordered,
        EXISTS (SELECT FROM postroom.node WHERE s.handler = ANY (handlers) AND seen_at > now() - interval '1 minute') AS lives
 FROM postroom.subscription s
 ORDER BY s.handler;

@@ -68,7 +68,7 @@ func (s *orderService) confirm(ctx context.Context, tx pgx.Tx, ev postroom.Event
 		return fmt.Errorf("confirm order: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return nil // the order's time was over before: the stock service gets order.expired, and releases the goods
+		return nil // the order's time ran out first: the stock service gets order.expired, and releases the goods
 	}
 	return s.outbox.Write(ctx, tx, ev.Follow(orderConfirmed, o))
 }

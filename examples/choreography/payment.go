@@ -14,8 +14,8 @@ import (
 // paymentService charges customers for orders, and refunds charges.
 //
 // An event order.expired can overtake an event order.placed that waits for its next attempt,
-// although the order service wrote both. So the payment service records that an order is closed,
-// and never charges a closed order.
+// although both are in the order service's stream. So the payment service records that an order is
+// closed, and never charges a closed order.
 type paymentService struct{ outbox *outbox.Outbox }
 
 func (s *paymentService) subscribe(in *inbox.Inbox) {

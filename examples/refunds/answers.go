@@ -39,8 +39,8 @@ func declined(reason string) error {
 	return &refusal{Status: http.StatusPaymentRequired, Code: "payment_declined", Title: "The provider declined", Detail: reason}
 }
 
-// Temporary answers. The guard does not store them, so a client may send the request again with the
-// same key.
+// Temporary answers. The guard of package idempotency does not store them, so a client may send the
+// request again with the same key.
 var (
 	errNobody = &refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Title: "It is not known who sends the request"}
 	errVendor = &refusal{
@@ -78,7 +78,7 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func reply(w http.ResponseWriter, status int, media string, v any) {
-	text, _ := json.Marshal(v) // cannot fail: v has only texts and numbers, or JSON of the database
+	text, _ := json.Marshal(v) // cannot fail: v has only plain values, or JSON of the database
 	w.Header().Set("Content-Type", media)
 	w.WriteHeader(status)
 	_, _ = w.Write(append(text, '\n')) // the client may be gone

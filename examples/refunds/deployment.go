@@ -20,7 +20,7 @@ import (
 var tablesSQL string
 
 // deployment has the servers of the service, and the provider that the service calls. The service's
-// processes do not know the deployment. It outlives a process that is killed.
+// processes do not know the deployment. If one of them is killed, the deployment lives on.
 type deployment struct {
 	*demo.Base // its connections to the database are for the program itself, not for the service
 

@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/idempotency"
 )
 
-// Movement is money that moves between the provider and a merchant. It is the data of
-// requests, events and answers.
+// Movement is money that moves between the provider and a merchant. It is the data of events and
+// answers. The body of a request has only the amount and, for a refund, the charge.
 type Movement struct {
 	ID       string `json:"id"`
 	Charge   string `json:"charge"` // the charge that a refund undoes; in a charge, its own id

@@ -24,13 +24,13 @@ import (
 const (
 	stream = "PAYMENTS" // its subjects begin with "payment."
 
-	// lease is how long a killed process keeps the claim of a key, or the lead of the relay. After
-	// that, another process may take over. If processes seldom die, the defaults are better: a
-	// minute for a key, and 5 seconds for the relay.
+	// lease is how long a killed process keeps the claim of a key, and how long its relay still has
+	// the right to publish. After that, another process may take over. If processes seldom die, the
+	// defaults are better: a minute for a key, and 5 seconds for the relay.
 	lease = 2 * time.Second
 
 	drainTimeout = 5 * time.Second
-	connections  = 12 // a relay that leads has two more
+	connections  = 12 // of the pool; a relay that leads has two more
 )
 
 // rolePayments is the role in which this program runs as a process of the service.

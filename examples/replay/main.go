@@ -41,8 +41,8 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// validate wants at least two orders with a comma, because the operator leaves out one of them, and
-// at most as many as deadletter lists at once.
+// validate wants at least two orders with a comma, because the operator corrects all but one. It
+// wants at most 1,000 of them, because package deadletter lists no more than 1,000 at once.
 func (o options) validate() error {
 	return errors.Join(demo.Between("orders", o.orders, 200, 100_000), demo.Positive("timeout", o.timeout))
 }

@@ -42,7 +42,7 @@ func plan(seed uint64, n int) []Order {
 func sku(item int) string  { return fmt.Sprintf("item-%02d", item+1) }
 func price(item int) int64 { return 500 + 125*int64(item) }
 
-// inStock returns how many pieces of each item are in stock: fewer than n orders ask for.
+// inStock returns how many pieces of each item are in stock: about 70 % of what n orders ask for.
 func inStock(n int) int { return n * (mostQuantity + 1) / 2 / goods * 7 / 10 }
 
 // customers place the orders. At each start of their process they place all orders again, and the

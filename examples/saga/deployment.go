@@ -27,8 +27,8 @@ var (
 	auditTables string
 )
 
-// audit is the name of the auditor's database. The databases of the services have the names of the
-// services.
+// audit is the name of the auditor's database. The auditor is the part of the program that runs the
+// proof. Each other database has the name of its service.
 const audit = "audit"
 
 // deployment has the servers and processes of the services, and the databases that the auditor

@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/examples/internal/demo"
 )
 
-// tableCopy copies rows from the database of a service to a table of the auditor. The field to has
-// the name of that table. The statement sql returns columns with the same names as the table's.
+// tableCopy copies the rows of a statement (sql) from the database of a service to a table of the
+// auditor (to). The columns that the statement returns have the names of the table's columns.
 type tableCopy struct{ service, to, sql string }
 
 // evidence returns all copies: of the services' own tables, and of Postroom's tables.

@@ -97,7 +97,7 @@ const (
 	drainTimeout = 5 * time.Second
 
 	// connections is the size of the pool: enough for the workers of three handlers, for the two
-	// spare connections of the inbox, and for the customers. The relay's two are not in the pool.
+	// spare connections of the inbox, and for the customers. The relay has two outside the pool.
 	connections = 3*workers + 3
 )
 

@@ -1,8 +1,8 @@
 // Webhook is a payments service that learns of payments by webhooks. A provider sends the webhooks
 // in random order, many of them several times. It signs them with a secret, and changes the secret
-// meanwhile. An attacker sends forged webhooks. On purpose, connections break, the handlers stop
-// and start again, and the database refuses connections for a while. At the end the program proves
-// with SQL that every genuine webhook took effect once, and no other webhook took effect.
+// during the run. An attacker sends forged webhooks. On purpose, connections break, the handlers
+// stop and start again, and the database refuses connections for a while. At the end the program
+// proves with SQL that every genuine webhook took effect once, and no other webhook took effect.
 //
 //	go run ./examples/webhook
 package main

@@ -24,7 +24,7 @@ const (
 	handlerName = "payments.apply" // must never change: the inbox decides a webhook once for each name
 	workers     = 8                // how many webhooks the handler applies at the same time
 
-	// The provider's types of events of a payment.
+	// The types of the provider's events about payments.
 	authorized = "payment.authorized"
 	captured   = "payment.captured"
 	refunded   = "payment.refunded"

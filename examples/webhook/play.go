@@ -35,7 +35,7 @@ type deployment struct {
 	inbox    *inbox.Inbox
 	web      *httptest.Server
 	provider *provider
-	signers  []webhook.Scheme // the provider signs with one after the other
+	signers  []webhook.Scheme // the schemes with which the provider signs, one after the other
 
 	fail         context.CancelCauseFunc // ends the run
 	stopHandlers func() error
@@ -43,7 +43,7 @@ type deployment struct {
 
 // open makes a database, the service and the provider. The caller closes the deployment.
 func open(ctx context.Context, server *devstack.Postgres, opt options, log *slog.Logger, story *demo.Story) (*deployment, error) {
-	db, err := demo.OpenDatabase(ctx, server, "webhook", workers+2+opt.senders, tablesSQL) // 2 are spare: the inbox asks for them
+	db, err := demo.OpenDatabase(ctx, server, "webhook", workers+2+opt.senders, tablesSQL) // the inbox requires 2 spare connections
 	if err != nil {
 		return nil, err
 	}
@@ -131,8 +131,8 @@ func (d *deployment) cutConnections(ctx context.Context, send func()) error {
 	})
 }
 
-// restartHandlers stops the inbox, as if its process stopped. It starts the inbox again when the
-// scene's webhooks were sent. Meanwhile the endpoint stores webhooks as before.
+// restartHandlers stops the inbox, as if its process stopped. It starts the inbox again after the
+// scene's webhooks were sent. While the inbox is stopped, the endpoint still stores webhooks.
 func (d *deployment) restartHandlers(_ context.Context, send func()) error {
 	err := d.stopHandlers()
 	d.story.Tell("the handlers are stopped; webhooks are stored and answered meanwhile")

@@ -73,8 +73,8 @@ func prove(ctx context.Context, db demo.Querier) ([]demo.Check, error) {
 	return demo.Prove(ctx, db, proveSQL, handlerName, source)
 }
 
-// verdict returns nil if the proof holds and each of the listed things happened in the run. If one
-// did not happen, a complete run proves nothing about it, and verdict returns an error.
+// verdict returns nil if the proof holds and, in a complete run, each thing that it lists happened.
+// If a thing did not happen, the run proves nothing about it, so verdict returns an error.
 func (r *result) verdict() error {
 	fault := r.Fault()
 	if r.Running != nil || r.provider.finished.Load() < int64(len(r.provider.all)) { // the run was interrupted

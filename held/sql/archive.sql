@@ -17,7 +17,7 @@ WITH gone AS (
            first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
            content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
     FROM gone
-    ON CONFLICT DO NOTHING -- archive has an event that its producer cancelled before it was held
+    ON CONFLICT DO NOTHING -- archived already if its producer cancelled it before the relay held it
 ), noted AS (
     UPDATE postroom.inbox SET at = now()
     FROM gone

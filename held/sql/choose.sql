@@ -5,7 +5,7 @@
 --
 -- $1 ids   $2 handler   $3 states   $4 type   $5 the key that the producer gave the event
 -- $6 class of the last failure   $7 due at this time or later   $8 due before this time
--- $9 how many events at most. If a parameter is NULL, it is no condition.
+-- $9 how many events at most. A parameter that is NULL sets no condition.
 --
 -- Locks   none.
 -- Index   held_pkey (id) for ids; held_event_key (left(event_key, 255)) for a key; held_due (handler, next_at, pos) and held_key_pos

@@ -2,8 +2,8 @@
 -- transaction claims, settles or changes the event: the statement skips the row, and returns the
 -- event as running. For an event that is no longer held, it returns gone.
 --
--- The statement uses the time of the clock, because a process may have claimed an event after the
--- transaction began.
+-- The statement compares with clock_timestamp() and not with now(), because a process may have
+-- claimed an event after the transaction began.
 --
 -- Locks   the held rows; skips those that are locked.
 -- Index   held_pkey (id).

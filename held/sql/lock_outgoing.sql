@@ -3,7 +3,8 @@
 --
 -- The statement waits for no transaction, because a producer may keep a transaction open for long.
 --
--- Locks   the outgoing events, by advisory locks, which internal/pglog/sql/unlocked.sql tries.
+-- Locks   the outgoing events, by the advisory locks that the relay tries in
+--         internal/pglog/sql/unlocked.sql.
 -- Index   held_pkey (id).
 -- Called  by action.lock, before all other locks.
 SELECT id FROM postroom.held

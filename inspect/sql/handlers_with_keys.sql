@@ -3,7 +3,7 @@
 -- Locks   none.
 -- Index   held_key_pos (handler, key, pos), once for each handler.
 -- Order   by handler.
--- Called  by Inspector.Keys, for a key without a handler.
+-- Called  by Inspector.Keys, if its filter has a key and no handler.
 WITH RECURSIVE holder AS (
     (SELECT handler::text FROM postroom.held WHERE key IS NOT NULL ORDER BY held.handler, key LIMIT 1)
     UNION ALL

@@ -5,7 +5,7 @@
 -- Index   subscription's primary key.
 -- Order   by handler.
 -- Called  by Inspector.Status, Inspector.Handlers and Inspector.Event.
-SELECT s.handler, s.stream, s.stream_created, coalesce(s.types, '{}'), s.subjects, s.floor, s.floor_at, s.epoch > 0 AS ordered,
+SELECT s.handler, s.stream, s.stream_created, coalesce(s.types, '{}'), s.subjects, s.floor, s.floor_at, s.ordered,
        coalesce(s.reader, ''), s.reader_until, coalesce(s.reader_until > clock_timestamp(), false) AS read, s.epoch, s.takeovers,
        i.id::text AS instance
 FROM postroom.subscription s

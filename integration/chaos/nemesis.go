@@ -96,7 +96,7 @@ func (n *nemesis) victim(f fault, kinds ...string) *member {
 	return of[f.luck%uint64(len(of))]
 }
 
-// hit returns the member that a fault of processes affects.
+// hit chooses the process that a fault affects, such as a relay for "kill relay".
 func (n *nemesis) hit(f fault) *member {
 	switch f.kind.name {
 	case "kill producer", "stop producer":
@@ -116,7 +116,7 @@ func (n *nemesis) kill(f fault) error {
 // killed kills processes at the same time, and then starts new processes in their places. If faults
 // of two lanes affect the same processes, the faults happen one after the other.
 func (n *nemesis) killed(f fault, all ...*member) error {
-	for _, m := range all { // each fault locks members in the order of the crew
+	for _, m := range all { // each fault locks members in the order of the crew, so that two faults cannot deadlock
 		m.struck.Lock()
 		defer m.struck.Unlock()
 	}

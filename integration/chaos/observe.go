@@ -246,8 +246,8 @@ func (s observer) message(ctx context.Context, seq uint64) (m checker.Message, e
 }
 
 // leaked returns the places that contain the canary, although they must not contain payloads or
-// URLs. It searches logs, journals, and the failures that are stored with events. A process logs
-// the canary if one of its metrics contains it.
+// URLs. It searches logs, journals, and the failures that are stored with events. The logs also
+// show leaks in metrics: if a metric of a process contains the canary, the process logs it.
 func (s observer) leaked(ctx context.Context) (places []string, err error) {
 	files, err := filepath.Glob(filepath.Join(s.dir, "*"))
 	if err != nil {

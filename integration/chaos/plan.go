@@ -14,7 +14,7 @@ import (
 type kind struct {
 	name, about string
 	weight      int           // how often it is injected, relative to other kinds of its lane
-	longest     time.Duration // its longest duration; the shortest is a tenth of the longest, and for the first faults of a lane half of the longest
+	longest     time.Duration // its longest duration; the shortest is a tenth of it, or half of it for the first faults of a lane
 	lane        int
 	first       bool // every run needs this kind of fault; a run without it shows nothing
 	cluster     bool // only if there are several NATS servers

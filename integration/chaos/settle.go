@@ -27,7 +27,7 @@ import (
 )
 
 // These constants decide whether all work has stopped. The time alone proves nothing, because on a
-// busy machine the processes may not have had the processor. So the signs of life of the processes
+// busy machine the processes may have got no processor time. So the signs of life of the processes
 // count too.
 const (
 	lookEvery = time.Second
@@ -274,8 +274,8 @@ var undecidedSQL string
 //go:embed sql/decided.sql
 var decidedSQL string
 
-// drained reads all unfinished work. It reads the queues last. So if an event moves meanwhile,
-// drained finds it in at least one place.
+// drained reads all unfinished work. It counts the decided events before it reads the queues. So if
+// an event moves meanwhile, drained finds it at least once: as undecided, or in a queue.
 func (s poller) drained(ctx context.Context) (now progress, err error) {
 	events, err := s.db.shop.Number(ctx, `SELECT count(*) FROM change WHERE key <> $1
 		AND event NOT IN (SELECT event_id FROM postroom.archive WHERE handler = 'outbox')`, controlKey)
@@ -325,7 +325,7 @@ func (s poller) addCounts(ctx context.Context, now *progress, d *rig.Database, s
 }
 
 // addDeliveries adds the messages that the broker must still deliver, and those that are delivered
-// and not acknowledged. The ordered handler reads the stream itself. For this handler, the function
+// and not acknowledged. The ordered handler has no durable consumer. For this handler, the function
 // adds the messages after the floor. Up to the floor, all messages are decided.
 func (s poller) addDeliveries(ctx context.Context, now *progress) error {
 	var instance string

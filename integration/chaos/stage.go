@@ -205,8 +205,8 @@ func (s *stage) startServers(ctx context.Context) (err error) {
 	return rig.Again(ctx, rig.Patience, "make the stream", func(ctx context.Context) error {
 		return natsjs.EnsureStream(ctx, s.client.Conn, jetstream.StreamConfig{
 			Name: workload.Stream, Subjects: []string{workload.Subject, natsjs.LeaseSubjects(workload.Stream)}, Replicas: s.opt.nodes, AllowAtomicPublish: true,
-			// The broker drops a repetition that arrives within this time. The inbox drops a later
-			// one.
+			// The broker drops a message that a relay repeats within this time. The inbox drops
+			// later repetitions.
 			Duplicates: 20 * time.Second,
 		})
 	})

@@ -22,7 +22,7 @@ type Coverage struct {
 
 	CalledOff int // events that were cancelled before they were published
 
-	// The amounts of work in flight, one for each fault at which they could be counted, sorted.
+	// The amounts of work in flight, sorted: one number for each fault at which chaos counted it.
 	Unrecorded, Unacknowledged []int64
 }
 

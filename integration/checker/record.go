@@ -42,14 +42,14 @@ type Record struct {
 	What    What             `json:"what"`
 	Phase   Phase            `json:"phase"`
 	ID      string           `json:"id,omitempty"`    // of a transaction, a call or a fault
-	Shape   string           `json:"shape,omitempty"` // of a transaction or a fault
+	Shape   string           `json:"shape,omitempty"` // of a transaction or a fault, or what is paused
 	Events  []Event          `json:"events,omitempty"`
 	Counts  map[string]int64 `json:"counts,omitempty"` // of signals, and of the work in flight when a fault struck
 	Error   string           `json:"error,omitempty"`
 }
 
 // Event is an event of a producer. In the producers' own tables, it is change number N of its key.
-// Handler and Class are set if the event is held.
+// Handler is set if the event is or was held. Class is the class of its last failure, if recorded.
 type Event struct {
 	ID      string `json:"id"`
 	Key     int    `json:"key"`

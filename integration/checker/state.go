@@ -25,7 +25,7 @@ type State struct {
 
 	Bounds  Bounds
 	Fallen  []string // processes that ended although no fault ended them
-	Secrets []string // places with the canary, a text of payloads and passwords that must not be there
+	Secrets []string // places with the canary, a text that only payloads and passwords may have
 }
 
 // Handler is a handler that gets every event.

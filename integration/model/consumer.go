@@ -47,8 +47,8 @@ const (
 func message(event, copy uint8) uint8 { return event*maxCopies + copy }
 func eventOf(message uint8) uint8     { return message / maxCopies }
 
-// beginHandling starts the handler's part when no relay can take a step any more. The model
-// still covers everything that workers can do. The stream only grows, so they can do later what
+// beginHandling starts the handler's part when nothing else can happen any more. The model still
+// covers everything that workers can do: the stream only grows, so that workers can do later what
 // they could have done earlier.
 func beginHandling(s state) state {
 	next := state{handling: true}
@@ -128,8 +128,8 @@ func work(s state, n int, act Act, to stage, change func(*inbox), yield func(Ste
 	yield(Step{Act: act, Event: i}, s)
 }
 
-// fail takes two steps that a worker may take in place of its commit: the commit fails, or the
-// handler has failed. If the handler has failed, another transaction holds the event.
+// fail takes two steps that a worker may take in place of its commit. In the first, the commit
+// fails. In the second, the handler has failed, and another transaction stores the event as held.
 func (w World) fail(s state, n int, yield func(Step, state)) {
 	i := eventOf(s.inbox.workers[n].message)
 	if s.left.Refusals > 0 {
@@ -150,8 +150,8 @@ func (w World) fail(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// claim lets a worker claim a held event that is due, and ends claims whose workers sleep. An
-// operator may cancel an event that no worker has claimed.
+// claim lets a worker claim a held event that is due. If a worker sleeps, its claim may end.
+// An operator may cancel a held event that no worker has claimed.
 func claim(s state, n int, yield func(Step, state)) {
 	for i := range uint8(events) {
 		next := s

@@ -9,10 +9,10 @@
 // needs is not a rule of the design.
 //
 // The model has these parts and faults. Transactions take their xids and seqs, and end, in any
-// order that PostgreSQL allows. A relay compares the snapshots of successive reads of the log. With
-// its epoch, it records in the state row what is published. A leader may sleep while another relay
-// takes over, and wake up later. A publish may arrive late or never, an acknowledgement may be
-// lost, and a duplicate window may end. The database may fail over to a copy that lacks the last
+// order that PostgreSQL allows. A relay compares the snapshots of successive reads of the log. It
+// records in the state row, with its epoch, what is published. A leader may sleep while another
+// relay takes over, and wake up later. A publish may arrive late or never, an acknowledgement may
+// be lost, and a duplicate window may end. The database may fail over to a copy that lacks the last
 // commits. The broker may deliver a message again, even while a worker has it. A commit may fail.
 // If a handler fails, its event is held, and a worker claims it; a worker with an older claim may
 // wake up meanwhile. Every process may crash between any two steps.

@@ -93,7 +93,7 @@ func (w World) next(s state, yield func(Step, state)) {
 		for n := range s.relays {
 			w.relaySteps(s, n, each)
 		}
-		if ended { // no relay can take a step any more
+		if ended { // nothing else can happen any more
 			each(Step{Act: turns}, beginHandling(s))
 		}
 	}
@@ -136,8 +136,8 @@ func (e *explorer) way(at int) []Step {
 	return way
 }
 
-// cycle looks for a cycle, and returns a state on the cycle or after it. It removes states to which
-// no step leads, with the steps from these, until there are none. The rest is on or after a cycle.
+// cycle returns a state on or after a cycle, if there is one. It removes states to which no step
+// leads, and their steps, until a step leads to every other state. These are on or after a cycle.
 func (e *explorer) cycle() (at int, ok bool) {
 	leading := make([]int32, len(e.states))
 	for _, to := range e.edges {

@@ -8,7 +8,7 @@ const pageLimit = 2
 type relay struct {
 	epoch uint8
 	high  uint8 // the last seq that was read
-	base  uint8 // of the events that were read in order, the broker acknowledged all up to this seq
+	base  uint8 // the broker acknowledged all events up to this seq that were read in order
 	snap  snapshot
 
 	backlog set  // seqs that were pending at take-over, and are not read yet

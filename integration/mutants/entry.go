@@ -224,9 +224,9 @@ func (e entry) apply(root string) (string, error) {
 	return strings.Join(slices.Replace(lines, at, at+len(old), replacement...), "\n") + "\n", nil
 }
 
-// code returns lines of the entry's file without their comments. Of a line that is only a comment,
-// the mark with which the comment begins remains. A line of code with a quote after the mark
-// remains whole, because the mark may be part of a string.
+// code returns lines of the entry's file without their comments. If a line is only a comment, it
+// keeps the mark with which the comment begins. A line of code with a quote after the mark stays
+// whole, because the mark may be part of a string.
 func (e entry) code(lines []string) []string {
 	begins := "//"
 	if strings.HasSuffix(e.File, ".sql") {

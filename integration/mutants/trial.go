@@ -160,8 +160,8 @@ func (t *trials) each(ctx context.Context, n int, do func(i int) error) error {
 	return err
 }
 
-// unchanged runs the tests of all entries with every guard in place. It runs the tests of a package
-// together where it can. It returns a [baseline] for each entry.
+// unchanged runs the tests of all entries with every guard in place, and returns a [baseline] for
+// each entry. If it can, it runs the tests of a package in one go test: see [together].
 func (t *trials) unchanged(ctx context.Context, all []entry) ([]baseline, error) {
 	packages := make(map[string][]string)
 	for _, e := range all {

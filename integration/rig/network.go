@@ -51,8 +51,8 @@ func (n *Network) Way(process, server, address string) (string, error) {
 	return p.Listen, nil
 }
 
-// Through returns the URL of a server with the given address, user and password in place of its
-// own. The server does not check the password.
+// Through returns the URL of a server, but with the given address, user and password. The server
+// does not check the password.
 func Through(server, address, user, password string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil {

@@ -66,7 +66,7 @@ func (p *Process) Kill() (fell bool) {
 	return fell
 }
 
-// End tells the process to finish. It is not started again.
+// End tells the process to finish, and waits until it has ended. It is not started again.
 func (p *Process) End() {
 	if child := p.Now(); child != nil {
 		child.End()
@@ -83,7 +83,7 @@ func (p *Process) Fallen() int {
 	return p.fell
 }
 
-// EndAll tells processes to finish, all at the same time.
+// EndAll tells processes to finish, all at the same time, and waits until they have ended.
 func EndAll(processes []*Process) {
 	var all sync.WaitGroup
 	for _, p := range processes {

@@ -51,7 +51,8 @@ type comparison struct {
 	Seconds            float64
 }
 
-// serveCompare compares a log with its streams, prints the result, and waits until ctx ends.
+// serveCompare compares a log with its streams, and prints the result. Then it waits until ctx
+// ends, so that the parent process can read how much memory it used.
 func serveCompare(ctx context.Context, text []byte) error {
 	var job compareJob
 	if err := json.Unmarshal(text, &job); err != nil {
@@ -83,8 +84,8 @@ func serveCompare(ctx context.Context, text []byte) error {
 	return nil
 }
 
-// compare starts another process that compares. It returns the result, and the most memory that the
-// process used.
+// compare compares the log with the stream in another process. It returns the result, and the most
+// memory that the process used.
 func (a *amnesia) compare(ctx context.Context, job compareJob) (found comparison, peak int64, err error) {
 	p, err := childproc.Start("compare", job, a.ChildLog())
 	if err != nil {
@@ -101,7 +102,7 @@ func (a *amnesia) compare(ctx context.Context, job compareJob) (found comparison
 	return found, rig.ResidentPeak(p.PID()), err
 }
 
-// amnesia is the stage of the scenario.
+// amnesia is the stage of the scenario forgetful, with its broker, database and producer.
 type amnesia struct {
 	*stage.Stage
 	b *natsfleet.Brokers
@@ -137,7 +138,7 @@ func forgetful(ctx context.Context, r *stage.Stage) error {
 	return nil
 }
 
-// stream makes a stream from which messages can be removed.
+// stream makes a stream from which messages can be removed: natsjs.EnsureStream forbids removals.
 func (a *amnesia) stream(ctx context.Context) error {
 	nc, err := nats.Connect(a.b.URLs())
 	if err != nil {
@@ -183,8 +184,7 @@ func (a *amnesia) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// repair removes messages from the middle of the stream, finds them, and has the relay publish them
-// again.
+// repair removes random messages of the stream, finds them, and lets the relay publish them again.
 func (a *amnesia) repair(ctx context.Context) error {
 	s, err := a.c.JS.Stream(ctx, stage.StreamName)
 	if err != nil {

@@ -31,7 +31,7 @@ type relayJob struct {
 	ShortWindow      bool          // the stream's duplicate window is short on purpose
 }
 
-// roles are the roles of child processes, except those of NATS servers.
+// roles are the roles of child processes, except those that package natsfleet has.
 var roles = map[string]childproc.Role{"relay": serveRelay, "compare": serveCompare}
 
 // logger returns a child's logger.

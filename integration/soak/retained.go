@@ -26,7 +26,7 @@ not in the other; both are vacuumed, and a checkpoint is made, before each measu
 
 const (
 	// Ten million retained rows take about 10 GB if each has stage.EventBytes of data, and half as
-	// much if each has smallBytes. The server's own logs need further disk space.
+	// much if each has smallBytes. The server's WAL needs further disk space.
 	smallBytes = 64
 	largeDisk  = 40 << 30
 	smallDisk  = 15 << 30

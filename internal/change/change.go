@@ -1,5 +1,5 @@
 // Package change has the transaction, the locks and the audit row with which an operator changes
-// held events.
+// held and discarded events.
 package change
 
 import (
@@ -87,7 +87,7 @@ func retryable(err error) bool {
 
 // Lock takes the locks that are necessary to change the given rows of the table held: first the
 // lock that LockRelay takes, then the locks of the keys. All code that takes both kinds of lock
-// takes them in this order.
+// takes them in this order, so that transactions do not deadlock.
 func (t *Tables) Lock(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	var batch pgx.Batch
 	batch.Queue(t.sql.RelayLock, ids)

@@ -30,7 +30,7 @@ const (
 type Role func(ctx context.Context, job []byte) error
 
 // leavePatience limits how long a child works after its parent has ended, or has told it to finish.
-// It is longer than each time for which a parent calls EndWithin.
+// It is longer than the longest patience that a parent gives to EndWithin.
 const leavePatience = 3 * time.Minute
 
 // Serve runs the role of this process if this process is a child, and reports whether it is one.
@@ -161,7 +161,7 @@ func (c *Child) Say(line string) {
 	_, _ = io.WriteString(c.input, line+"\n") // fails if the child has ended
 }
 
-// Await waits until the child writes a line that begins with prefix.
+// Await waits, up to 30 seconds, until the last line of the child's output begins with prefix.
 func (c *Child) Await(ctx context.Context, prefix string) error {
 	return Eventually(ctx, 30*time.Second, "a child to be "+prefix, func(context.Context) (bool, error) {
 		if c.Ended() {

@@ -10,8 +10,8 @@ import (
 // ErrLate says that a condition did not become true in time.
 var ErrLate = errors.New("waited for in vain")
 
-// Eventually calls ask until ask returns true. It returns [ErrLate] after the time that the
-// parameter within gives, the error of ask if ask fails, and the cause of ctx if ctx ends.
+// Eventually calls ask until ask returns true. If that takes longer than within, it returns
+// [ErrLate]. If ask fails, it returns the error of ask. If ctx ends, it returns the cause of ctx.
 func Eventually(ctx context.Context, within time.Duration, what string, ask func(ctx context.Context) (bool, error)) error {
 	deadline := time.Now().Add(within)
 	for {

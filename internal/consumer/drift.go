@@ -20,9 +20,9 @@ import (
 var ErrForeign = errors.New("the durable consumer belongs to another Postroom instance")
 
 // Examine returns the settings of a handler's durable consumer that lose or delay events. limits
-// are the consumer limits of the handler's stream; ExamineLimits examines these. subjects are the
-// subjects in the handler's row of the table subscription. If the consumer's metadata do not name
-// this instance and this handler, Examine returns ErrForeign. It does no I/O.
+// are the consumer limits of the handler's stream. For faults of the limits, see ExamineLimits.
+// subjects are those in the handler's row of the table subscription. If the consumer's metadata do
+// not name this instance and this handler, Examine returns ErrForeign. Examine does no I/O.
 func Examine(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits, instance, handler string, subjects []string) ([]string, error) {
 	if i, h := identity.Owner(cfg.Metadata); i != instance || h != handler {
 		return nil, ErrForeign

@@ -55,8 +55,8 @@ func (p Position) IsIn(ctx context.Context, stream jetstream.Stream, state jetst
 	return p.isSame(PositionOf(p.Seq, msg.Header, msg.Time)), nil
 }
 
-// isSame reports whether two positions identify the same message: their ids and times are equal.
-// The database stores times in microseconds.
+// isSame reports whether two positions identify the same message: their ids are equal, and their
+// times are equal to the microsecond. The database does not store smaller fractions of a second.
 func (p Position) isSame(other Position) bool {
 	return p.ID == other.ID && p.Stored.Truncate(time.Microsecond).Equal(other.Stored.Truncate(time.Microsecond))
 }

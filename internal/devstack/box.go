@@ -119,8 +119,8 @@ func (b *box) makeOnPort(ctx context.Context, spec boxSpec) error {
 		"run", "--detach", "--name", b.name, "--hostname", b.name, "--publish", published, "--stop-signal", spec.signal,
 	}, ownLabels()...)
 	args = append(append(append(args, more...), spec.image), spec.command...)
-	// Tell the watchdog before Docker creates the container, so that the watchdog knows each
-	// container.
+	// Write the name before Docker creates the container, so that the watchdog can remove the
+	// container even if this process is killed meanwhile.
 	if err := os.WriteFile(filepath.Join(b.guard.dir, containerFile), []byte(b.name+"\n"), 0o600); err != nil {
 		return fmt.Errorf("tell watchdog: %w", err)
 	}

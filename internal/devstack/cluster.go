@@ -120,8 +120,8 @@ func (c *cluster) startOnFreePort(ctx context.Context) error {
 	}
 }
 
-// restart starts the server again with the same data and port. After a kill, it can take
-// a moment until the port and other resources of the killed processes are free.
+// restart starts the server again with the same data and port. After a kill, restart tries again
+// until the port and the shared memory of the killed processes are free.
 func (c *cluster) restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()

@@ -37,8 +37,8 @@ type Config struct {
 	Logger *slog.Logger
 
 	// Durable keeps committed data even if the machine crashes, as in production: fsync and
-	// synchronous_commit are on. If Durable is false, they are off. Then the server is faster. If
-	// it is killed, it may lose the last commits, but no others.
+	// synchronous_commit are on. If Durable is false, they are off, and the server is faster. Then
+	// a server that is killed may lose the last commits, but no others.
 	//
 	// Durable has no effect on the server of POSTROOM_DATABASE_URL.
 	Durable bool
@@ -127,9 +127,9 @@ func (s *Stack) Close() error {
 	return errors.Join(s.Postgres.Close(), s.NATS.Close())
 }
 
-// Installed returns nil if [Start] works on this machine without Docker. Without Docker, Start
-// needs the variable POSTROOM_DATABASE_URL or PostgreSQL's programs, and a program or a checkout
-// for the NATS server. Installed starts nothing.
+// Installed returns nil if this machine has what [Start] needs without Docker: the variable
+// POSTROOM_DATABASE_URL or PostgreSQL's programs, and a program or a checkout for the NATS server.
+// It does not count that Start can also download the NATS server. Installed starts nothing.
 func Installed(ctx context.Context) error {
 	if os.Getenv(natsVariable) == "" {
 		_, inCheckout := checkout()

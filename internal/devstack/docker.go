@@ -82,7 +82,7 @@ func dockerHost(ctx context.Context) (string, error) {
 	if _, err := os.Stat("/.dockerenv"); err != nil {
 		return "127.0.0.1", nil
 	}
-	// If this process runs in a container, its loopback interface may not be Docker's.
+	// This process runs in a container, so its loopback interface may not be Docker's.
 	gateway, err := docker(ctx, "network", "inspect", "bridge", "--format", "{{range .IPAM.Config}}{{.Gateway}} {{end}}")
 	if err != nil {
 		return "", err

@@ -20,8 +20,8 @@ type NATSCluster struct {
 }
 
 // StartNATSCluster starts servers that form one cluster. Their names are node-0, node-1 and so on.
-// If cfg.Name is set, it replaces "node". Before a client can create streams, the servers must
-// elect a leader. The election takes seconds.
+// If cfg.Name is set, it replaces "node". Clients can create streams only after the servers have
+// elected a leader, which takes seconds. StartNATSCluster does not wait for the election.
 func StartNATSCluster(ctx context.Context, size int, cfg NATSConfig) (*NATSCluster, error) {
 	c := &NATSCluster{}
 	if err := c.start(ctx, size, cfg); err != nil {

@@ -53,7 +53,7 @@ func (n *natsContainer) prepare(b *box) ([]string, error) {
 	}
 	args := []string{
 		"--volume", b.guard.dir + ":" + natsBoxDir,
-		// This user must own the server's data, so that this process can copy and remove the data.
+		// The server runs as this process's user, so this process can copy and remove its data.
 		"--user", fmt.Sprint(os.Getuid(), ":", os.Getgid()),
 	}
 	if n.file.cfg.network != "" {

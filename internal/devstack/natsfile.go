@@ -37,7 +37,7 @@ func (f *natsFile) write(options string) error {
 		fmt.Fprintf(&text, "client_advertise: %q\n", f.advertise)
 	}
 	fmt.Fprintf(&text, "store_dir: %q\nlog_file: %q\n", f.seen, f.seen+"/"+natsLogFile)
-	if f.seen == f.dir { // not in a container: there the process id has no meaning for the watchdog
+	if f.seen == f.dir { // not in a container, whose process ids mean nothing to the watchdog
 		fmt.Fprintf(&text, "pid_file: %q\n", f.dir+"/"+natsPIDFile)
 	}
 	switch {

@@ -25,11 +25,11 @@ var ErrNoNATS = errors.New(`no NATS server to start. Do one of these:
   name it                       ` + natsVariable + `=/path/to/nats-server
   run Docker                    POSTROOM_TEST_SERVERS=containers`)
 
-// natsProgram returns the path of a NATS server's program. If the environment names a program,
-// natsProgram returns that. If there is a checkout, natsProgram builds integration/natsd and
-// returns its path. Otherwise it returns nats-server on the PATH, or a program that go install
-// builds in the user's cache. The server is a separate program, so that this module does not depend
-// on it, and so that the race detector does not slow it down.
+// natsProgram returns the path of a NATS server's program. The first of these applies: the
+// program that the environment names; in a checkout, integration/natsd, which natsProgram builds;
+// nats-server on the PATH; a program that go install builds in the user's cache. The server is a
+// separate program, so that this module does not depend on it, and so that the race detector does
+// not slow it down.
 var natsProgram = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv(natsVariable); given != "" {
 		return given, nil

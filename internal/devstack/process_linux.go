@@ -78,7 +78,7 @@ func (p *process) killAll() error {
 
 // childrenOf returns the ids of the processes that a process has started.
 func childrenOf(pid int) (children []int) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // if there is no such file, the children end by themselves
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // a kernel may lack this file: then the children end by themselves
 	for _, field := range strings.Fields(string(text)) {
 		if child, err := strconv.Atoi(field); err == nil {
 			children = append(children, child)

@@ -28,8 +28,8 @@ func ownSession(as *account) *syscall.SysProcAttr {
 	return attr
 }
 
-// serverAccount returns nil, unless this process runs as root. Then it returns another user to run
-// PostgreSQL, because PostgreSQL refuses to run as root.
+// serverAccount returns the user to run PostgreSQL if this process runs as root, because PostgreSQL
+// refuses to run as root. Otherwise it returns nil.
 func serverAccount() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

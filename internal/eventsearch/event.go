@@ -75,8 +75,8 @@ type Selection struct {
 
 var traceID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// TraceIDOf returns a trace id in lower case. s is a trace id or a W3C traceparent. If it
-// is neither, TraceIDOf returns false.
+// TraceIDOf returns the trace id in s, in lower case. s may be a trace id or a W3C traceparent. For
+// any other text, TraceIDOf returns false.
 func TraceIDOf(s string) (string, bool) {
 	id := strings.ToLower(s)
 	if parts := strings.Split(id, "-"); len(parts) == 4 && len(parts[0]) == 2 && len(parts[2]) == 16 && len(parts[3]) == 2 {

@@ -46,8 +46,8 @@ type Page struct {
 	Stopped bool      // the page ended at a limit of rows or of time
 }
 
-// cursor is where a page begins: after these rows of the log, of held and of archive. 0 means that
-// the table has no more rows for the list.
+// cursor is where a page begins: below this seq of the log, and below these ids of held and of
+// archive. 0 means that the table has no more rows for the list.
 type cursor struct {
 	Log     int64 `json:"l,omitempty"`
 	Held    int64 `json:"h,omitempty"`

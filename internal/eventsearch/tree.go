@@ -76,8 +76,8 @@ type grower struct {
 // Grow returns the tree of an event: its causes, all their effects, and events with the same
 // correlation id. The effects of an event are the events that it caused. Grow searches all
 // databases, because an effect of an event may be in another database. Correlation ids have no
-// index. So, for a correlation id, Grow reads up to MaxLooked rows of each log, from the first
-// event of the process on. It returns ErrNotFound if it finds none of these: the event, an effect
+// index. So, for a correlation id, Grow reads up to MaxLooked rows of each log, beginning at the
+// oldest event found so far. It returns ErrNotFound if it finds none of these: the event, an effect
 // of the event, or a recent event with the id as its correlation id.
 func Grow(ctx context.Context, q TreeQuery, of []Database) (*Tree, error) {
 	g := &grower{q: q, of: of, nodes: make(map[identity]*Node), byID: make(map[string][]*Node), end: time.Now().Add(lookFor), tree: &Tree{}}

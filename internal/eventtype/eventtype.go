@@ -1,6 +1,6 @@
 // Package eventtype finds event types that a handler asks for and that no producer writes. It
-// compares these types with the types that were seen, and suggests the type that was probably
-// meant.
+// compares a handler's types with the seen types, which are the types of events in a stream or a
+// database. For a misspelt type, it suggests the type that was probably meant.
 package eventtype
 
 import (
@@ -25,9 +25,9 @@ var UsedSQL string
 const maxSubjects = 10_000
 
 // InStream returns the subjects of the events that a stream has, sorted. If complete is true, all
-// events that the stream has got since its oldest message have these subjects. complete is false if
-// the stream is empty, if it removes events that its consumers have handled, or if it has too many
-// subjects. In the last two cases InStream returns no subjects.
+// events that the stream has got since its oldest message have these subjects. InStream returns no
+// subjects, and complete is false, if the stream is empty, if it removes events that its consumers
+// have handled, or if it has more than 10,000 subjects.
 //
 // InStream sends at most two requests to the broker. The stream's cached info must be recent.
 func InStream(ctx context.Context, stream jetstream.Stream) (subjects []string, complete bool, err error) {
@@ -134,7 +134,7 @@ func Near(name string, known []string) string {
 // separators makes all separators of the words in a type the same.
 var separators = strings.NewReplacer("_", ".", "-", ".")
 
-// distance returns how much two types differ, or -1 if they are certainly different types.
+// distance returns how much two types differ, or -1 if the difference is no typing mistake.
 func distance(a, b string) int {
 	a, b = separators.Replace(strings.ToLower(a)), separators.Replace(strings.ToLower(b))
 	if a == b {
@@ -182,7 +182,7 @@ func withoutDigits(s string) string {
 }
 
 // edits returns the smallest number of changes that turn a into b. A change inserts, removes or
-// replaces a letter, or swaps two neighbouring letters. It changes no place twice.
+// replaces a letter, or swaps two neighbouring letters. No two changes are at the same place.
 func edits(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

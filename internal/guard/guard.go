@@ -53,7 +53,7 @@ func Call(f func() error) (err error) {
 // Apart calls f in another goroutine and waits until f returns. The parameter within limits this
 // time; 0 means no limit. Apart returns what f returns, or a [*PanicError] if f panicked,
 // [ErrGoexit] if f ended the goroutine, or [ErrTimeout] if f did not return in time. After
-// ErrTimeout the result of f is dropped.
+// ErrTimeout, Apart drops the result of f.
 func Apart[T any](within time.Duration, f func() (T, error)) (T, error) {
 	type result struct {
 		value T

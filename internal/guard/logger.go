@@ -9,7 +9,7 @@ import (
 )
 
 // maxLogged is the largest number of bytes of one value that Logger logs. It is a little more than
-// MaxStack.
+// MaxStack, so that Logger does not cut the stack of a panic.
 const maxLogged = MaxStack + 64
 
 // Logger returns a logger for the messages of this module. It passes the messages to the user's

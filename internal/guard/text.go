@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Text passes the text of an error to Clean and returns the result. It calls the error's method, so
-// call Text only inside a guard.
+// Text passes the text of an error to Clean and returns the result. It calls err.Error, which may
+// panic, so call Text only inside a guard.
 func Text(err error, n int) string { return Clean(err.Error(), n) }
 
-// Clean returns a text that a column accepts: valid UTF-8 without NUL. It cuts s after n bytes, and
-// then adds an ellipsis. It replaces NUL and invalid bytes with U+FFFD, so the result may be longer
-// than n bytes. Clean reads only the first n bytes, and the result does not keep a longer text in
-// memory.
+// Clean returns a text that a column accepts: valid UTF-8 without NUL. If s is longer than n bytes,
+// Clean cuts s after n bytes and adds an ellipsis. It replaces NUL and invalid bytes with U+FFFD,
+// so the result may be longer than n bytes. Clean reads only the first n bytes, and the result does
+// not keep a longer text in memory.
 func Clean(s string, n int) string {
 	if len(s) <= n {
 		return clean(s)

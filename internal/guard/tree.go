@@ -2,8 +2,8 @@ package guard
 
 import "reflect"
 
-// mostErrors is the largest number of errors of one tree that Tree visits. The tree of an error
-// that contains itself has no end.
+// mostErrors is the largest number of errors of one tree that Tree visits. Tree needs this limit,
+// because the tree of an error that contains itself has no end.
 const mostErrors = 256
 
 // Tree returns err and the errors inside it, in the order in which errors.Is visits them,
@@ -60,15 +60,15 @@ func As[T error](tree []error) (found T, ok bool) {
 }
 
 // SealedError wraps a user's error that this module returns to the user's code. It has the text
-// that the error had when it was sealed, with a limited length. errors.Is and errors.As find the
-// same errors as in the user's error, up to 256, and do not panic.
+// that the error had when it was sealed, with a limited length. errors.Is and errors.As search the
+// tree of the user's error, but visit at most 256 errors and do not panic.
 type SealedError struct {
 	text string
 	err  error
 }
 
-// Seal returns err as a [*SealedError], and nil for nil. If a method of err panics, Seal
-// returns a [*PanicError].
+// Seal returns err as a [*SealedError], and nil for nil. If err.Error panics, Seal returns a
+// [*PanicError].
 func Seal(err error) error {
 	if err == nil {
 		return nil

@@ -50,9 +50,9 @@ func (f Filter) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Arguments returns the parameters of a statement: first those of the filter, then more. Call
-// Validate first. The first element makes the server plan the statement for these values each time,
-// because a general plan would use no index.
+// Arguments returns the arguments of a query: a mode of the driver, the filter's parameters $1 to
+// $11, and more. Call Validate first. The mode makes the server plan the statement for these values
+// each time, because a general plan would use no index.
 func (f Filter) Arguments(more ...any) []any {
 	var cause []byte
 	if f.Cause != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Outgoing is the handler of events that are on their way to the broker.
+// Outgoing is the value of column handler for events that the relay holds, or has held.
 const Outgoing = "outbox"
 
 // Queryer is a database or a transaction.
@@ -60,7 +60,7 @@ type Progress struct {
 	DeadAt        time.Time
 	DiscardedAt   time.Time
 	ClaimedBy     string
-	Isolated      bool // it may end the processes that run it
+	Isolated      bool // it is solitary: it may have ended the process that ran it
 	Attempts      int
 	Class         string // of the last failure
 	Cause         string // failures with the same cause have the same value
@@ -102,7 +102,7 @@ const (
 	Discarded State = "discarded"
 )
 
-// scan reads a row. All statements for rows have the same first columns. The others go into more.
+// scan reads a row. All statements for rows have the same first columns. The rest goes into more.
 func scan(row pgx.CollectableRow, more ...any) (r Row, err error) {
 	e, c := &r.Event, &r.Progress
 	var failures []byte

@@ -291,8 +291,8 @@ func (r *judgedRow) place(in place) place {
 	return p
 }
 
-// judgedRow is a row that a statement returned. wanted says that the row matches. last says that it
-// is the last row that the statement was allowed to read.
+// judgedRow is a row that a statement returned. wanted says that the row matches. last says that
+// the row is the last one that the statement was allowed to read.
 type judgedRow struct {
 	Row
 

@@ -14,8 +14,8 @@ const (
 	HandlerKey  = "postroom-handler"
 )
 
-// Consumer returns the durable name of a handler. It is readable. The names of two handlers differ.
-// The names of one handler in two databases on the same stream differ too.
+// Consumer returns the readable durable name of a handler's consumer. Two handlers have different
+// names. One handler in two databases on the same stream has two different names.
 func Consumer(instance, handler string) string {
 	readable := strings.ReplaceAll(handler, ".", "-") // a dot separates the tokens of a subject
 	sum := sha256.Sum256([]byte(instance + "\x00" + handler))

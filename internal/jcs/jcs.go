@@ -79,7 +79,7 @@ func (c *canon) next() byte {
 	return c.in[c.at]
 }
 
-// take skips white space. It also skips b if b is the next byte, and reports whether it was.
+// take skips white space. If the next byte is b, it also skips b and returns true.
 func (c *canon) take(b byte) bool {
 	if c.next() != b {
 		return false
@@ -187,8 +187,8 @@ func (c *canon) object(depth int) error {
 	return err
 }
 
-// close notes an object if its members are not in order. It returns an error if two have the same
-// name.
+// close notes an object if its members are not in order. It returns an error if two members have
+// the same name.
 func (c *canon) close(begin int, members []member, inner int) error {
 	byName := func(a, b member) int { return compareUTF16(a.name, b.name) }
 	sorted := slices.IsSortedFunc(members, byName)

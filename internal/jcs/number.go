@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Numbers says how numbers are compared.
+// Numbers says when two numbers are equal, and therefore have the same form.
 type Numbers int
 
 const (
@@ -150,7 +150,7 @@ func decimalOf(numeral []byte) (d decimal, ok bool) {
 func (d decimal) digits() int { return len(d.whole) + len(d.fraction) }
 
 // append writes a decimal in the form of ECMAScript. The size of the number decides whether it is
-// an integer, or has a point or an exponent.
+// written as an integer, with a point, or with an exponent.
 func (d decimal) append(out []byte) []byte {
 	n := d.digits()
 	if n == 0 {

@@ -39,8 +39,8 @@ func Do(err error) string {
 	return ""
 }
 
-// Split splits a text that ends with a result of [Do]. The advice (do) is what follows the first
-// colon of this result, and cause is the text before. If there is no such result, do is "".
+// Split splits a text that ends with a result of [Do] at the first colon of this result. cause is
+// the text before the colon, and do is the advice after it. For any other text, do is "".
 func Split(text string) (cause, do string) {
 	for _, known := range []string{StartIt, EnableIt} {
 		if before, ok := strings.CutSuffix(text, known); ok {

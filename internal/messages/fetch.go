@@ -17,8 +17,8 @@ import (
 // take, of the broker or of ctx. ctx must have a deadline.
 //
 // The Fetch of the client library ends too early if a message has no body and has the header
-// Status: it mistakes the message for a status of the broker. If a consumer delivers only headers,
-// no message has a body, and another program may have set that header.
+// Status: it takes the message for a status of the broker. This can happen if a consumer delivers
+// only headers: then no message has a body, and another program may have set that header.
 func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, take func(msg *nats.Msg, meta *nats.MsgMetadata) (more bool, err error)) error {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -63,7 +63,7 @@ func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, t
 	return nil
 }
 
-// statuses is the room for statuses in the channel. During a request fewer statuses come.
+// statuses is the room for statuses in the channel. The broker sends fewer during one request.
 const statuses = 64
 
 // pullRequest is the body of a request. Times are in nanoseconds.

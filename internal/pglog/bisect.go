@@ -41,7 +41,7 @@ func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	if err := r.bisectRange(ctx, next, &held, 0, n); err != nil {
 		return err
 	}
-	return r.storeHeld(ctx, next, changes{republishes: held.republishes}) // this comes last, because the progress of a republish counts its held events
+	return r.storeHeld(ctx, next, changes{republishes: held.republishes}) // this comes last, because the progress of a republish counts the events held above
 }
 
 // bisectRange stores a part of the events to hold: those whose number (see rows) is at least lo and
@@ -141,7 +141,7 @@ type unstorable struct {
 	republishID   *int64
 }
 
-// asUnstorable returns the event with the given number in the reduced form that always fits.
+// asUnstorable returns the event with the given number in the reduced form of hold_unstorable.sql.
 func (c *changes) asUnstorable(number int, err error) *unstorable {
 	p := c.portion(number, number+1)
 	u := &unstorable{text: "it cannot be held as it is: " + violation(err)}

@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// changes are what a recording writes besides the state. Most of them are for the table held.
+// changes are what a call of Record writes besides the state. Most of them are for the table held.
 type changes struct {
 	schedule   []int64    // events of the log to hold until they are due
 	published  []int64    // events that were published from held

@@ -20,8 +20,8 @@ const (
 	// publishedPage is the number of rows of published events that are read at once.
 	publishedPage = 5000
 
-	// readAhead is how many seqs above the recorded high are also read, because a relay may be
-	// publishing their events. By default, a relay does not read further ahead than that.
+	// readAhead is how many seqs above the recorded high Entries also reads, because a relay may
+	// be publishing their events. By default, a relay does not read further ahead than that.
 	readAhead = 100_000
 )
 
@@ -199,7 +199,7 @@ func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, er
 }
 
 // page reads the rows after the seq from, up to and including the seq to. It returns the events
-// that are published or being published, and the seq of the last row, or 0 if there is no row.
+// that are relevant according to published.sql, and the seq of the last row, or 0 if there is none.
 func (r *publishedReader) page(ctx context.Context, from, to int64) (page []eventlog.HistoryEntry, last int64, err error) {
 	s := &r.state
 	rows, _ := r.log.pool.Query(ctx, r.log.sql.Published, from, to, s.Snap, s.Floor, s.Pending, publishedPage, s.High,
@@ -222,9 +222,9 @@ func (r *publishedReader) page(ctx context.Context, from, to int64) (page []even
 	return page, last, rows.Err()
 }
 
-// timeSlack is subtracted from the time in FirstFrom, and added to the time in FirstAfter. The
-// times of the log's events are nearly in the order of their seqs, because an event gets its seq
-// just before its time. If the clock is set back, the order differs.
+// timeSlack is subtracted from the time in FirstFrom, and added to the time in FirstAfter. It is
+// needed because the events' times are not exactly in the order of their seqs: an event gets its
+// seq just before its time, and the clock may be set back.
 const timeSlack = time.Minute
 
 // Extent says which seqs and times a log has, up to which seq it is published, and

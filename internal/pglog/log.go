@@ -1,5 +1,5 @@
-// Package pglog reads the log in PostgreSQL for the relay. Only one process at a time leads. It
-// reads all committed events in order, and records the results.
+// Package pglog reads the log in PostgreSQL for the relay. Only one process at a time leads. The
+// leader reads all committed events in order, and records the results.
 package pglog
 
 import (

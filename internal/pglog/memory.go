@@ -79,7 +79,7 @@ func (m *memory) addLateRanges(late seqset.Set, now string, limit int) (head seq
 }
 
 // readBacklogPage removes head from the backlog, or the first part of head if only that was read.
-// It returns the page. A recording may have added to the backlog since head was chosen.
+// It returns the page. Events that a recording has added since head was chosen stay in the backlog.
 func (m *memory) readBacklogPage(found *rows, head seqset.Set) eventlog.Page {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,7 +144,7 @@ func (m *memory) selectEvents(found *rows) []eventlog.Event {
 	}
 	for _, ev := range found.due {
 		if _, reading := m.heldRead[ev.Seq]; reading {
-			continue // it is being published already; it was found again, because it now waits behind a late event of its key
+			continue // it is being published already; pass.sql returned it again behind a due, late event of its key
 		}
 		m.heldRead[ev.Seq] = ""
 		if !ev.Unordered {

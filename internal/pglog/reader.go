@@ -39,9 +39,9 @@ func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 }
 
 // Read returns the next committed events in the order in which they must be published: late events,
-// newer events, and held events that are due. It returns at most as many of each as the limit. If
-// there are no such events, it returns none. It returns each event once in a term. Read may
-// overwrite buffer and use its memory. buffer may be nil.
+// newer events, and held events that are due. It returns at most limit events of each kind, or none
+// if there are none. In a term, it returns an event again only after Record has stored that the
+// event is held or lost. Read may overwrite buffer and use its memory. buffer may be nil.
 //
 // If many events were committed since the last call, Read first searches for late events,
 // for at most a second in each call. Such a call may return no events and set More.
@@ -207,7 +207,7 @@ func (r *reader) samePID(pid string) error {
 	return nil
 }
 
-// HeldKeys returns the keys of held events, in no order. Later events of these keys must be held
+// HeldKeys returns the keys of held events, in any order. Later events of these keys must be held
 // too. It may run at the same time as Record or Release, but not at the same time as Read.
 func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
 	rows, _ := r.conn.Query(ctx, r.log.sql.HeldKeys) // CollectRows reports the error

@@ -15,7 +15,7 @@ import (
 )
 
 // checkpointEvery is how often a recorder makes a checkpoint. If the broker loses the end of a
-// stream, the relay compares only the events since the last checkpoint before the loss.
+// stream, the relay compares it only with the events since the last checkpoint before the loss.
 const checkpointEvery = 10 * time.Second
 
 // recorder stores the results of events while the lease of its term lasts.

@@ -14,8 +14,8 @@ import (
 
 // A row is late if its transaction committed after the relay had read higher seqs. In each pass the
 // relay finds late rows with one statement (pass.sql). After an outage, there may be millions of
-// transactions between the previous pass and this one. One statement for all of them can exceed its
-// time limit, and so can each repetition. So if much was committed since the last pass, a search
+// transactions between two passes. One statement for all of them can exceed the caller's time
+// limit, and so can each repetition. So if much was committed since the last pass, a search
 // first finds late rows in several steps. The search takes a snapshot at its beginning, and finds
 // the late rows that are visible in this snapshot. The next pass continues from that snapshot.
 const (
@@ -32,7 +32,7 @@ const (
 	// limit is longer.
 	searchTime = time.Second
 
-	// To read one row takes as long as to read searchRatio entries of the index (xid, seq).
+	// Reading one row takes as long as reading searchRatio entries of the index (xid, seq).
 	searchRatio = 16
 )
 

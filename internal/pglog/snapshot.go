@@ -64,8 +64,8 @@ func resume(s state) *progress {
 }
 
 // readLate adds late rows and rows of the backlog. Rows above passed go into page, because an
-// acknowledged row of page can raise the high that state returns. An acknowledged row of late
-// cannot, so it would not count as published until another event raised high above it.
+// acknowledged row of page can raise the high that state returns. In late, such a row could not
+// raise high, so it would not count as published until another event raised high above its seq.
 func (p *progress) readLate(events []eventlog.Event) {
 	inOrder := len(p.page)
 	for _, ev := range events {

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Use says which part of Postroom uses the tables, and how.
+// Use says which part of Postroom uses the tables, in which schema, and on which connection.
 type Use struct {
 	// Grant is the part's name in the function that grants its rights: "producer", "relay",
 	// "inbox", "operator", "webhooks" or "idempotency".

@@ -35,8 +35,8 @@ type tally struct {
 	left int // how often Lines left the line out since then
 }
 
-// Warn writes a warning with its error and other attributes. If Warn wrote the same warning within
-// the last 30 seconds, it only counts the new one.
+// Warn writes a warning with its error and other attributes. If l remembers that it wrote the same
+// warning within the last 30 seconds, it only counts the new one.
 func (l *Lines) Warn(ctx context.Context, log *slog.Logger, text string, err error, args ...any) {
 	left, due := l.due(line{log, text, wording(err)}, time.Now())
 	if !due {

@@ -65,7 +65,7 @@ func (l *Loan) Unseen() {
 func (l *Loan) Differs() bool { return l.traces.Load() != 0 }
 
 // Leaves reports whether the user's code left behind something that stays after its transaction. If
-// so, run no other transaction on the connection: give it back to the pool, which resets it.
+// so, run no other transaction on the connection: end the loan (End, Ended) to restore the session.
 func (l *Loan) Leaves() bool { return Traces(l.traces.Load())&(Session|Locks) != 0 }
 
 // Next begins the next transaction of the loan.

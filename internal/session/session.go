@@ -102,9 +102,9 @@ func stateOf(conn *pgx.Conn) *state {
 }
 
 // Begin adds to a batch a statement that reads the session, if the connection is new. If the pool
-// has a hook, Begin adds the statement each time, because another hook, such as BeforeAcquire, may
-// have changed the session meanwhile. Call Begin before the user's first statement. Read or close
-// the batch before you call End.
+// has a hook for new connections, Begin adds the statement each time, because another hook, such as
+// BeforeAcquire, may have changed the session since the last End. Call Begin before the user's
+// first statement. Read or close the batch before you call End.
 func (p *Pool) Begin(conn *pgx.Conn, batch *pgx.Batch) {
 	if s := stateOf(conn); p.hooked || !s.before.known {
 		s.before.known = false

@@ -183,7 +183,7 @@ func quoted(sql string, at int, quote byte, escapes bool) int {
 	return len(sql)
 }
 
-// isEscapes reports whether a text ends with the word E. A quoted text behind it has backslashes.
+// isEscapes reports whether a text ends with the word E, which begins an escape string (E'…').
 func isEscapes(before string) bool {
 	n := len(before)
 	if n == 0 || before[n-1] != 'e' && before[n-1] != 'E' {
@@ -192,8 +192,9 @@ func isEscapes(before string) bool {
 	return n == 1 || !isLetter(before[n-2]) && before[n-2]-'0' >= 10
 }
 
-// escaped returns the position after the text with backslashes that begins at position at, after an
-// E. A doubled quote is part of the text. A quote in a later line continues the text.
+// escaped returns the position after the escape string whose first quote is at position at. A
+// doubled quote is part of the string. If only white space with a line break separates two strings,
+// the second one continues the first.
 func escaped(sql string, at int) int {
 	for {
 		at = quoted(sql, at, '\'', true)
@@ -226,8 +227,7 @@ func isTag(text string) bool {
 
 func isLetter(c byte) bool { return c|0x20-'a' < 26 && c|0x20 >= 'a' || c == '_' || c >= 0x80 }
 
-// is reports whether a word equals lower, without regard to case. lower must be in lower
-// case.
+// is reports whether a word equals lower, without regard to case. lower must be in lower case.
 func is(word, lower string) bool { return len(word) == len(lower) && strings.EqualFold(word, lower) }
 
 func hasPrefixFold(word, lower string) bool {

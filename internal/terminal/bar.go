@@ -25,10 +25,11 @@ func NewBar(out io.Writer, width func() int) *Bar {
 	return &Bar{out: out, width: width, began: time.Now()}
 }
 
-// Show draws the bar, the numbers done and total, the time since the start, and the text next.
+// Show draws the bar, the numbers done and total, the time since the start, and the text next. The
+// total may be an estimate: it may be zero, or less than done.
 func (b *Bar) Show(done, total int, next string) {
 	const width = 24
-	filled := width * done / total
+	filled := width * min(done, total) / max(total, 1)
 	b.Draw(fmt.Sprintf("[%s%s] %d/%d  %s  %s", strings.Repeat("=", filled), strings.Repeat(" ", width-filled),
 		done, total, time.Since(b.began).Round(time.Second), next))
 }

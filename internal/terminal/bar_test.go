@@ -15,6 +15,16 @@ func TestBar(t *testing.T) {
 		t.Errorf("bar: %q", out.String())
 	}
 	out.Reset()
+	b.Show(7, 0, "the total was not known")
+	if !strings.Contains(out.String(), "[                        ] 7/0") {
+		t.Errorf("bar without a total: %q", out.String())
+	}
+	out.Reset()
+	b.Show(30, 24, "there are more")
+	if !strings.Contains(out.String(), "[========================] 30/24") {
+		t.Errorf("bar of more than the total: %q", out.String())
+	}
+	out.Reset()
 	if _, err := b.Write([]byte("a warning\n")); err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,8 @@ func Progress(width int, line string) string {
 // gap is the number of blanks between two columns.
 const gap = 3
 
-// least is the smallest number of characters to which Fit cuts a cell. Fit does not cut a cell that
-// begins with a digit or a sign, because a number or a time without its end would be wrong.
+// least is the smallest number of characters to which Fit cuts a cell; for a column's name it is 4.
+// Fit cuts no cell that begins with a digit or a sign: part of a number or a time would be wrong.
 const least = 8
 
 // Fit cuts the widest cells of a table until its rows fit into width characters. The first

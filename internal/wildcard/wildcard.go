@@ -12,8 +12,8 @@ func Uncovered(want, have []string) []string {
 }
 
 // Union returns a list that matches everything that have or want matches. If no subject of have
-// covers another, this is also true of the result. A server refuses a list in which one subject
-// covers another.
+// covers another, then no subject of the result covers another. A server refuses a list in which
+// one subject covers another.
 func Union(have, want []string) []string {
 	union := slices.Clone(have)
 	for _, w := range want {

@@ -58,8 +58,8 @@ const maxMsgID = 128
 // MessageID returns the id by which the broker recognises a repeated publish: the source and id of
 // the event, hashed if they are long. Two events never have the same message id: source and id
 // contain no '#', and only a hashed message id has "##". If an event is replayed or republished, or
-// its message was lost, its next message has a new message id, because the broker could drop a
-// message with the old one.
+// its message was lost, its next message has a new message id. With the old id, the broker could
+// drop this message as a duplicate.
 func MessageID(ev postroom.Event, c Copy) string {
 	return string(appendMessageID(nil, ev.Source, ev.ID, c))
 }

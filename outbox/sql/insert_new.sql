@@ -1,4 +1,4 @@
--- Append one event as insert_usual.sql does, but with its own subject or content type.
+-- Append one event as insert_usual.sql does, but with a given subject and content type.
 --
 -- Locks   the new row.
 -- Index   outbox_event (source, event_id).

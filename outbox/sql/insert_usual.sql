@@ -1,7 +1,7 @@
 -- Append one event of the usual kind: its subject is its type, its data is JSON, and it has none of
--- the rare attributes. Package outbox has just made its id, so no other event has this id, and
--- there is nothing to compare. A search for the id would cost a sixth of the insert. Each parameter
--- has a cost too, even if it is NULL.
+-- the rare attributes. Package outbox has just made its id, so the log cannot have the id yet. So
+-- the statement does not search for the id, which would cost a sixth of the insert. It has few
+-- parameters, because each one has a cost, even if it is NULL.
 --
 -- Locks   the new row.
 -- Index   outbox_event (source, event_id).

@@ -1,8 +1,8 @@
 -- Append events, in the order of the arrays. An event whose source and id are taken is not
 -- inserted. If there are such events, refuse_conflict compares all events with the log, and fails
--- if the content of one differs. It sees the rows that this statement inserted. It also sees the
--- rows that other transactions committed while this statement waited for them. This statement
--- itself does not see those rows.
+-- if the content of one differs. The function sees the rows that this statement inserted, and the
+-- rows that other transactions committed while this statement waited for them. A query in this
+-- statement would see neither.
 --
 -- $1 is the source. Each other parameter is the array of a column, with NULL for an event that has
 -- no value.

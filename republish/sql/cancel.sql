@@ -1,7 +1,7 @@
 -- Cancel republish $1 and write the audit row, in one statement: $2 actor, $3 reason. If the
 -- republish is not running, the statement changes nothing and returns no row.
 --
--- Locks   the row of the republish, only for this statement, because the relay writes the row.
+-- Locks   the row of the republish, only for this statement: the relay also writes this row.
 -- Index   republish_pkey (id).
 -- Called  by Store.Cancel.
 WITH ended AS (

@@ -3,7 +3,7 @@
 -- gives one. $8 is the reason. Returns the id of the event. The id is NULL if the instance does not
 -- exist, has ended, or has another revision.
 --
--- Locks   none of other transactions.
+-- Locks   the new rows.
 -- Index   the primary key of saga.
 -- Called  by Store.Decide.
 SELECT postroom.decide_saga($1, $2, $3, $4, $5, $6::jsonb, $7, $8)

@@ -1,10 +1,10 @@
 -- Removes the oldest $3 instances of saga $1 that ended longer ago than $2, with their history. It
--- removes an instance only if the instance also ended longer ago than the longest dedupe window.
--- Events from that time are too old, so no handler runs them.
+-- removes an instance only if the instance also ended longer ago than the longest dedupe window,
+-- which is how long a handler remembers events. Events from before do not run: they are too old.
 --
 -- Locks   the rows that it removes; skips rows that other transactions have locked.
--- Index   saga_ended (name, ended_at); the primary key of saga_step. The tables of handlers and
---         processes have few rows.
+-- Index   saga_ended (name, ended_at); the primary key of saga_step. The tables dedupe_window and
+--         node have few rows.
 -- Order   the oldest first.
 -- Called  by table.expire.
 WITH old AS (

@@ -1,4 +1,4 @@
--- The identity of this Postroom.
+-- The identity of this Postroom. Each schema with Postroom's tables has its own identity.
 --
 -- Locks   none.
 -- Index   none: there is one row.

@@ -1,5 +1,5 @@
--- Sets the time after which an instance counts as stuck, for all versions of saga $1 below $2. The
--- new time $3 is that of version $2.
+-- Sets the time after which an instance counts as stuck. All versions of saga $1 below $2 get the
+-- time $3, which version $2 has.
 --
 -- Locks   the rows that change.
 -- Index   the primary key.

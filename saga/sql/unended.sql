@@ -1,5 +1,5 @@
 -- The versions of saga $1 with instances that have not ended, each with the key of one of these
--- instances. Only versions below $2 that are not in $3.
+-- instances. The result has only versions that are below $2 and not in $3.
 --
 -- Locks   none.
 -- Index   saga_version (name, version): two searches for each version.

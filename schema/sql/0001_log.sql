@@ -5,8 +5,8 @@
 -- Called  by Migrate and Print, as the first migration. In psql, paste the files of this
 --         directory in the order of their numbers.
 
--- The migrator has created the schema and this table before it runs this file (schema/version.sql).
--- This file creates them too, for a person who pastes it into psql.
+-- Before the migrator runs this file, it creates the schema and the table migration
+-- (schema/version.sql). This file creates both too, for a person who pastes it into psql.
 DO $$
 BEGIN
     IF to_regnamespace('postroom') IS NULL THEN
@@ -43,18 +43,19 @@ INSERT INTO postroom.instance DEFAULT VALUES;
 -- The rules of an event
 --
 -- Event.Validate has the same rules in Go. check_event, below, applies the rules of this file to
--- events that were written in SQL. If an event breaks a rule, its transaction fails. So a row that
--- breaks a rule gets into the log only if its INSERT gives checked a value, true or false, and the
--- writer has not checked the row.
+-- events that were written in SQL. If an event breaks a rule, its transaction fails. Only an INSERT
+-- that itself sets the column checked, to true or false, can avoid check_event. If the writer of
+-- such an INSERT has not checked the row, a row that breaks a rule can get into the log.
 --
--- The rules are constraints of domains, and no column of the log has one of these domains. For each
--- INSERT the server prepares the constraints of every column, even if the column gets no value.
--- That would be a third of the cost of an event, not counting the round trip. Also, if a row
+-- The rules are constraints of domains, and no column of the log has one of these domains. If the
+-- columns had them, the server would prepare the constraints of every column for each INSERT, even
+-- if a column gets no value. That would be a third of the cost of an event, not counting the round
+-- trip. The rules are not constraints of the table, because of the server's log file: if a row
 -- violates a constraint of a table, the server writes the row, with the beginning of its data, to
--- its log file. If a value violates a constraint of a domain, the server does not.
+-- that file. If a value violates a constraint of a domain, the server does not.
 --
--- The patterns list characters by their Unicode numbers. [[:space:]] and [[:cntrl:]] have another
--- meaning in each locale, and in the locale C they match only ASCII.
+-- The patterns list characters by their Unicode numbers, because [[:space:]] and [[:cntrl:]] have
+-- another meaning in each locale, and in the locale C they match only ASCII.
 
 CREATE DOMAIN postroom.subject AS text
     CONSTRAINT subject_length CHECK (octet_length(VALUE) <= 255)
@@ -136,7 +137,8 @@ CREATE DOMAIN postroom.headers AS jsonb
 COMMENT ON DOMAIN postroom.headers IS
     'The headers that the writer of an event gave it: an object with texts as values. If SQL writes a value that is not a text, the relay sends its JSON.';
 
--- With num_nulls, one expression evaluates all casts. The function assigns the result to a
+-- A cast to a domain raises an error if the value breaks a rule of the domain. With num_nulls, one
+-- expression evaluates all casts. The function does not use the number. It assigns the number to a
 -- variable, because PL/pgSQL evaluates an assignment without a separate plan.
 --
 -- The last check measures names and values in the form in which they are sent. The constraint
@@ -405,7 +407,7 @@ COMMENT ON FUNCTION postroom.refuse_conflict(text, text[], bytea[]) IS
 -- data is jsonb, json, text or bytea. The function stores json and text as the caller wrote them.
 -- If the log has an event with this source and id, and with the same content, nothing happens. If
 -- the log has an event with this source and id, and with different content, the function fails with
--- SQLSTATE 23PR1. If the event breaks a rule, it fails with the SQLSTATE of check_event.
+-- SQLSTATE 23PR1. If the event breaks a rule, the function fails with the SQLSTATE of check_event.
 CREATE FUNCTION postroom.write(
     source         text,
     type           text,
@@ -492,7 +494,7 @@ CREATE TABLE postroom.relay (
     snap       pg_snapshot    NOT NULL DEFAULT pg_current_snapshot(),
     pending    int8multirange NOT NULL DEFAULT '{}',
     cluster    bigint         NOT NULL,
-    streams    jsonb          NOT NULL DEFAULT '{}' -- in this row, because the positions must change together with the other columns
+    streams    jsonb          NOT NULL DEFAULT '{}' -- in this row, because the positions in the streams must change together with the other columns
 ) WITH (fillfactor = 20); -- leaves room on the page for updates without index entries (HOT), because the relay updates the row 50 times a second
 COMMENT ON TABLE postroom.relay IS
     'One row: which relay leads, and which part of the log is published. Every event with seq <= high whose transaction is visible in snap is published, except those in pending.';
@@ -518,9 +520,10 @@ INSERT INTO postroom.relay (cluster) SELECT system_identifier FROM pg_control_sy
 
 -- The rows of a restored log have transaction ids of another cluster. So the relay does not look
 -- for rows up to floor by their transaction ids. If a TRUNCATE empties the log, the sequence may
--- begin again. Then new rows below the old floor have ids of this cluster. With the old floor, the
--- relay would never find those of them that become visible late. The trigger also raises the epoch:
--- the relay that leads loses its lease, and the next term reads the new floor.
+-- begin again. Then new rows below the old floor have transaction ids of this cluster. If the old
+-- floor stayed, the relay would never find a new row below it that becomes visible late. The
+-- trigger also raises the epoch: the relay that leads loses its lease, and the next term reads the
+-- new floor.
 CREATE FUNCTION postroom.log_truncated()
 RETURNS trigger
 LANGUAGE plpgsql
@@ -552,8 +555,8 @@ COMMENT ON COLUMN postroom.relay_checkpoint.at IS
 COMMENT ON COLUMN postroom.relay_checkpoint.published_held IS
     'Events that were published from held after this checkpoint and before the next one.';
 
--- The table has no constraints besides its types and its key. Only people read the rows, and a bad
--- row must not prevent the relay from recording published events.
+-- The table has no constraints besides its types and its key, because only people read the rows,
+-- and a bad row must not prevent the relay from recording published events.
 CREATE TABLE postroom.refused (
     seq      bigint PRIMARY KEY,
     failures jsonb  NOT NULL
@@ -708,8 +711,8 @@ COMMENT ON FUNCTION postroom.grant_all(text[], regrole) IS
     'Grants privileges to a role. Each privilege is written as in GRANT, before TO. The other grant functions call this one.';
 
 -- A producer appends events, and compares the id and the digest of existing events. It gets no
--- right on seq and xid, because the relay reads the log in their order. It also gets no right on
--- created_at, and no right to read the content of events.
+-- right on seq and xid, because the relay finds new and late events by these columns. It also gets
+-- no right on created_at, and no right to read the content of events.
 CREATE FUNCTION postroom.grant_producer(role regrole)
 RETURNS void
 LANGUAGE sql VOLATILE

@@ -115,7 +115,7 @@ CREATE TABLE postroom.held (
     job             bigint,
     republish       bigint,
 
-    -- A copy of the event: retention may remove it from the log and from the stream
+    -- A copy of the event, because the log and the stream do not keep it for ever
     logged_at       timestamptz       NOT NULL,
     source          text              NOT NULL,
     event_id        text              COLLATE "C" NOT NULL,
@@ -198,12 +198,13 @@ COMMENT ON COLUMN postroom.held.data IS
 COMMENT ON COLUMN postroom.held.raw_headers IS
     'For a message that is not an event: its headers, unchanged; its body is in data. For an outgoing event: the values of the log as JSON, if one of them does not fit into the columns of this table.';
 
--- An event of the log has at most one row. An event of a handler also has at most one row.
+-- An event has at most one row for the relay, and at most one row for each handler.
 CREATE UNIQUE INDEX held_outgoing ON postroom.held (pos) WHERE handler = 'outbox';
 CREATE UNIQUE INDEX held_owed ON postroom.held (handler, dedupe_key) WHERE dedupe_key IS NOT NULL;
 
 -- Due events of the relay and of each handler. Events that wait behind an earlier event of their
--- key have no entry. The handler is a column of the index and not a condition: see
+-- key have no entry. The handler is a column of the index and not its condition, because the
+-- statements that use the index do not name the handler as a constant: see
 -- internal/pglog/sql/pass.sql.
 CREATE INDEX held_due ON postroom.held (handler, next_at, pos) WHERE next_at IS NOT NULL;
 
@@ -280,6 +281,7 @@ CREATE TABLE postroom.subscription (
     stream_created   timestamptz      NOT NULL,
     types            text[],
     subjects         text[]           NOT NULL DEFAULT '{}',
+    ordered          boolean          NOT NULL DEFAULT false,
     backfill_through bigint           NOT NULL DEFAULT 0 CHECK (backfill_through >= 0),
 
     -- Its position
@@ -306,6 +308,8 @@ COMMENT ON COLUMN postroom.subscription.types IS
     'Every event type that a process of the handler asked for. NULL: the handler chooses events by subject, and gets every type.';
 COMMENT ON COLUMN postroom.subscription.subjects IS
     'Every subject that a process of the handler asked for. If a process asked for types, each type is a subject here. Every process of the handler reads all of these subjects.';
+COMMENT ON COLUMN postroom.subscription.ordered IS
+    'Whether the process that registered the handler last runs it as an ordered handler.';
 COMMENT ON COLUMN postroom.subscription.backfill_through IS
     'The last sequence of the stream when the handler was new. Events up to this sequence may be of any age.';
 COMMENT ON COLUMN postroom.subscription.floor IS
@@ -319,7 +323,7 @@ COMMENT ON COLUMN postroom.subscription.floor_stored_at IS
 COMMENT ON COLUMN postroom.subscription.base IS
     'The sequence of a message plus base is the event''s place in its key. base rises if the sequences of the stream begin again.';
 COMMENT ON COLUMN postroom.subscription.epoch IS
-    'Rises with each new reader of an ordered handler. An earlier reader can record nothing.';
+    'Rises with each new reader of an ordered handler, with each new subject, and when the stream is created again. A reader with an earlier epoch can record nothing.';
 COMMENT ON COLUMN postroom.subscription.reader IS
     'The process that reads the stream for an ordered handler, until reader_until.';
 COMMENT ON COLUMN postroom.subscription.reader_until IS

@@ -107,20 +107,20 @@ CREATE UNIQUE INDEX archive_outgoing ON postroom.archive (pos) WHERE handler = '
 -- rights.
 --
 -- Either the event is in held, or the relay has not moved it there yet. In the second case only the
--- row of archive says that the event is cancelled, and the relay does not move the event to held.
--- If the relay moved the event to held before it could see that row, the relay removes the event
--- from held (internal/pglog/sql/still_due.sql).
+-- new row of archive says that the event is cancelled. If the relay sees this row, it does not move
+-- the event to held. If the relay moved the event to held before it could see this row, the relay
+-- removes the event from held (internal/pglog/sql/still_due.sql).
 --
 -- The function takes the lock of the event first; event_lock says why. Then it reads the state of
--- the relay, and after that held. If the state includes the event and held does not, the event was
--- published. If the function read held first, it could miss an event that the relay moves to held
--- between the two reads.
+-- the relay, and after that held. If this state says that the event was published or moved to held,
+-- and held does not have the event, then the event was published. If the function read held first,
+-- it could miss an event that the relay moves to held between the two reads.
 --
--- In REPEATABLE READ all statements have one snapshot, which may be older than the lock of the
--- event. After the snapshot, an operator may have rescheduled the event, and the relay may have
--- published it. In this case the relay has changed the row of the table relay, so a lock of that
--- row fails (SQLSTATE 40001). For this reason the function locks the row. It gives the lock back at
--- once, because the relay needs the row.
+-- In REPEATABLE READ all statements have one snapshot. The transaction may have taken it before the
+-- function got the lock of the event. Between the two, an operator may have rescheduled the event,
+-- and the relay may have published it. In this case the relay has changed the row of the table
+-- relay, so a lock of that row fails (SQLSTATE 40001). For this reason the function locks the row.
+-- It gives the lock back at once, because the relay needs the row.
 CREATE FUNCTION postroom.cancel(source text, id text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -191,7 +191,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.cancel(text, text) IS
-    'Cancels a scheduled event of the log in the transaction of the caller, and returns true. false: the event was published, or may be on its way, or was not scheduled.';
+    'Cancels a scheduled event of the log, or one that the broker refused, in the transaction of the caller, and returns true. false: the event was published, or may be on its way, or was not scheduled.';
 REVOKE ALL ON FUNCTION postroom.cancel(text, text) FROM PUBLIC;
 
 CREATE TABLE postroom.revision (

@@ -135,7 +135,7 @@ COMMENT ON COLUMN postroom.webhook_endpoint.last_at IS
 -- For matching.sql of package webhook, which finds the endpoints of an event.
 CREATE INDEX webhook_endpoint_enabled ON postroom.webhook_endpoint (account) WHERE disabled_at IS NULL;
 
--- For failing.sql of package endpoints and disabled.sql of package webhook.
+-- For failing.sql in internal/endpoints and disabled.sql of package webhook.
 CREATE INDEX webhook_endpoint_unwell ON postroom.webhook_endpoint (failing_since) WHERE disabled_at IS NOT NULL OR failing_since IS NOT NULL;
 
 --

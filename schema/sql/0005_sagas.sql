@@ -117,7 +117,7 @@ COMMENT ON COLUMN postroom.saga.note IS
 -- For list.sql of package saga.
 CREATE INDEX saga_listed ON postroom.saga (name, state, started_at, key);
 
--- For list_stuck.sql of package saga, and stuck.sql and counts.sql of package sagas.
+-- For list_stuck.sql of package saga, and stuck.sql and counts.sql in internal/sagas.
 CREATE INDEX saga_waiting ON postroom.saga (name, waits_hour, key) WHERE ended_at IS NULL;
 
 -- For unended.sql of package saga.
@@ -163,7 +163,7 @@ COMMENT ON COLUMN postroom.saga_step.next_type IS
 COMMENT ON COLUMN postroom.saga_step.command_id IS
     'The id of the command. It ends with :do or :undo, and with .2 and so on if it was written again.';
 
--- For step_of.sql of package sagas: it finds the saga of a command.
+-- For step_of.sql in internal/sagas, which finds the saga of a command.
 CREATE UNIQUE INDEX saga_step_command ON postroom.saga_step (command_id) WHERE command_id IS NOT NULL;
 
 -- An operator's decision about an instance is an event for the saga's handler, and a row of audit.

@@ -1,4 +1,4 @@
--- The endpoints of the accounts $1, or all endpoints if $1 is NULL, without their secrets.
+-- The endpoints of the accounts $1, without their secrets. If $1 is NULL or empty: all endpoints.
 --
 -- Locks   none.
 -- Index   none: it runs rarely, when a person lists endpoints.
@@ -7,5 +7,5 @@
 SELECT id, account, url, types, created_at, rotated_at, disabled_at, coalesce(disabled_reason, ''), failing_since,
        CASE WHEN paused_until > now() THEN paused_until END, last_status, last_at
 FROM postroom.webhook_endpoint
-WHERE $1::text[] IS NULL OR account = ANY ($1)
+WHERE coalesce(cardinality($1::text[]), 0) = 0 OR account = ANY ($1)
 ORDER BY account, id;

@@ -8,7 +8,8 @@
 -- Index   the primary key of outbox; archive_outgoing (pos). This reads the log from $1 on.
 -- Order   by seq.
 -- Called  by Sender.owed.
-SELECT seq, source, event_id, type, subject, content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data
+SELECT seq, source, event_id, type, subject, content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state,
+       (SELECT jsonb_object_agg(key, value) FROM jsonb_each_text(headers)) AS headers, data -- SQL may have written values that are not texts
 FROM (
     SELECT o.seq, o.source, o.event_id, o.type, o.subject, o.content_type, coalesce(o.correlation_id, '') AS correlation_id, coalesce(o.causation_id, '') AS causation_id,
            coalesce(o.occurred_at, o.created_at) AS occurred_at, coalesce(o.trace_parent, '') AS trace_parent,

@@ -15,7 +15,7 @@ import (
 
 const (
 	goodKey = "key-"
-	badKey  = "bad-" // the handler fails for events with this key
+	badKey  = "bad-" // the handler fails for events whose key begins with this
 )
 
 // publish fills the stream as a relay does. It distributes the failing events evenly.
@@ -47,7 +47,7 @@ func (l *backlog) publish(ctx context.Context) error {
 
 func (l *backlog) fails(i int) bool { return i*l.failing%100 < l.failing }
 
-// healthy returns the number of events for which the handler does not fail.
+// healthy returns the number of events for which the handler does not always fail.
 func (l *backlog) healthy() int {
 	n := 0
 	for i := range l.events {

@@ -4,7 +4,7 @@
 // A run measures every chosen figure and every reference once. The next run measures them in
 // reverse order. Within a run, the producers' transactions and their references take short turns. A
 // ratio compares two measurements of one run, so it is meaningful even if the machine is busy or
-// its disk is slow. A figure alone is not meaningful.
+// its disk is slow. On such a machine, a figure alone is not meaningful.
 //
 // All objects that the package creates on the servers (schemas, a stream) have "postroom_bench" in
 // their names. The package removes them at the end.

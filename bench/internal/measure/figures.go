@@ -103,7 +103,7 @@ const ordered = "backlog of {backlog} events of {bytes} bytes of JSON in a file 
 
 const untilSettled = "from the start of Run until all events are stored in held and acknowledged, and run from there: each call noted before and after it, and nothing held; "
 
-// The inbox makes only first attempts, because the next attempts are an hour away.
+// With untilHeld, the inbox makes only first attempts, because the next ones are an hour later.
 const untilHeld = "from the start of Run until the last event has its effect or is held, and is acknowledged, all of them counted; "
 
 const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same inbox row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
@@ -113,7 +113,7 @@ const againstLoop = "reference: {workers} workers in a loop without Postroom, ov
 // shortly before or after its reference, because the speed of a machine changes within seconds.
 // Names must not change, because programs use them.
 //
-// A name begins with its group and a dot. Exception: names with "live." are in group producer.
+// A name begins with its group and a dot. Exception: all names "live.*" are in group producer.
 var figures = []figure{
 	{name: "relay.drain", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "distinct keys") + againstRaw},
 	{name: "relay.refused", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key and a subject without a stream, all of these end in held and do not count, the others distinct") + "reference: distinct keys"},
@@ -276,7 +276,7 @@ func (f figure) possible() bool {
 	return f.name != idleCPU || machine.CanMeasureTime
 }
 
-// chosen returns the figures that c asks for, if c also names their broker.
+// chosen returns the figures that c asks for, except figures for which c lacks Broker.SyncedURL.
 func (c Config) chosen() []figure {
 	var chosen []figure
 	for _, f := range figures {
@@ -287,7 +287,7 @@ func (c Config) chosen() []figure {
 	return chosen
 }
 
-// leftOut returns the names of the figures that c asks for, if c does not name their broker.
+// leftOut returns the names of the figures that c asks for but for which c lacks Broker.SyncedURL.
 func (c Config) leftOut() []string {
 	var names []string
 	for _, f := range figures {
@@ -324,7 +324,7 @@ func trialsOf(figures []figure) []string {
 	return order
 }
 
-// describe returns the conditions, with numbers in place of the names in braces.
+// describe returns the conditions, with values in place of the names in braces.
 func (f figure) describe(cfg Config) string {
 	relay := "in the process that measures"
 	if cfg.Broker.Where != "" {

@@ -28,7 +28,7 @@ const workers = 32
 const batchSize = 100
 
 // The size of a backlog is Config.Events, divided by one of these numbers. With one transaction for
-// each event, all events would take half a minute. In batches, a quarter would take under a second.
+// each event, all events would take too long: 30 s. In batches, a quarter would end too soon: 1 s.
 const (
 	singlePart  = 4
 	batchedPart = 2
@@ -222,8 +222,8 @@ func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 }
 
 // over reports whether every event is committed and acknowledged. The inbox also acknowledges an
-// event when it is held: after a failure, behind an earlier event of its key, or for an external
-// handler. For shared keys and external handlers, over therefore calls settled too.
+// event that it holds: after a failure, behind an earlier event of its key, or for an external
+// handler. With shared keys or external handlers, held events may run later: over calls settled.
 func (l *backlog) over(ctx context.Context) (bool, error) {
 	stream, err := l.b.js.Stream(ctx, l.b.stream())
 	if err != nil {
@@ -316,8 +316,8 @@ func (l *backlog) flakes(key string) bool {
 	return err == nil && i < len(l.tried) && (i+i/max(l.keys, 1))*l.flaky%100 < l.flaky && !l.tried[i].Swap(true)
 }
 
-// warnings returns a logger that drops lines below the level warning. A measurement has many lines
-// about starts and ends.
+// warnings returns a logger that drops lines below the level warning, because a measurement logs
+// many lines about starts and ends.
 func warnings(logger *slog.Logger) *slog.Logger {
 	return slog.New(onlyWarnings{logger.Handler()})
 }

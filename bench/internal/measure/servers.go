@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// cleanPatience limits a request that creates or removes objects.
+// cleanPatience limits the time of requests that create or remove objects.
 const cleanPatience = 30 * time.Second
 
 const (

@@ -76,7 +76,7 @@ func (b *bench) takeTurns(ctx context.Context, names []string) ([]sample, error)
 		for round := range rounds + 1 { // in the first round, which does not count, the clients connect and prepare statements
 			for i := range names {
 				n := i
-				if round%2 == 1 { // so that a transaction does not always follow the same transaction
+				if round%2 == 1 { // so that no transaction always follows the same other one
 					n = len(names) - 1 - i
 				}
 				now.Store(int64(n))

@@ -38,8 +38,8 @@ type process struct {
 	reply postroom.Event // the input of the next step; if it has no ID, the next step begins a process
 }
 
-// Steps makes steps of processes in turn. Each step is one transaction. It locks and changes the
-// row of its process, and writes the next command, if there is one.
+// Steps makes steps of processes. Each step is of the process that has waited longest, and is one
+// transaction. It locks and changes the row of its process, and writes the next command, if any.
 type Steps struct {
 	pool    *pgxpool.Pool
 	body    json.RawMessage

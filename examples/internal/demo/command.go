@@ -16,8 +16,8 @@ import (
 )
 
 // Command returns a command without arguments. The caller adds the flags. The command first calls
-// validate, which checks the flags. Then it calls run with a writer for the result and a writer for
-// the story.
+// validate, which checks the flags. Then it calls run with two writers: out is for the result, and
+// progress is for the lines of a Story and for logs.
 func Command(name, short string, validate func() error, run func(ctx context.Context, out, progress io.Writer) error) *cobra.Command {
 	return &cobra.Command{
 		Use:           name,
@@ -34,7 +34,7 @@ func Command(name, short string, validate func() error, run func(ctx context.Con
 	}
 }
 
-// Main runs a command and ends the process. The first Ctrl-C ends the command's context, and Main
+// Main runs a command, and then calls Exit. The first Ctrl-C ends the command's context, and Main
 // prints the text closing, if it is not empty. The second Ctrl-C ends the process.
 func Main(cmd *cobra.Command, closing string) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

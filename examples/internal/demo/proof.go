@@ -49,7 +49,7 @@ func Store(ctx context.Context, db interface {
 	return nil
 }
 
-// Check is one statement of a proof.
+// Check is one claim of a proof, with the number of violations that the proof found.
 type Check struct {
 	N          int    `json:"-"`
 	Violation  string `json:"violation"` // the kind of the violations: lost, ghost, double or wrong

@@ -38,8 +38,8 @@ func Log(w io.Writer, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// ServiceLog returns the logger of an example's service. It writes only errors, because failures
-// are expected there. If verbose is true, it also writes warnings and information.
+// ServiceLog returns the logger of an example's service. It writes no warnings, because the example
+// provokes many failures. If verbose is true, it writes errors, warnings and information.
 func ServiceLog(w io.Writer, verbose bool) *slog.Logger {
 	if verbose {
 		return Log(w, slog.LevelInfo)
@@ -62,8 +62,8 @@ type Database struct {
 }
 
 // CreateDatabase makes a database whose name begins with postroom_ and prefix, and connects to it.
-// When the caller closes the server, the server drops the database. So a user's own server is
-// afterwards as it was before.
+// When the caller closes server, this drops the database. So an example leaves nothing behind on a
+// user's own server.
 func CreateDatabase(ctx context.Context, server *devstack.Postgres, prefix string, connections int) (*Database, error) {
 	db := &Database{Name: "postroom_" + prefix + "_" + strings.ToLower(rand.Text()[:10])}
 	var err error

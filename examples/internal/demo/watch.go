@@ -22,9 +22,10 @@ type Progress struct {
 	Hidden  error  // why the work that is left could not be counted now; nil if it was counted
 }
 
-// Watch calls the function look at regular intervals of the length every, until the run is done. If
-// the run does not end within timeout, or if nothing moves in it for two minutes, it is undecided.
-// The caller gives ctx this timeout. If ctx ends for another reason, Watch returns that reason.
+// Watch calls the function look until the run is done. The parameter every is the time between two
+// calls. The caller must give ctx the same timeout as Watch. If this timeout ends, or if nothing
+// moves in the run for two minutes, Watch returns an error that says that the run is undecided. If
+// ctx ends for another reason, Watch returns that reason.
 func Watch(ctx context.Context, timeout, every time.Duration, look func(context.Context) (Progress, error)) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -74,8 +75,7 @@ func (m *Todo) Add(n int64, what string) {
 
 func (m Todo) String() string { return strings.Join(m, ", ") }
 
-// IsClosed reports whether c is closed. It is only for a channel to which the program sends
-// nothing.
+// IsClosed reports whether c is closed. The program must not send anything to c.
 func IsClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:

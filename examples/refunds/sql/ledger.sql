@@ -1,7 +1,7 @@
 -- The entries of merchant $1 as JSON, the oldest first, and their sum.
 --
 -- Locks   none.
--- Index   none; a real ledger has pages.
+-- Index   none; a real service would have an index, and would return the ledger in pages.
 -- Called  by service.ledger.
 SELECT json_build_object(
     'balance', coalesce(sum(CASE WHEN credit = $1 THEN amount ELSE -amount END), 0),

@@ -1,7 +1,7 @@
 -- The proof: a row for each check, with the kind of its violations (lost, ghost, double or wrong)
 -- and their number.
 --
--- $1 how many orders the customers placed
+-- $1 how many orders the customers placed; 0 if only the order service knows that number
 --
 -- Locks   none.
 -- Index   none; it reads everything.

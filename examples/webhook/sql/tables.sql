@@ -5,7 +5,7 @@
 --
 -- Called  by open and serve.
 
--- A payment, with the sums of the webhooks that have come. The sums do not depend on the order in
+-- A payment, with the sums of the amounts of its webhooks. The sums do not depend on the order in
 -- which webhooks come. The state is computed from the sums.
 CREATE TABLE payment (
     id         text   PRIMARY KEY,
@@ -53,7 +53,7 @@ CREATE TABLE answer (
     status     int  NOT NULL  -- the HTTP status; 0 in the row for the beginning
 );
 
--- With --serve: the effects of webhooks.
+-- Used only with --serve: one row for each webhook that took effect.
 CREATE TABLE taken (
     source     text NOT NULL,
     webhook_id text NOT NULL

@@ -44,9 +44,9 @@ func neverKept(name string) bool {
 // Keepable returns the headers of an answer that the guard keeps: headers that the handler set or
 // changed, and headers that describe the body. Other headers that outer code set are not kept,
 // because outer code sets them again for a repeated answer, perhaps with other values. A header
-// that the handler removed is kept without values. Omitted headers and headers of neverKept are not
-// kept. A handler may put any spelling of their names into the map, so Keepable compares canonical
-// names.
+// that the handler removed is kept without values. Keepable drops the headers in omitted, and the
+// headers for which neverKept is true. A handler may put a name into the map in any spelling, so
+// Keepable compares canonical names.
 func Keepable(header, outside http.Header, omitted []string) http.Header {
 	kept := make(http.Header)
 	for name, values := range header {

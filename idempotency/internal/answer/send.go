@@ -35,8 +35,8 @@ type Problem struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// Send answers with the problem. If p.Retryable is set, the answer has a Retry-After header. Its
-// value is the parameter again, rounded up to whole seconds.
+// Send answers with the problem. If p.Retryable is set, the answer has a Retry-After header. The
+// parameter again, rounded up to whole seconds, is the value of this header.
 func (p Problem) Send(w http.ResponseWriter, again time.Duration) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")

@@ -46,7 +46,7 @@ type Key struct{ Scope, Principal, Value string }
 type Terms struct {
 	Key   Key
 	Keyed bool   // if false, nothing is claimed and nothing is recorded
-	Lock  int64  // the lock that transactions on the key hold
+	Lock  int64  // number of the advisory lock that transactions on the key hold
 	Print []byte // fingerprint of the request
 
 	Length time.Duration // length of the claim
@@ -60,9 +60,9 @@ type Claim struct {
 	table *Table
 	owner string
 	fence int64
-	at    string // the identity of this Postroom
+	at    string // the id of this Postroom database
 
-	number int       // of the attempt
+	number int       // number of the attempt, from 1
 	began  string    // the last step that an earlier attempt completed
 	asked  time.Time // when the claim was requested: its length counts from then
 	lose   context.CancelCauseFunc
@@ -78,7 +78,7 @@ func (t *Table) New(terms Terms) *Claim {
 // Owner names the attempt.
 func (c *Claim) Owner() string { return c.owner }
 
-// Instance returns the identity of the Postroom that has the table, or "" if no key was claimed.
+// Instance returns the id of the Postroom database that has the table, or "" if no key was claimed.
 func (c *Claim) Instance() string { return c.at }
 
 // Number returns the number of the attempt, from 1.

@@ -135,7 +135,7 @@ func (c *Claim) Record(ctx context.Context, db Execer, name string, text []byte,
 	return c.write(ctx, db, "record "+name, c.table.SQL.Advance, name, string(text), once)
 }
 
-// pauses are the pauses between tries to record the outcome of a call.
+// The first and the longest pause between tries to record the outcome of a call.
 const (
 	firstPause = 50 * time.Millisecond
 	mostPause  = time.Second

@@ -17,8 +17,8 @@ import (
 // transactions: err is a serialization failure or a deadlock.
 func IsContention(err error) bool { return HasCode(err, "40001", "40P01") }
 
-// IsInterruption reports whether err means that the time was over: a context ended, or a time limit
-// of a statement or of the network passed.
+// IsInterruption reports whether err says that work was interrupted: a context ended, the server
+// cancelled a statement (for instance at its time limit), or a time limit of the network passed.
 func IsInterruption(err error) bool {
 	err = guard.Seal(err) // err may be of a user's type, with methods that panic
 	var slow interface{ Timeout() bool }
@@ -63,7 +63,7 @@ func IsTwin(err error) bool {
 }
 
 // IsOther reports whether still.sql or store.sql failed because a handler began another
-// transaction.
+// transaction. These statements then fail on purpose, with 22P02.
 func IsOther(err error) bool { return HasCode(err, "22P02") }
 
 // noEffectError wraps the error of a call that had no effect.

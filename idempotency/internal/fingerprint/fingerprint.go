@@ -19,8 +19,8 @@ import (
 // Sum is a fingerprint. Its first byte is its Kind. The rest is a SHA-256.
 type Sum [1 + sha256.Size]byte
 
-// Kind says which parts of a request its fingerprint covers. Rows contain the numbers of the kinds,
-// so these numbers must not change.
+// Kind says which parts of a request its fingerprint covers. Rows of table idempotency contain the
+// numbers of the kinds, so these numbers must not change.
 type Kind byte
 
 // Kinds.
@@ -126,7 +126,7 @@ func (p *Printer) canonical(media string, kind Kind) ([]byte, error) {
 		if digest, err := partsOf(p.Request, p.Body); err == nil {
 			return digest, nil
 		}
-		return p.Body, nil // the handler will report the error
+		return p.Body, nil // the body is malformed, and the handler will report that
 	case kind.base() == Raw:
 		return p.Body, nil
 	case media == "application/json" || strings.HasSuffix(media, "+json"):
@@ -182,8 +182,8 @@ func partsOf(r *http.Request, body []byte) ([]byte, error) {
 func WriteField[T string | []byte](w io.Writer, field T) {
 	var size [4]byte
 	binary.BigEndian.PutUint32(size[:], uint32(len(field)))
-	_, _ = w.Write(size[:])       // w is a hash or a buffer
-	_, _ = w.Write([]byte(field)) // so no write fails
+	_, _ = w.Write(size[:]) // cannot fail, because w is a hash or a buffer
+	_, _ = w.Write([]byte(field))
 }
 
 // OfInput returns the fingerprint of the JSON text of an operation's input.

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	// ErrMissing says that the header has no line.
+	// ErrMissing says that the request does not have the header.
 	ErrMissing = errors.New("the request has no key")
 
 	// ErrInvalid says that the key does not have the required form.

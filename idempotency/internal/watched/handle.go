@@ -151,7 +151,8 @@ func (h Handle) LargeObjects() pgx.LargeObjects { return h.inner().LargeObjects(
 
 // Prepare prepares a statement.
 func (h Handle) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	return h.inner().Prepare(ctx, name, sql)
+	prepared, err := h.inner().Prepare(ctx, name, sql)
+	return prepared, h.Fate.note(err)
 }
 
 // notedRows, notedRow and notedResults record errors that appear only when the handler reads the
@@ -183,5 +184,5 @@ func (r notedResults) Exec() (pgconn.CommandTag, error) {
 	return tag, r.f.note(err)
 }
 
-// Close reads all other results.
+// Close reads the results that are left.
 func (r notedResults) Close() error { return r.f.note(r.BatchResults.Close()) }

@@ -68,7 +68,7 @@ func (a *Acceptor) Accept(ctx context.Context, tx pgx.Tx, all []Event) ([]delive
 		err = a.Store.Store(ctx, entries)
 	}
 	if errors.Is(err, delivery.ErrConflictNotHeld) {
-		a.Wake() // for the other events
+		a.Wake() // because the other events are stored
 	}
 	switch {
 	case err != nil && len(entries) == 1:

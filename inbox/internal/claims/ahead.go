@@ -15,7 +15,7 @@ const (
 // ahead decides how many claims of a handler may wait for a worker. The number rises while workers
 // take claims soon, and falls if claims wait for long. For a quick handler, waiting claims are
 // good: one statement claims many events. For a slow handler they are bad: other processes cannot
-// run these events.
+// run the claimed events meanwhile.
 type ahead struct {
 	most int
 

@@ -67,9 +67,9 @@ func (cl *Claim) Attempts() int {
 	return cl.queue.Attempts
 }
 
-// IsSpent reports whether the previous attempt was the last one that the event had, and never
-// ended. If a replay set the number of attempts, the event gets one more, because perhaps the
-// process failed and not the handler.
+// IsSpent reports whether the event has had all its attempts, and the last of them never ended. If
+// a replay set the number of attempts, the event gets one more attempt, because in the last attempt
+// perhaps the process failed, and not the handler.
 func (cl *Claim) IsSpent() bool {
 	if cl.Last > 0 {
 		return cl.Attempt > cl.Last+1
@@ -77,8 +77,8 @@ func (cl *Claim) IsSpent() bool {
 	return cl.Attempt > cl.queue.Attempts
 }
 
-// IsPlain reports whether the event can be run in any transaction: it can be read, it has an
-// attempt left, it does not run alone, and no other event of its key waits for it.
+// IsPlain reports whether the event can run in one transaction with other events: it can be read,
+// it has an attempt left, it does not run alone, and no later event of its key has to wait for it.
 func (cl *Claim) IsPlain() bool {
 	return cl.Fault == nil && !cl.IsSpent() && !cl.Solitary && cl.Blocking == ""
 }
@@ -124,8 +124,8 @@ func (cl *Claim) readHeaders(object []byte) {
 	}
 }
 
-// decode tries again to read an event that could not be decoded when it came. This version of
-// Postroom may understand it.
+// decode tries again to read an event that could not be decoded when it came, because this version
+// of Postroom may understand it.
 func (cl *Claim) decode(raw []byte) {
 	ev, err := wire.Decode(cl.Event.Subject, delivery.ParseHeaders(raw), cl.Event.Data)
 	if err != nil {

@@ -19,7 +19,7 @@ type later struct {
 	mu   sync.Mutex
 	keys map[string]keyWait   // how the due events of each key are to be postponed
 	sent map[string]keyWait   // the copy of keys that the last call of asked made
-	ends map[string]time.Time // when the last postponed event of a key is due
+	ends map[string]time.Time // the earliest time for the next postponed event of a key
 }
 
 // keyWait says how the due events of a key are postponed.

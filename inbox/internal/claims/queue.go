@@ -15,11 +15,11 @@ type Handler struct {
 	Renewed         bool          // whether the claim is renewed while the handler runs
 	Types, Subjects *string       // the types and subjects that this process takes, in the form of claim.sql
 	Spared          int32         // if a claim expires in an attempt with a higher number than this, the event runs alone from then on
-	Running         int           // how many events can run at the same time, if more may be claimed; otherwise 0
+	Running         int           // how many events can run at the same time; 0 if no more than that may be claimed
 
 	// Allowed returns how many events may be claimed at the moment. While the handler is paused,
 	// Allowed returns 0, or 1 if a probe is due. If Allowed returns 0, the runner gives back the
-	// claims that no worker has begun. If Allowed is nil, only the room limits the claims.
+	// claims that no worker has begun. If Allowed is nil, only the queue's room limits the claims.
 	Allowed func() int
 
 	// Run runs an event that has to run alone, and returns when it is done. Release gives

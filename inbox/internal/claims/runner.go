@@ -342,7 +342,7 @@ func (r *Runner) claims(rows []delivery.HeldEvent, began time.Time) (claims []*C
 
 // runAlone claims one event that may be poison, and runs it while no other event runs in this
 // inbox. Before that it gives back the claims that no worker has begun, and waits until the other
-// claims are settled. If they were open when the process ended, their events would lose an attempt.
+// claims have ended, because each event with an open claim loses an attempt if the process ends.
 func (r *Runner) runAlone(life delivery.Lifetime) (ran bool, err error) {
 	r.releaseUnbegun(life)
 	r.out.Wait()

@@ -78,7 +78,7 @@ type Source interface {
 	// Suspects reports whether the events that are read now may end the process.
 	Suspects() bool
 
-	// Held tells the reader how the delivery is held.
+	// Held tells the reader that one of its deliveries is held, and how.
 	Held(h Holding)
 
 	// Epoch returns the epoch of the reader's lease: a number that no other reader of the handler

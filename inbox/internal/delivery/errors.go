@@ -38,8 +38,8 @@ func (e *LostError) Error() string { return "connection lost: " + e.Err.Error() 
 func (e *LostError) Unwrap() error { return e.Err }
 
 // Written classifies the error of a statement of the inbox that is a transaction of its own. If the
-// server refused the statement, Written returns a LedgerError. Otherwise the server did not answer,
-// and Written returns a BeginError, which is an outage.
+// server refused the statement, Written returns a LedgerError. Otherwise the connection failed or
+// the server did not answer, and Written returns a BeginError, which is an outage.
 func Written(err error) error {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
@@ -125,7 +125,7 @@ func IsContention(err error) bool {
 }
 
 // IsUnsettled reports whether err is a BeginError. If so, the database was out of reach, and err
-// says nothing about the event: this process gives back its claim.
+// says nothing about the event. The caller then gives back the event's claim.
 func IsUnsettled(err error) bool {
 	var begin *BeginError
 	return errors.As(err, &begin)

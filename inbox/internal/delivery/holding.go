@@ -61,7 +61,8 @@ func (h Holding) WithoutDeath() (Holding, bool) {
 const untoldWait = time.Minute
 
 // IsBesideTheOrder reports whether later events of the key go on while an event is held in this
-// way. That is so if the event was never in the order of its key, or is decided.
+// way. They do if the event is a conflict, is late or unreadable, or if its handler committed it or
+// discarded it.
 func (h Holding) IsBesideTheOrder() bool {
 	if h.Raw || h.Decided || h.IsDiscarded() {
 		return true
@@ -100,8 +101,7 @@ func Conflicting(d *Delivery) *Delivery {
 	return &other
 }
 
-// Unreadable returns a copy of a delivery that has only the id, the subject and the body of the
-// message.
+// Unreadable returns a copy of d that has only the id, the subject and the body of the message.
 func Unreadable(d *Delivery) *Delivery {
 	bare := *d
 	bare.Event = postroom.Event{ID: guard.Clean(d.Event.ID, MaxKey), Subject: guard.Clean(d.Event.Subject, maxSubject), Data: d.Msg.Data()}

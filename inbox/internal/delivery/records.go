@@ -29,7 +29,7 @@ type Lead struct {
 	High      int64 // the highest position that a held event has in the order of its key
 	Floor     Position
 	Subjects  []string // all subjects that any process asked for
-	Takeovers int      // how many readers in a row ended without giving up their lease
+	Takeovers int      // how many readers in a row neither gave up their lease nor moved the floor
 }
 
 // ErrTermOver says that another process reads the stream.

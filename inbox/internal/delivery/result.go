@@ -12,7 +12,7 @@ const (
 	Conflict  Outcome = "conflict"  // dead, because another event has the same identity
 	Discarded Outcome = "discarded" // in the archive: its handler discarded it
 	Skipped   Outcome = "skipped"   // no process asked for its type
-	Released  Outcome = "released"  // given back to the broker, because the process stops
+	Released  Outcome = "released"  // given back, for instance because the process stops
 )
 
 // Result says how a delivery ends. The zero value says that another part of the inbox,
@@ -20,7 +20,7 @@ const (
 type Result struct {
 	Outcome Outcome
 	Held    *Holding  // how the event was held, or nil
-	As      *Delivery // the delivery that was held: the original, or its replacement
+	As      *Delivery // the delivery that was held: the original, or its Conflicting or Unreadable copy
 	Err     error     // why the event could not even be held; it is delivered again later
 }
 

@@ -9,14 +9,14 @@ import (
 )
 
 // Keys has the blocked keys of an ordered handler: events of these keys are held, or may be held.
-// This process knows all blocked keys. It read the held events when its term began, and it notes
-// each event that it holds. Later, another process may run or hold an event of a key. The broker
-// delivers this event to this process too. This process sees that the event is a duplicate, and
-// notes that the key may be blocked. So if a key is not blocked, its events run without a look at
-// table held. An event without a key waits for no other event. If a key is blocked, its events are
-// held behind the held event, many in one statement. If the held event is tried again soon, the
-// next delivery of the key is not held: it waits in memory. That saves two transactions, one to
-// hold it and one to run it from held.
+// This process learns of every blocked key. It reads the held events when its term begins, and it
+// notes each event that it holds. If another process runs or holds an event of a key later, the
+// broker delivers that event to this process too. This process then sees that the event is a
+// duplicate, and notes that the key may be blocked. So if a key is not blocked, its events run
+// without a look at table held. An event without a key waits for no other event. If a key is
+// blocked, its events are held behind the held event, many in one statement. If the held event is
+// tried again soon, the next delivery of the key is not held: it waits in memory. That saves two
+// transactions, one to hold it and one to run it from held.
 type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
@@ -52,7 +52,7 @@ const (
 	// than half of it.
 	maxParked    = 128             // keys
 	maxParkBytes = 128 << 10       // the approximate bytes of parked deliveries
-	longestPark  = time.Second     // if the next attempt at the held event is later than this, the delivery is not parked
+	longestPark  = time.Second     // if the held event's next attempt is further away than this, the delivery is not parked
 	parkGrace    = longestPark / 5 // extra time for that attempt
 
 	// laterWait is how long a delivery waits in memory if it could not even be held.

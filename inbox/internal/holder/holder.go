@@ -46,7 +46,7 @@ func (p Parcel) bytes() int {
 const Most = 100
 
 // MostBytes is the number of bytes at which a statement gets no further parcel. The last parcel may
-// be large, so a statement may store more. Until it ends, several copies of the bytes exist.
+// be large, so a statement may store more. Until it ends, memory has several copies of its events.
 const MostBytes = 4 << 20
 
 // How long the holder waits for more parcels. One statement for each event would cost

@@ -15,9 +15,9 @@ import (
 )
 
 // returnedError describes an error that a user's function returned. The function returned, below,
-// makes a returnedError inside a guard, within a time limit. It does not contain the user's error
-// itself: methods of a user's error may panic, never return, or return a hundred megabytes. The
-// rest of the inbox can call the methods of a returnedError without a guard.
+// makes a returnedError inside a guard, within a time limit. A returnedError does not contain the
+// user's error itself, because methods of that error may panic, never return, or return a hundred
+// megabytes. The rest of the inbox can call the methods of a returnedError without a guard.
 type returnedError struct {
 	text  string
 	marks []error // the errors that errors.Is and errors.As find in it

@@ -8,8 +8,8 @@ import (
 )
 
 // TellStop logs, when ctx ends, that the inbox is stopping, which handlers it waits for, and for
-// how long at most. It returns a function that logs that the inbox has stopped. atWork returns the
-// names of the handlers that are running events.
+// how long at most. It returns a function that logs that the inbox has stopped, if ctx has ended.
+// atWork returns the names of the handlers that are running events.
 func TellStop(ctx context.Context, log *slog.Logger, atMost time.Duration, atWork func() []string) (stopped func()) {
 	cancel := context.AfterFunc(ctx, func() {
 		running := atWork()

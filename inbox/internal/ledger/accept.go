@@ -50,8 +50,8 @@ func (all acceptances) bytes() (n int) {
 	return n
 }
 
-// waitsWith reports whether another call failed with err because it waited too long for a
-// transaction, and this call has one of that call's events.
+// waitsWith reports whether this call would probably fail as the call other failed: err says that
+// other waited too long for a transaction, and the two calls have an event in common.
 func (all acceptances) waitsWith(other acceptances, err error) bool {
 	return isLockTimeout(err) && slices.ContainsFunc(all, func(a *delivery.Acceptance) bool {
 		return slices.ContainsFunc(other, func(b *delivery.Acceptance) bool { return identityOf(a) == identityOf(b) })
@@ -105,7 +105,7 @@ func (a *Accepts) storeOwn(ctx context.Context, all acceptances) error {
 }
 
 // storeAlone stores the events of one call, and waits for other transactions until shortly before
-// ctx ends. Then the server ends the wait. If ctx ended it, pgx would close the connection.
+// ctx ends. Then the server ends the wait, because pgx would close the connection if ctx ended it.
 func (a *Accepts) storeAlone(ctx context.Context, all acceptances) error {
 	patience := WritePatience
 	if end, ok := ctx.Deadline(); ok {

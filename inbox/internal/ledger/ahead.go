@@ -10,7 +10,7 @@ import (
 
 // Ahead has the next delivery of a worker, and the transaction that was begun for that delivery.
 type Ahead struct {
-	// Opened is that transaction, if it began in the round trip that ended the previous one.
+	// Opened is that transaction, begun in the round trip that ended the previous one; or nil.
 	Opened *Opened
 
 	lane <-chan *delivery.Delivery

@@ -33,8 +33,8 @@ func readHeld(rows pgx.Rows) ([]delivery.HeldEvent, error) {
 	})
 }
 
-// maxSnoozed limits the time that a row has been snoozed, in seconds, because an operator may have
-// written any time into the row.
+// maxSnoozed limits the time, in seconds, for which an event has been snoozed, because an operator
+// may have written any time into the event's row.
 const maxSnoozed = 1e9
 
 // intoHeld returns a function that reads rows with readHeld and stores the events in *into.

@@ -51,8 +51,8 @@ func (a *Handler) Decide(ctx context.Context, decision *Statement) (*Tx, pgconn.
 	return a.begin(ctx, a.isolation, *decision)
 }
 
-// Undecided returns why no inbox row was inserted for an event: the same event was decided before,
-// another event with the same identity was decided, or the event must wait for its key.
+// Undecided returns why no inbox row was inserted: the event was decided before, another event with
+// its identity was decided, the event must wait for its key, or another process reads now.
 func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, key string) error {
 	var same bool
 	err := tx.Tx.QueryRow(ctx, a.sql.verdict, a.name, d.Key, d.Digest).Scan(&same)

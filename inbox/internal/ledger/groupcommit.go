@@ -95,7 +95,7 @@ func (g *Group[T]) begin(item T) *request[T] {
 // hasEnough reports whether enough items wait for a second statement.
 func (g *Group[T]) hasEnough() bool { return g.Enough > 0 && len(g.waiting) >= g.Enough }
 
-// serve writes until no caller waits, or until so few wait that the other running serve is enough.
+// serve writes until no caller waits. If two goroutines serve, one ends when few callers wait.
 func (g *Group[T]) serve() {
 	for {
 		batch := g.take()

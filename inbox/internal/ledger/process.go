@@ -49,7 +49,7 @@ func columnsOf(all []delivery.Window) (handlers []string, keep, ages []time.Dura
 	return handlers, keep, ages
 }
 
-// Leave removes a process.
+// Leave removes the row of a process that ends.
 func (db Upkeep) Leave(ctx context.Context, id uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, RollbackPatience)
 	defer cancel()

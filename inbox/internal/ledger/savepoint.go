@@ -70,7 +70,7 @@ func (n *savepoint) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 	return n.inner().SendBatch(ctx, b)
 }
 
-// CopyFrom works like CopyFrom of pgx.Tx. Methods of rows may panic.
+// CopyFrom works like CopyFrom of pgx.Tx. A panic in a method of rows becomes an error.
 func (n *savepoint) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
 	n.of.loan.Use()
 	guarded := guard.Rows(rows)

@@ -31,7 +31,7 @@ func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldE
 
 // joins reports whether two statements can be sent together: the one that makes the inbox's
 // database user current again, and the one that settles. They cannot be sent together if the server
-// must first prepare the settling statement. It would prepare it as the handler's user.
+// must first prepare the settling statement: it would then check the rights of the handler's user.
 func (a *Handler) joins(ctx context.Context, conn *pgx.Conn) bool {
 	switch modeOf(conn) {
 	case pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec: // statements are not prepared
@@ -89,7 +89,7 @@ func (a *Handler) SettleAll(ctx context.Context, tx *Tx, all []*delivery.HeldEve
 	return nil
 }
 
-// Follower says how the next event of a key goes on.
+// Follower says what happens to the next event of a key: a process claims it, or it becomes due.
 type Follower struct {
 	Process         *string // the process that claims the event; nil: any process may claim it
 	Lease           time.Duration

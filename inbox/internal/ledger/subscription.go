@@ -20,6 +20,7 @@ type Records struct {
 	Stream  string
 	Types   []string // nil for a handler with Subjects: all types
 	Filter  []string
+	Ordered bool // whether the handler is ordered
 }
 
 // Subscribe records what the handler reads.
@@ -28,7 +29,7 @@ func (r *Records) Subscribe(ctx context.Context, created time.Time, floor, backf
 	if len(r.Types) > 0 {
 		types = r.Types
 	}
-	err = r.Db.pool.QueryRow(ctx, r.Db.sql.subscribe, r.Handler, r.Stream, created, types, floor, backfill, r.Filter).
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.subscribe, r.Handler, r.Stream, created, types, floor, backfill, r.Filter, r.Ordered).
 		Scan(&row.Stream, &row.Created, &row.Types, &row.Floor, &row.Reached, &row.Backfill, &row.IsNew)
 	if err != nil {
 		return row, fmt.Errorf("note subscription: %w", err)
@@ -111,7 +112,7 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 
 // Restart records the position after which the reader begins again. It returns a new base, which is
 // added to sequences. So events that are read from now on get higher positions in the order of
-// their keys than the events up to the sequence used.
+// their keys than all earlier events with sequences up to the parameter used.
 func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error) {
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base)
 	if err != nil {

@@ -27,7 +27,7 @@ type Tx struct {
 
 	owner *pgxpool.Conn
 	loan  *session.Loan                        // the loan of owner's connection
-	lost  func(ctx context.Context, why error) // called if the connection was closed
+	lost  func(ctx context.Context, why error) // called if the session could not be restored
 
 	// ID is the id of the transaction that the inbox began, or "" if the transaction has no id. If
 	// a handler ends that transaction with a statement, the later statements of the handler run in
@@ -138,8 +138,9 @@ func (db *DB) exec(ctx context.Context, statements []Statement) ([]pgconn.Comman
 	return tags, errors.Join(err, results.Close())
 }
 
-// WasCommitted reports whether a handler committed the transaction with the given id. The inbox did
-// not commit it, because the inbox clears the id of each transaction that it may have committed.
+// WasCommitted reports whether a handler committed the transaction with the given id. It asks only
+// whether the transaction committed, because the inbox keeps no id of a transaction that it may
+// have committed itself.
 func (db *DB) WasCommitted(ctx context.Context, id string) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -201,11 +202,10 @@ func (t *Tx) flush(ctx context.Context) {
 }
 
 // saw notes a statement of the handler and sets unsure if the statement may have ended the
-// transaction. A statement with parameters cannot end the transaction. The server runs such a
-// statement alone, and a statement that ends a transaction has no parameters. Functions cannot end
-// a transaction block. A text without parameters may contain several statements. The text has the
-// result of its last statement, so the inbox cannot know whether an earlier one ended the
-// transaction.
+// transaction. A statement with parameters cannot have ended it: a text with parameters is a single
+// statement, COMMIT and ROLLBACK have no parameters, and no function can end a transaction block. A
+// text without parameters may contain several statements. pgx returns only the result of the last
+// statement, so the inbox cannot know whether an earlier one ended the transaction.
 func (t *Tx) saw(sql string, args []any) {
 	t.loan.See(sql)
 	if t.simple || len(args) == 0 || isOption(args[0]) || isRewriter(args[0]) {

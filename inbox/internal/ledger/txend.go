@@ -125,9 +125,9 @@ func (t *Tx) isStill(ctx context.Context, still string) error {
 	return nil
 }
 
-// asOwn makes later statements run as the inbox's user, because the handler may have set
-// another role. It needs a separate round trip, because the server also checks rights
-// when it prepares a statement.
+// asOwn makes later statements run as the inbox's user, because the handler may have set another
+// role. It needs a separate round trip: pgx may prepare all statements of a batch before it runs
+// the first one, and the server checks rights when it prepares a statement.
 func (t *Tx) asOwn(ctx context.Context) error {
 	if !t.loan.Used() {
 		return nil
@@ -139,8 +139,8 @@ func (t *Tx) asOwn(ctx context.Context) error {
 	return nil
 }
 
-// isNoNumber reports whether err has the code 22P02. still.sql fails with it if it finds another
-// transaction, and settle_last.sql if it finds no event.
+// isNoNumber reports whether err has the code 22P02. still.sql fails with this code if the open
+// transaction is another one, and settle_last.sql does so if it has settled no event.
 func isNoNumber(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "22P02"

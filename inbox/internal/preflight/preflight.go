@@ -60,7 +60,7 @@ type Database interface {
 	// processes with a different window for a handler, at most one for each handler.
 	OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error)
 
-	// Instance returns the id of this Postroom.
+	// Instance returns the id of this Postroom database.
 	Instance(ctx context.Context) (string, error)
 }
 

@@ -57,8 +57,8 @@ func Workers(all []Handler, connections int32) []int {
 }
 
 // Bytes returns how many bytes of deliveries a handler may have in memory if it reads a stream. It
-// also returns how many bytes of held events a handler may have claimed. total limits each of the
-// two numbers for all handlers together.
+// also returns how many bytes of held events a handler may have claimed. For all handlers together,
+// each of the two numbers is at most total, unless that would give a handler less than Least.
 func Bytes(all []Handler, total int) (deliveries, held int) {
 	streams := 0
 	for _, h := range all {

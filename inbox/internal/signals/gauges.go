@@ -23,7 +23,7 @@ const (
 	heldDead  = "dead"  // an operator has to decide
 )
 
-// Gauges measures the inbox when the metrics are read. It implements postroom.Runner.
+// Gauges reports the state of the inbox when the metrics are read. It implements postroom.Runner.
 //
 // Wide because each gauge is a field.
 type Gauges struct {
@@ -74,7 +74,7 @@ func (s *Signals) NewGauges(log *slog.Logger, backlog func(ctx context.Context) 
 	}
 }
 
-// Run registers the gauges and measures until ctx ends.
+// Run registers the gauges, and counts the held events every measureEvery, until ctx ends.
 func (g *Gauges) Run(ctx context.Context) error {
 	registration, err := g.signals.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		g.observe(o)

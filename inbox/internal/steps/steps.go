@@ -59,7 +59,7 @@ type Receipts interface {
 // Config has what an attempt needs.
 type Config struct {
 	Receipts Receipts
-	Instance string        // the id of this Postroom
+	Instance string        // the id of this Postroom database
 	Window   time.Duration // how long a vendor (a system that a step calls) recognises a key, if the step has no window of its own
 	Timeout  time.Duration // the handler's time limit
 	Outage   postroom.Backoff
@@ -72,8 +72,7 @@ type Options struct {
 	Lookup func(ctx context.Context, key string) (result []byte, found bool, err error)
 }
 
-// Attempt is one attempt of an external handler to handle an event. It is safe for
-// concurrent use.
+// Attempt is one attempt of an external handler to handle an event. It is safe for concurrent use.
 type Attempt struct {
 	cfg Config
 	of  *delivery.HeldEvent
@@ -83,7 +82,7 @@ type Attempt struct {
 	outage  bool          // a step could not be recorded, so the attempt must not count
 	noting  int           // how many receipts are being written
 	since   time.Time     // when noting last changed
-	noted   time.Duration // how long at least one receipt was being written, in total, up to since
+	noted   time.Duration // the total time, up to since, during which receipts were being written
 	busy    map[string]struct{}
 	settles []func(ctx context.Context, tx pgx.Tx) error
 }
@@ -247,7 +246,8 @@ func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result 
 	return known.Result, true, err
 }
 
-// note calls write, which writes a receipt. In an outage it calls write again until ctx ends.
+// note calls write, which writes a receipt. In an outage, or after a conflict with another
+// transaction, it calls write again until ctx ends.
 func (a *Attempt) note(ctx context.Context, write func() error) error {
 	a.count(1)
 	defer a.count(-1)

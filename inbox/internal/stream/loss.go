@@ -94,8 +94,8 @@ func (t *term) agedOut(ctx context.Context, from, to uint64) {
 		"stream", t.reader.Stream, "from_seq", from, "to_seq", to)
 }
 
-// beginAt makes the reader begin after the given position. Events that are read from now on get
-// higher positions in the order of their keys than the events up to the sequence used.
+// beginAt makes the reader begin after the given position. It gives events that are read from now
+// on higher positions in the order of their keys than all earlier events with sequences up to used.
 func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) error {
 	base, err := t.reader.records.Restart(ctx, t.epoch, at, used)
 	if err != nil {
@@ -129,9 +129,9 @@ func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 const aheadWait = 3 * time.Second
 
 // overtaken reports whether the stream has lost messages that the handler's consumer delivered. If
-// so, the inbox must begin again after the sequence from. The old consumer waits for sequences
-// after the lost messages, so it would not deliver new messages that get the sequences of the lost
-// ones. Only NATS 2.15 resets such a consumer itself, and only with one replica.
+// so, from is the sequence after which the inbox must begin again. The old consumer waits for
+// sequences after the lost messages, so it would not deliver new messages that get the sequences of
+// the lost ones. Only NATS 2.15 resets such a consumer itself, and only with one replica.
 func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, consumer *jetstream.ConsumerInfo, row delivery.Subscription) (from uint64, lost bool, err error) {
 	at := s.last.of(consumer.Created)
 	last := max(at.Seq, consumer.Delivered.Stream)
@@ -152,9 +152,9 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 	if err != nil || kept && last <= info.State.LastSeq {
 		return 0, false, err
 	}
-	// New messages may have the sequences of the lost messages. The new ones are newer than the
-	// last message that this process read, and newer than the record of the floor. If this process
-	// read no message, it uses the time of that record.
+	// New messages may have the sequences of the lost messages. They are newer than the last
+	// message that this process read, and newer than the record of the floor. So they are sought
+	// from the time of that message on or, if this process read none, from the time of that record.
 	from = min(consumer.AckFloor.Stream, info.State.LastSeq, row.Floor)
 	since := at.Stored
 	switch {

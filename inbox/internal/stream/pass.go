@@ -29,7 +29,7 @@ type pass struct {
 	last     atomic.Uint64 // the stream sequence of the last message read
 	dropped  uint64        // agedOut has reported the dropped messages before this sequence
 	received atomic.Uint64 // the number of messages that were read
-	awaited  uint64        // the number of the first message that the broker had sent and that had not come at the last check; 0: none
+	awaited  uint64        // at the last check, the number of the first message that the broker had sent and that had not come; 0: none
 	stored   uint64        // the sequence of the stream's last message at the last check
 	gap      chan struct{} // closed when a message that the broker sent is missing
 	once     sync.Once

@@ -262,7 +262,7 @@ func (m *measure) add(msg jetstream.Msg) {
 
 // resize sets the byte limit of the next request to the number of bytes that the link can transport
 // in AckWait divided by windowPart. If messages are published at a lower rate than the link can
-// transport, the limit is lower than necessary, but high enough.
+// transport, the limit is lower than necessary, but high enough for that rate.
 func (r *requests) resize(m measure) {
 	if m.bytes < leastMeasured {
 		return

@@ -41,8 +41,8 @@ func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) er
 }
 
 // lacksBody reports whether a consumer may have left out the body of a message: the body is empty,
-// and the message has the header Nats-Msg-Size. The message may also be a copy with this header: a
-// stream republished a message without its body, and a producer published the result again.
+// and the message has the header Nats-Msg-Size. This is no proof: a stream that republishes only
+// the headers of messages adds the same header, and another stream may store these copies.
 func lacksBody(msg jetstream.Msg) bool {
 	return len(msg.Data()) == 0 && len(msg.Headers()["Nats-Msg-Size"]) > 0
 }
@@ -57,8 +57,8 @@ func (s *DurableReader) checkBodies(ctx context.Context, durable jetstream.Consu
 	return err
 }
 
-// take notes a message as in flight, and passes it to the handler. made is when the message's
-// consumer was created.
+// take records that a message is in flight, and passes the message to the handler. made is when the
+// message's consumer was created.
 func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg, made time.Time) {
 	if wire.IsLease(msg.Subject()) { // a relay's lease message is not an event
 		s.answer(ctx, msg.Ack(), "ack")
@@ -93,8 +93,8 @@ func (s *DurableReader) Beat(ctx context.Context) {
 	}
 }
 
-// watch checks the consumer at intervals until ctx ends. It logs drift and pauses, and records the
-// floor.
+// watch checks the consumer at intervals until ctx ends. It logs pauses and drift (settings that
+// would lose or delay events), and records the floor.
 func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 	want := durable.CachedInfo().Config
 	var faults []string
@@ -149,8 +149,8 @@ func (s *DurableReader) noteFloor(ctx context.Context, floor uint64) {
 
 // Ack acknowledges a decided message if the consumer that sent the message is still in use. If a
 // new consumer has replaced it, Ack sends nothing. Both consumers have the same name, and an
-// acknowledgement names only a sequence. If the stream lost the message and stored another message
-// at its sequence, the broker would count that other message as decided.
+// acknowledgement names only a sequence. So if the stream lost the message and stored another
+// message at its sequence, the broker would count that other message as decided.
 func (s *DurableReader) Ack(ctx context.Context, d *delivery.Delivery) {
 	if s.last.isFrom(d.Place.Consumer) {
 		s.answer(ctx, d.Msg.Ack(), "ack")
@@ -158,15 +158,15 @@ func (s *DurableReader) Ack(ctx context.Context, d *delivery.Delivery) {
 	s.InFlight.drop(d.Msg)
 }
 
-// HandBack gives a message back to the broker if the message was not decided. The broker delivers
-// it to another process at once.
+// HandBack gives a message that was not decided back to the broker. The broker delivers the message
+// again at once, perhaps to another process.
 func (s *DurableReader) HandBack(ctx context.Context, d *delivery.Delivery) {
 	s.answer(ctx, d.Msg.Nak(), "hand back")
 	s.InFlight.drop(d.Msg)
 }
 
-// Delay gives a message back to the broker if the message could not even be held. The broker
-// delivers it again later.
+// Delay gives a message that could not even be held back to the broker. The broker delivers the
+// message again later.
 func (s *DurableReader) Delay(ctx context.Context, d *delivery.Delivery, _ error) {
 	s.answer(ctx, d.Msg.NakWithDelay(delayed), "nak")
 	s.InFlight.drop(d.Msg)
@@ -188,8 +188,8 @@ func (s *DurableReader) answer(ctx context.Context, err error, what string) {
 // IsOver returns false, because a durable reader has no terms.
 func (s *DurableReader) IsOver() bool { return false }
 
-// Suspects returns false. The broker counts the deliveries of a message, and that count shows which
-// event may end processes.
+// Suspects returns false, because the broker counts the deliveries of each message. From this count
+// the inbox learns which events may end processes.
 func (s *DurableReader) Suspects() bool { return false }
 
 // Held does nothing, because there are no suspects.

@@ -63,7 +63,7 @@ type Receiver interface {
 // Records stores a handler's position in its stream in the database.
 type Records interface {
 	// Subscribe records what the handler reads, and returns the handler's row. A new handler begins
-	// after the sequence floor. For events up to the sequence backfill, the age does not matter.
+	// after the sequence floor. An event up to the sequence backfill never counts as too old.
 	Subscribe(ctx context.Context, created time.Time, floor, backfill uint64) (delivery.Subscription, error)
 
 	// Recreate records that the stream was created again, and where it begins.
@@ -80,13 +80,13 @@ type Records interface {
 
 	// Keep returns two functions. The first one, keep, records the floor and renews the lease. If
 	// its parameter lease is nil, it gives up the lease instead. If another process has the lease,
-	// it returns delivery.ErrTermOver. Handlers may use all other connections, so keep has its own
-	// until close is called.
+	// it returns delivery.ErrTermOver. keep occupies one connection of the pool until close is
+	// called, because handlers may use all the others.
 	Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, close func())
 
-	// Restart records the position after which reading begins. It returns a new base, which is
-	// added to sequences. So events that are read from now on get higher positions in the order of
-	// their keys than the events up to the sequence used.
+	// Restart records the position after which reading begins, and returns a new base. An event's
+	// position in the order of its key is its sequence plus the base. With the new base, events
+	// that are read from now on come after the events that had sequences up to used.
 	Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error)
 }
 

@@ -92,7 +92,7 @@ func (n *Node) TrustsFrom(w delivery.Window) time.Time {
 	if expired.IsZero() {
 		return from
 	}
-	if expired = expired.Add(min(w.Keep/100, mostSkew)); expired.After(from) { // the sum allows for the skew; w.Age does so too: it is shorter than w.Keep
+	if expired = expired.Add(min(w.Keep/100, mostSkew)); expired.After(from) { // the sum allows for the skew, and so does from, because w.Age is shorter than w.Keep
 		return expired
 	}
 	return from

@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// sweepRest is the longest rest between two steps of a sweep, and sweepPause between two sweeps.
+// sweepRest limits the rest between two steps. sweepPause limits the rest between two sweeps.
 const (
 	sweepRest  = time.Second
 	sweepPause = time.Hour
@@ -40,7 +40,7 @@ type SweeperConfig struct {
 	Windows []delivery.Window // the windows of the handlers of this process
 	Steps   int               // a sweep examines all pages in at most about this many steps
 	Removed func(ctx context.Context, rows int64)
-	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error; the sweeper tries again what failed
+	Warn    func(ctx context.Context, what string, err error, args ...any) // logs the error of a step; the sweeper tries the step again
 	Outage  postroom.Backoff
 }
 

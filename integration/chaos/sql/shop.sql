@@ -2,8 +2,8 @@
 --
 -- deed:    the transactions that were committed
 -- change:  their changes, a row for each event
--- witness: every state that relays recorded, in the order of their commits. The order is
---          right, because each transaction locks the row of postroom.relay until its commit
+-- witness: every state that relays recorded. serial has the order of the commits, because each
+--          transaction locks the row of postroom.relay until its commit
 --
 -- Called by: startPostgres, once.
 CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0) WITH (fillfactor = 50);

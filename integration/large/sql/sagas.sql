@@ -1,5 +1,5 @@
 -- Insert instances $1 to $2 of six sagas; eight of nine are instances of the saga checkout. One in
--- ten undoes its steps, one in fifty is stuck, and one in a hundred waits for the last step. For
+-- ten undoes its steps, one in 49 is stuck, and one in a hundred waits for the last step. For
 -- every third number, also insert an instance that ended in the last 30 days.
 --
 -- Locks   the new rows.

@@ -69,7 +69,7 @@ func chargeBy(pool *pgxpool.Pool) func(context.Context, pgx.Tx, postroom.Event, 
 	}
 }
 
-// h is a handler that charges, and that fails once.
+// h is a handler that charges. It fails once, for an order with the amount 7.
 var h = func() postroom.Handler {
 	var failed atomic.Bool
 	return postroom.JSON(func(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
@@ -80,7 +80,7 @@ var h = func() postroom.Handler {
 	})
 }()
 
-// chargeAt returns a handler that charges at a vendor.
+// chargeAt returns an external handler that charges through a vendor's HTTP interface at url.
 func chargeAt(url string) inbox.ExternalHandler {
 	client := &http.Client{Timeout: 200 * time.Millisecond}
 	return func(ctx context.Context, a *inbox.Attempt) error {

@@ -1,6 +1,6 @@
 -- If any of the events $1 is outgoing, lock the row of relay until the transaction ends. The
--- leading relay writes this row before it writes the outgoing rows of held, so it waits. For other
--- events the relay need not wait.
+-- leading relay writes this row before it writes the outgoing rows of held, so the relay waits. If
+-- none of the events is outgoing, the relay need not wait, and the statement locks nothing.
 --
 -- Locks   the one row of relay.
 -- Index   held_pkey (id), archive_pkey (id).

@@ -1,8 +1,8 @@
 -- The states, at all handlers, of the events with the sources $1 and ids $2. Each row has the
 -- number of the event, the handler and the state. An event that is held for a handler, or was
 -- discarded for it, also has its inbox row. So the result also has a row for this handler with
--- state 'done'. The statement finds a handler with its own dedupe keys only while the event is held
--- for it, and after the event was discarded.
+-- state 'done'. If a handler sets its own dedupe keys, the statement cannot find its inbox rows.
+-- Then the result has this handler only if the event is held for it, or was discarded.
 --
 -- "OFFSET 0" makes the planner look up each key; a join could read all rows of a handler.
 --

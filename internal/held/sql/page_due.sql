@@ -12,7 +12,7 @@
 -- not match, because the next page begins after this row.
 --
 -- Locks   none.
--- Index   held_due (handler, next_at, pos), and a sort of the rows with one time.
+-- Index   held_due (handler, next_at, pos), and a sort by id of the rows with one due time.
 -- Order   that of the index, so that the statement stops at its limits.
 -- Called  by Reader.Page.
 SELECT wanted, n = $11::bigint AS last,

@@ -1,9 +1,9 @@
--- Held events of a handler that wait behind an earlier event of their key, sorted by key and place.
+-- Held events of a handler that wait behind an earlier event of their key, sorted by key and pos.
 --
 -- $1 the handler   $2 always the state waiting, because the statement also reads the other events
 -- of each key   $3 type   $4 the key that the producer gave the event   $5 class of the last
 -- failure   $6 due at this time or later   $7 due before this time
--- $10, $9 the key and place of the row after which the page begins; $10 is NULL at the start
+-- $10, $9 the key and pos of the row after which the page begins; $10 is NULL at the start
 -- $8 not used
 -- $11 the maximum number of rows to read   $12 the maximum number of rows to return
 --

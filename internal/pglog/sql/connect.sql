@@ -1,9 +1,9 @@
 -- Set up a connection that only a relay's term uses.
 --
--- A plan that was made while the log was empty would later scan and sort the log. Compiling a plan,
--- or starting workers for it, takes longer than any statement of the relay. If one statement has
--- inserted most of the log, the planner expects many late rows and would start workers. Workers
--- made a pass 6 ms slower.
+-- Sequential scans are off, because a plan that was made while the log was empty would later scan
+-- and sort the log. Compiling a plan (jit), or starting workers for it, takes longer than any
+-- statement of the relay. So both are off. If one statement has inserted most of the log, the
+-- planner expects many late rows and would start workers. Workers made a pass 6 ms slower.
 --
 -- Locks   none.
 -- Index   none.
@@ -18,8 +18,8 @@ SET plan_cache_mode = force_custom_plan;
 SET max_parallel_workers_per_gather = 0;
 
 -- Settings that the role or the database has for other programs must not disturb the relay. The
--- first pass after an outage takes long, and a time limit would end it. An isolation level above
--- read committed would make producers fail.
+-- first pass after an outage takes long, and a time limit would end it. At the isolation level
+-- serializable, the relay's reads could make serializable transactions of producers fail.
 SET statement_timeout = 0;
 SET lock_timeout = 0;
 SELECT set_config(name, '0', false)

@@ -1,5 +1,5 @@
 -- Record that the broker refused held events again, as the leader of epoch $1. The parameters are
--- those of hold.sql. As there, unblock.sql sets next_at of an event that has a key.
+-- those of hold.sql. If an event has a key, unblock.sql sets next_at, as after hold.sql.
 --
 -- Locks   the held rows.
 -- Index   held_outgoing (pos).

@@ -1,6 +1,5 @@
--- Hold event $2 (seq) as dead, as the leader of epoch $1, in a form that always fits. The table
--- held refused the unchanged event; $5 says why. raw_headers gets the texts of the event, and data
--- its body.
+-- Hold event $2 (seq) as dead, as the leader of epoch $1, in a reduced form. The table held refused
+-- the unchanged event; $5 says why. raw_headers gets the texts of the event, and data its body.
 --
 -- $3 the key, or NULL if no event waits behind this one   $4 class   $6 attempts
 -- $7 fingerprint   $8 the republish that read the event, or NULL

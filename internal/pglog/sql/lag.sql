@@ -5,10 +5,10 @@
 -- computes the number of such events from the seqs, so unused seqs count as events. It reads at
 -- most 100,000 held events.
 --
--- A transaction that has written to the log keeps a lock on the table outbox until the transaction
--- ends, even if it is prepared. A role can see when the transaction of a session began only if it
--- is a member of the session's role or of pg_read_all_stats. If the relay's role cannot see when a
--- transaction began, the statement only counts the transaction.
+-- The statement finds the writers of the log by their lock on the table outbox. A transaction keeps
+-- this lock until it ends, even if it is prepared. A role can see when the transaction of a session
+-- began only if it is a member of the session's role or of pg_read_all_stats. If the relay's role
+-- cannot see when a transaction began, the statement only counts the transaction.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).

@@ -8,8 +8,8 @@
 -- snapshot, which is $3 of the next pass. Part 1 finds the rows up to high that are visible in this
 -- snapshot and were not visible in $3. The transaction of such a row was in progress in $3 (xip) or
 -- began later (from xmax on). No other row can have become visible. So the relay loses no row, and
--- need not remember gaps in the seqs. If part 1 has one row more than $4, there may be more late
--- rows: see late_ranges.sql.
+-- need not remember gaps in the seqs. If part 1 has one row more than $4, or ends at 4 MiB (see
+-- below), there may be more late rows: see late_ranges.sql.
 --
 -- The cost of part 1 must depend only on the number of late rows, even if many rows were committed
 -- since $3. The limits of seq are conditions of the index (xid, seq). So the server skips rows
@@ -26,12 +26,12 @@
 -- compressed. So the server must decompress such headers to find their real size. hold.sql says how
 -- the relay holds a row with such values.
 --
--- Each part ends with the row with which the sum of its data reaches 4 MiB (eventlog.PageBytes),
--- because the relay does not know the size of the next rows beforehand. octet_length does not
--- decompress data, and the server does not fetch data that the statement leaves out. A running sum
--- over complete rows takes a tenth of the time of a pass. So for the next page (part 2), the first
--- condition computes the total of the data. Only if that total is too large, the second condition
--- searches for the last row of the page.
+-- Each part ends with the row that brings its data to 4 MiB (eventlog.PageBytes) or more. The
+-- statement has this limit because the relay does not know the sizes of the next rows beforehand.
+-- octet_length does not decompress data, and the server does not fetch data that the statement
+-- leaves out. A running sum over complete rows takes a tenth of the time of a pass. So for the next
+-- page (part 2), the first condition computes the total of the data. The second condition searches
+-- for the last row of the page only if that total is too large.
 --
 -- For an event of the log, the column scheduled says whether the event must be published later, by
 -- this database's clock. If so, the relay holds the event. The note is 'due' if the event was
@@ -42,8 +42,8 @@
 -- its key. For an event with an order, the statement also returns the events that wait behind it,
 -- up to the next dead one: at most 100 events of a key.
 --
--- "(SELECT 'outbox')" keeps the planner from using held_outgoing in part 3. A plan that was
--- made while held was empty could use that index, and read all of it.
+-- "(SELECT 'outbox')" keeps the planner from using the index held_outgoing in part 3. A plan that
+-- was made while held was empty could use that index, and read all of it.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq), and for part 3 held_due (handler, next_at, pos), then

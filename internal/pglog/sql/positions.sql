@@ -1,4 +1,4 @@
--- The recorded positions of the streams.
+-- The recorded position of each stream: the last message that the broker acknowledged.
 --
 -- Locks   none.
 -- Index   none; one row.

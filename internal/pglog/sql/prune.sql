@@ -24,8 +24,8 @@
 -- The row of relay stays locked until the rows are deleted. So the recorded state cannot change
 -- between the check of the rows and their deletion.
 --
--- The statement also deletes the failures of these rows from the table refused. If a row below $2
--- became visible late, the row and its failures are deleted after the steps begin at 0 again.
+-- The statement also deletes the failures of these rows from the table refused. A row below $2 that
+-- became visible late stays, with its failures, until the relay begins its steps at 0 again.
 --
 -- Locks   the one row of relay, then the deleted rows.
 -- Index   outbox_pkey (seq), republish_running (id), refused_pkey (seq).

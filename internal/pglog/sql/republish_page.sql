@@ -9,8 +9,8 @@
 -- The statement reads at most 2,000 seqs, from the first one that exists. So it takes little time
 -- even if few events match. That is necessary because the same connection reads live events. The
 -- statement skips events that are not published yet, because the relay will publish them. It skips
--- held and discarded events, because an operator decides about them. Skipped events count, too: for
--- $3, and for the 4 MiB (eventlog.PageBytes) at which a page ends, as in pass.sql.
+-- held events, because the relay or an operator decides about them, and events that were discarded
+-- or cancelled. Skipped events count for $3, and for the 4 MiB limit of a page (see pass.sql), too.
 --
 -- "OFFSET 0" makes the planner look up held and archive for each event. A plan that was made
 -- while these tables were empty would read all of them.

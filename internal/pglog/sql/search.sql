@@ -1,5 +1,5 @@
--- Give a transaction the settings of the reader's connection; see connect.sql and
--- reader.sql.
+-- Give a transaction the settings of the reader's connection that a search for late rows needs; see
+-- connect.sql and reader.sql.
 --
 -- Locks   none.
 -- Index   none.

@@ -4,8 +4,8 @@
 -- statement begins. So this statement sees every cancellation and every new time that was committed
 -- before unlocked.sql got the lock.
 --
--- An event may be in held although it was cancelled before: schedule.sql could not see the
--- cancellation yet. This statement deletes such an event from held.
+-- A cancelled event is in held if schedule.sql moved it there and could not see the cancellation
+-- yet. This statement deletes such an event from held.
 --
 -- "OFFSET 0" makes the planner look up each event. A plan that was made while the tables were
 -- empty would read all of them.

@@ -1,6 +1,6 @@
--- The events of $1 (seqs) that no open transaction is cancelling or rescheduling. For each event,
--- the statement tries to take the lock, and releases it at once. A transaction that takes the lock
--- later finds that the event is due, and leaves the event to the relay.
+-- The events of $1 (seqs) that no open transaction is cancelling or rescheduling: the statement can
+-- take their locks (postroom.event_lock). It releases each lock at once. A transaction that takes
+-- the lock later finds that the event is due, and leaves the event to the relay.
 --
 -- Locks   the events, by advisory locks, for a moment.
 -- Index   none.

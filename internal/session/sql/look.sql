@@ -1,6 +1,6 @@
 -- Release the session's advisory locks, and return the state of the session: its users, whether it
 -- has a schema for temporary tables, and the settings that matter most to the next user. A query of
--- pg_settings would return more settings, but not those of your own, and would take milliseconds.
+-- pg_settings would return more settings, but no custom ones (app.tenant), and take milliseconds.
 --
 -- Locks   none; releases the advisory locks of the session.
 -- Index   none.

@@ -1,8 +1,8 @@
 -- Make the later statements of the transaction find rows by an index, in its order, and stop at
--- their LIMIT. With statistics from a time when a table was nearly empty, the server would read the
--- complete table. JIT is off: the server compiles a plan if it estimates a high cost, and for a
--- disabled kind of scan it estimates a very high cost. The server cancels a statement after 10
--- seconds, so that no statement harms the database.
+-- their LIMIT. Otherwise, with statistics from a time when a table was nearly empty, the server
+-- would read the complete table. JIT is off: the server compiles a plan if it estimates a high
+-- cost, and up to version 17 it estimates a very high cost for a disabled kind of scan. The server
+-- cancels a statement after 10 seconds, so that no statement harms the database.
 --
 -- Locks   none.
 -- Index   none.

@@ -149,7 +149,7 @@ func DeniedSubject(err error) (subject string, denied bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return "", false
 	}
-	_, words, _ := strings.Cut(err.Error(), `"`)
+	_, words, denied := strings.Cut(err.Error(), `Publish to "`) // or: Subscription to "…"
 	subject, _, _ = strings.Cut(words, `"`)
-	return subject, true
+	return subject, denied
 }

@@ -41,10 +41,10 @@ var (
 	heldBackoff = postroom.Backoff{heldWait}
 )
 
-// deferrals has the events that go to held, and the keys that wait for events in held.
+// deferrals has the events that go to held, and the keys that have events in held.
 type deferrals struct {
 	held     []eventlog.Deferral
-	returned []int64
+	returned []int64                // the seqs of events that were read from held and stay there
 	blocked  map[string]*blockedKey // keys that have events in held
 	fresh    []*blockedKey          // the blocked keys that got events since the last TakeHeld
 
@@ -54,7 +54,7 @@ type deferrals struct {
 
 // blockedKey is a key with events in held. Its later events go to held too.
 type blockedKey struct {
-	recording int64 // the number of the recording that stores its last event in held
+	recording int64 // the number of the recording (one write of results to the log) that stores its last event in held
 	fresh     bool
 }
 
@@ -114,9 +114,9 @@ func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int
 //     be read and stored, and the first case would never come.
 //   - Refused: the broker must have stored other events, or so many events must have been read that
 //     other events may not fit. In the second case the failure does not count as an attempt.
-//   - An event of a republish goes to held only if it is refused, but then even if the broker
-//     stored no other event. Few events of a republish are read at a time: if refused events
-//     stayed, they would stop the rest.
+//   - An event of a republish goes to held only for Refused. The broker need not have stored other
+//     events then. The relay reads few events of a republish at a time: if refused events stayed,
+//     they would stop the rest.
 func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 	if e.IsRepublished() && c != broker.Refused {
 		return false

@@ -67,7 +67,7 @@ type streamTable struct {
 func (r *streamTable) SetCovered(some bool) { r.covered = some }
 
 // TakeStored calls tell for each stream with the number of events that the stream stored
-// since the last call. It returns the names of the unavailable streams, in no order.
+// since the last call. It returns the names of the unavailable streams, in random order.
 func (r *streamTable) TakeStored(tell func(stream string, events int64)) (out []string) {
 	for name, s := range r.streams {
 		if s.stored > 0 {

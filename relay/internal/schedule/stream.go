@@ -4,7 +4,7 @@ import "time"
 
 // maxProbes is the largest number of events that may be in flight to an unavailable stream.
 // It is more than one, so that one event that the stream does not take cannot stop all
-// probes. It is small, so that the window stays free for other streams.
+// probes. It is small, so that most of relay.Config.Window stays free for other streams.
 const maxProbes = 16
 
 // stream is the state of one stream. It becomes unavailable when it does not take an event, and

@@ -1,5 +1,5 @@
 -- Create the table entry. A request can insert a row into it, in addition to an order and an event.
--- Also create the tables of the references: code that a service without Postroom would have.
+-- Also create the tables that a service without Postroom would have. The references use them.
 --
 -- Locks   none; they are new.
 -- Called  by openEndpoint.

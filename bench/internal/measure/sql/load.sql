@@ -3,9 +3,9 @@
 -- $3 type and subject   $4 source   $5 the keys of the events:
 --   distinct  each event has a key of its own
 --   none      no event has a key
---   modulo    the events have $6 keys, in turn
+--   modulo    the events have $6 keys: the n-th event has key n modulo $6
 --   hot       every $6th event has the same key, the other events have distinct keys
---   refused   as hot, and the events with the same key have a subject without a stream
+--   refused   like hot, but the events with the same key have a subject without a stream
 --
 -- The digest is of the data only. It matters only if a producer writes an event again, and that
 -- does not happen here.

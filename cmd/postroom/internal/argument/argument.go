@@ -112,8 +112,8 @@ func Limit(n int) error {
 	return nil
 }
 
-// StreamNames checks names of streams. Its error does not contain the invalid name, because the
-// name may be a URL with a password, in the wrong place.
+// StreamNames checks names of streams. Its error does not contain the invalid name, because a
+// person may have typed a URL with a password in its place.
 func StreamNames(names []string) error {
 	for _, name := range names {
 		if name == "" || strings.ContainsAny(name, " .*>/\\\t\r\n") {

@@ -30,7 +30,7 @@ type Target struct {
 	denied     atomic.Pointer[string] // the broker's error about a permission that this user lacks
 }
 
-// readyPatience limits the request that finds out whether the broker has JetStream.
+// readyPatience is how long CheckJetStream waits for the broker's answer.
 const readyPatience = 3 * time.Second
 
 // New returns a Target for the broker that the environment names. Flags can name another broker.

@@ -35,12 +35,12 @@ func childNames(cmd *cobra.Command) []string {
 	return names
 }
 
-// word matches an argument that an error may quote. An error quotes no other argument, because the
-// argument may be a URL with a password, in the wrong place.
+// word matches an argument that an error may quote. An error quotes no other argument, because a
+// person may have typed a URL with a password in its place.
 var word = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
 
-// Subcommands refuses every argument of a command that has subcommands, because cobra itself
-// handles the names of subcommands. Its error suggests a subcommand.
+// Subcommands refuses every argument of a command that has subcommands. Cobra itself runs a
+// subcommand that the argument names, so the argument names none. The error suggests a subcommand.
 func Subcommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

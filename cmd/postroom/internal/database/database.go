@@ -126,8 +126,8 @@ func (d *Target) Connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// connectError adds advice to the error of a failed connection. The new error contains only the
-// address, the user and the database of the URL.
+// connectError adds advice to the error of a failed connection. The new error contains, of the
+// URL, only the address, the user and the database.
 func connectError(cfg *pgx.ConnConfig, origin string, err error) error {
 	where := fmt.Sprintf("connect to database %q at %s:%d as %q (%s)", cfg.Database, cfg.Host, cfg.Port, cfg.User, origin)
 	var server *pgconn.PgError

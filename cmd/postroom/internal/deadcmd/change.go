@@ -133,7 +133,7 @@ func (d *commands) change(cmd *cobra.Command, f deadletter.Filter, limit int, ve
 		if !more {
 			limit = int(n) // the person agreed to these events, not to events that died or were discarded later
 		}
-		done, err := do(store, ctx, f, limit, d.audit(), func(done int64) { bar.Show(int(min(done, n)), int(n), verb) })
+		done, err := do(store, ctx, f, limit, d.audit(), func(done int64) { bar.Show(int(done), int(n), verb) })
 		bar.Clear()
 		if err != nil && done == 0 {
 			return err

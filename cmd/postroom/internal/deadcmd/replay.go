@@ -160,7 +160,7 @@ func (d *commands) run(cmd *cobra.Command, store *deadletter.Store, id int64, ca
 	bar := output.Bar(cmd.ErrOrStderr())
 	replay, err := store.RunReplay(cmd.Context(), id, func(j deadletter.Replay) {
 		done := j.Events - j.Remaining()
-		bar.Show(done, max(j.Events, 1), fmt.Sprintf("%s: %d succeeded, %d failed, %d open", j.Phase, j.Succeeded, j.Failed, j.Open()))
+		bar.Show(done, j.Events, fmt.Sprintf("%s: %d succeeded, %d failed, %d open", j.Phase, j.Succeeded, j.Failed, j.Open()))
 	})
 	bar.Clear()
 	if err != nil {

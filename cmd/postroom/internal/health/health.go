@@ -106,8 +106,8 @@ func Handler(health func() relay.Health, metrics http.Handler) http.Handler {
 }
 
 // Serve serves handler until the caller calls stop. If address is empty, it serves nothing. Call
-// stop only after the relay has ended. While a relay is ending, the endpoints must still answer
-// that it is alive and not ready.
+// stop only after the relay has ended, because while a relay is ending, the endpoints must still
+// answer that the relay is alive and not ready.
 func Serve(ctx context.Context, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil

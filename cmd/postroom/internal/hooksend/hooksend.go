@@ -93,8 +93,8 @@ func scheme(name, secret string) webhook.Scheme {
 	return nil
 }
 
-// body returns the value of --data. Without --data it returns JSON with the id and the type: some
-// schemes read them from the body.
+// body returns the value of --data. Without --data it returns JSON with the id and the type,
+// because some schemes read them from the body.
 func (r request) body() []byte {
 	if r.data != "" {
 		return []byte(r.data)

@@ -74,7 +74,7 @@ it gives up: the migration is not applied, and you can run the command again.`,
 	return cmd
 }
 
-// migrate applies the pending migrations. If other sessions block one, migrate names the sessions.
+// migrate applies the pending migrations. It names the sessions that block a migration.
 func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Duration) ([]schema.Migration, error) {
 	ctx := cmd.Context()
 	if timeout > 0 {

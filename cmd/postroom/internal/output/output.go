@@ -140,8 +140,8 @@ func Span(d time.Duration) string {
 func Seconds(n float64) string { return Span(time.Duration(n * float64(time.Second))) }
 
 // Cell returns text for one cell of a table: its first line, cut if it has more characters than the
-// limit most. It replaces each character that is not printable: a terminal would obey control
-// characters.
+// limit most. It replaces each character that is not printable, because a terminal would obey
+// control characters.
 func Cell(text string, most int) string {
 	text, _, more := strings.Cut(text, "\n")
 	clean := []rune(strings.Map(func(r rune) rune {
@@ -210,7 +210,7 @@ func Lines(s string) string {
 	return strings.ReplaceAll(Printable(strings.TrimRight(s, "\n")), "\n", "\n  ")
 }
 
-// Quoted returns text in quotes, so that a shell reads it as one word.
+// Quoted returns text so that a shell reads it as one word: in quotes, if the text needs them.
 func Quoted(text string) string {
 	if plain.MatchString(text) {
 		return text

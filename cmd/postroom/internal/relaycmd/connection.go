@@ -16,7 +16,7 @@ func newLogger(w io.Writer, format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, nil))
 }
 
-// permit is advice for an operator, if the NATS user of the relay lacks permissions.
+// permit tells an operator what to do if the NATS user of the relay lacks permissions.
 const permit = "give the relay's NATS user permission to publish to the subjects of the events and to $JS.API.>, and to subscribe to _INBOX.>"
 
 // connectOptions returns the options that only the connection of a relay has. If the broker does

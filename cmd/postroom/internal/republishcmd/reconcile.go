@@ -130,7 +130,7 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 	return reconcile.Compare(cmd.Context(), log, natsjs.NewPublisher(nc), reconcile.Config{
 		Streams: r.streams, Since: since, Rate: r.pace,
 		Progress: func(stream string, compared, messages int) {
-			bar.Show(compared, max(int(backlog.Appended), compared), fmt.Sprintf("%s: %d messages", stream, messages))
+			bar.Show(compared, int(backlog.Appended), fmt.Sprintf("%s: %d messages", stream, messages))
 		},
 	})
 }
@@ -173,7 +173,7 @@ func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found
 	return exit.Todof("%s", left)
 }
 
-// mend asks the person, orders a republish of the missing events, and shows its progress.
+// mend orders a republish of the missing events, and follows it. Without --yes, it asks first.
 func (r *reconciliation) mend(cmd *cobra.Command, store *republish.Store, missing []int64) error {
 	if !r.Yes {
 		if err := confirm.Ask(cmd, fmt.Sprintf("publish %s again?", output.Plural(len(missing), "event")), "without --repair"); err != nil {
@@ -195,7 +195,7 @@ type findingJSON struct {
 	Compared int     `json:"compared"`
 	Messages int     `json:"messages"`
 	Unknown  int     `json:"unknown"`
-	Missing  []int64 `json:"missing"` // the seqs of these events in the log
+	Missing  []int64 `json:"missing"` // the seqs, in the log, of the events that the stream lacks
 	Late     []int64 `json:"late"`    // seqs of the missing events for which the stream has a later event of the same key
 	Seconds  float64 `json:"seconds"`
 	Error    string  `json:"error,omitempty"`

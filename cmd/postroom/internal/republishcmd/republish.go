@@ -43,7 +43,7 @@ see 'postroom dead'.
 
 Exit status 3: the republish was cancelled, events were refused, or no relay leads.`
 
-// order has the values of the flags of an order for a republish.
+// order has the values of the flags that describe a republish.
 type order struct {
 	operator.Operator
 
@@ -198,7 +198,7 @@ func (w *order) watch(cmd *cobra.Command, store *republish.Store, r republish.Re
 	ctx, reach, known := cmd.Context(), r.Log, r.AlreadyRunning
 	bar := output.Bar(cmd.ErrOrStderr())
 	for led := time.Now(); r.State == republish.Running; {
-		bar.Show(int(r.Events-r.Left()), int(max(r.Events, 1)), fmt.Sprintf("republish %d: %d published, %d left out, %d held", r.ID, r.Published, r.Skipped, r.Held))
+		bar.Show(int(r.Events-r.Left()), int(r.Events), fmt.Sprintf("republish %d: %d published, %d left out, %d held", r.ID, r.Published, r.Skipped, r.Held))
 		select {
 		case <-time.After(watchEvery):
 		case <-ctx.Done():

@@ -86,8 +86,8 @@ printed. If the instance has changed since then, the decision changes nothing. E
 decision except retry needs a --reason. The role needs the rights of
 postroom.grant_operator.`
 
-// document returns the JSON in the value of a flag, in the file that the value names, or in
-// standard input.
+// document returns the JSON that a flag gives. The flag has the JSON itself, or @FILE for the
+// content of a file, or - for standard input.
 func document(stdin io.Reader, flag string) (data json.RawMessage, err error) {
 	name, file := strings.CutPrefix(flag, "@")
 	switch {

@@ -138,8 +138,8 @@ func configOf(ctx context.Context, nc *nats.Conn, name string) (jetstream.Stream
 	return stream.CachedInfo().Config, nil
 }
 
-// compare returns an error that lists the settings in which an existing stream differs from the
-// flags.
+// compare returns an error if an existing stream differs from the flags, or drops old messages at a
+// limit. The error lists these differences.
 func (w settings) compare(now jetstream.StreamConfig) error {
 	var differs []string
 	if w.replicas != 0 && w.replicas != now.Replicas {
@@ -164,7 +164,7 @@ type report struct {
 	Replicas int      `json:"replicas"`
 	MaxAge   string   `json:"max_age"` // a Go duration; "0s" is for ever
 	Storage  string   `json:"storage"`
-	Atomic   bool     `json:"atomic"` // it accepts atomic batches
+	Atomic   bool     `json:"atomic"` // the stream accepts atomic batches
 }
 
 func printStream(cmd *cobra.Command, asJSON bool, now jetstream.StreamConfig) error {

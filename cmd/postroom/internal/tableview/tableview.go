@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// Print prints the sizes of tables and the transactions that hinder vacuum.
+// Print prints the sizes of tables, the progress of the inbox sweep, and what hinders vacuum.
 func Print(out io.Writer, asJSON bool, t *inspect.Tables) error {
 	if asJSON {
 		return output.JSON(out, t)

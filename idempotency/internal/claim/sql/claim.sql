@@ -1,8 +1,8 @@
 -- Claim key $3 of principal $2 in scope $1 for owner $5, until $6 from now. The statement returns
 -- no row and changes nothing if the key has a row, or if a transaction has the key's lock $7.
--- Otherwise it returns the new claim and the identity of this Postroom.
+-- Otherwise it returns the new claim and the id of this Postroom database.
 --
--- Locks   the new row; the operation, for as long as this statement takes.
+-- Locks   the new row; the key's advisory lock $7, until this statement ends.
 -- Index   the primary key.
 -- Called  by Claim.Take.
 INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, owner, fence, lease_until, expires_at)

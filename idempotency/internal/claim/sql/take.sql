@@ -1,13 +1,13 @@
--- Claim the row of key $3 of principal $2 in scope $1 for owner $5, until $6 from now. Since the
--- caller read the row, its fence $9 and its fingerprint $10 must not have changed. Its claim must
--- have run out, its attempt must have failed, or its answer must have expired. If the row has
--- expired, the statement removes its steps and counts attempts from 1 again, but the fence rises as
--- usual, so that the last holder can change nothing. The statement returns the steps that are done,
--- because a holder may have recorded more steps since the row was read. It also returns the
--- identity of this Postroom. It returns no row if it cannot claim the row, or if a transaction has
--- the key's lock $7.
+-- Claim the row of key $3 of principal $2 in scope $1 for owner $5, until $6 from now. The row must
+-- still have fence $9 and fingerprint $10, as the caller read them. Its claim must have run out,
+-- its attempt must have failed, or its answer must have expired. If the row has expired, the
+-- statement removes its steps and counts attempts from 1 again, but the fence rises as usual, so
+-- that the previous holder can change nothing. The statement returns the steps that are done,
+-- because a holder may have recorded more steps since the caller read the row. It also returns the
+-- id of this Postroom database. It returns no row if it cannot claim the row, or if a transaction
+-- has the key's lock $7.
 --
--- Locks   the row; the operation, for as long as this statement takes.
+-- Locks   the row; the key's advisory lock $7, until this statement ends.
 -- Index   the primary key.
 -- Called  by Claim.TakeOver.
 UPDATE postroom.idempotency

@@ -6,7 +6,7 @@
 -- The arrays must not have two events with the same handler and dedupe key.
 --
 -- $1 handler   $2 dedupe key   $3 digest; NULL: any content counts as the same event
--- $4 to $16 the event   $17 lock_timeout, with its unit; NULL: that of the transaction
+-- $4 to $16 the event   $17 lock_timeout, with its unit; NULL: the transaction's own applies
 --
 -- If the statement has the events of many callers, $17 is short: one event may wait for a
 -- transaction that stores the same event, and the other callers must not wait for long.

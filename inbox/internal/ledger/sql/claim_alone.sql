@@ -1,7 +1,7 @@
--- Claim one event that has to run alone, for process $1. The event may have ended the process that
--- ran it: it is marked as solitary, or its claim ran out after more than $7 attempts. If its claim
--- ran out, the next 99 events of its key become solitary, too, because they may have run in the
--- same transaction. The parameters are the first seven of claim.sql; $3 is not used.
+-- Claim one event that has to run alone, for process $1: the event is marked as solitary, or its
+-- claim ran out after more than $7 attempts. Such an event may have ended the process that ran it.
+-- If its claim ran out, the next 99 events of its key become solitary, too, because they may have
+-- run in the same transaction. The parameters are the first seven of claim.sql; $3 is not used.
 --
 -- Locks   the claimed row, and the rows behind it in its key; skips rows that another process
 --         is claiming.

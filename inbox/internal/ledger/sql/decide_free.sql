@@ -1,9 +1,9 @@
 -- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, if the reader with
 -- epoch $6 still reads. The caller uses this statement if that reader knows of no held event of the
--- event's key $5. Perhaps the previous reader meanwhile held an earlier event of the key. Then this
--- reader reads that event first, finds that it is decided, and uses decide_ordered.sql for the next
--- event of the key. No row means that event $2 is decided already, or that another process reads
--- now. Timeouts and result are as in decide.sql.
+-- event's key $5. This is safe even if the previous reader has just held an earlier event of the
+-- key: this reader reads that earlier event first, finds that it is decided, and so uses
+-- decide_ordered.sql for the next event of the key. No row means that event $2 is decided already,
+-- or that another process reads now. Timeouts and result are as in decide.sql.
 --
 -- Locks   the key, until the transaction ends; the new row. Waits for a transaction
 --         that is deciding the same event.

@@ -1,6 +1,6 @@
--- Return whether the event that handler $1 decided under dedupe key $2 has digest $3. If the row
--- has no digest, because Subscription.DedupeKey made the key, or if there is no row, the result is
--- true.
+-- Return whether the event that handler $1 decided under dedupe key $2 has digest $3. The result is
+-- also true if the event's inbox row has no digest, because Subscription.DedupeKey made the key, or
+-- if there is no inbox row.
 --
 -- Locks   none.
 -- Index   inbox's primary key.

@@ -1,6 +1,6 @@
 -- Record that steps are done, with their results. The claim is not checked, because the call
 -- was made in any case. Each array has one element for each step: $1 handler   $2 dedupe key
--- $3 step   $4 revision   $5 key for the vendor   $6 result
+-- $3 step   $4 revision   $5 key for the vendor (the called system)   $6 result
 --
 -- If another process recorded a result of the step earlier, that result stays. The statement
 -- returns for each step, in the order of the arrays, whether a different result is recorded, and if

@@ -3,7 +3,8 @@
 -- $7 of claim.sql.
 --
 -- Locks   none.
--- Index   held_due (handler, next_at, pos) and held_alone (handler, next_at), one entry of each for a handler.
+-- Index   held_due (handler, next_at, pos) and held_alone (handler, next_at), usually one entry
+--         of each index for each handler.
 -- Called  by Claims.Claim.
 SELECT extract(epoch FROM min(next.next_at) - now())::float8 AS wait, coalesce(bool_or(alone.due), false) AS alone
 FROM unnest($1::text[], $2::text[], $3::text[], $4::int[]) AS h (handler, types, subjects, spared)

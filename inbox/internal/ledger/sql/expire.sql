@@ -1,8 +1,8 @@
 -- Remove the rows of inbox from position $1 to before position $2 that are older than the window of
 -- their handler. Record for each of these handlers the time from which on inbox has all its rows.
 -- If a handler has no window, because none of its processes was alive when a sweep looked, it gets
--- the longest window of all handlers. If an event is held or in the archive, its row stays at any
--- age. An operator can reopen an event of the archive.
+-- the longest window of all handlers. If an event is held, its row stays at any age. So does the
+-- row of an event in the archive, because an operator can reopen that event.
 --
 -- "OFFSET 0" makes the planner look up held and archive for each row; a join would read all of
 -- both tables. The windows of handlers are in arrays, because a look-up of the window for each old

@@ -1,7 +1,7 @@
--- The event at place $3 in key $2 of handler $1 has ended. If the next event of the key waits,
--- claim it for process $4 and for time $5, and return it. In four cases the statement only makes
--- it due: $4 is NULL, the process does not handle the event ($6 and $7: its types and subjects, as
--- in claim.sql), the event has to run alone, or the event has more than $8 bytes.
+-- Later events of key $2 of handler $1 no longer wait for the event at place $3. If the next event
+-- of the key waits, claim it for process $4 and for time $5, and return it. In four cases the
+-- statement only makes it due: $4 is NULL, the process does not handle the event ($6 and $7: its
+-- types and subjects, as in claim.sql), the event has to run alone, or it has more than $8 bytes.
 --
 -- Locks   the held row; the key is locked before.
 -- Index   held_key_pos (handler, key, pos), held_pkey (id).

@@ -1,7 +1,7 @@
 -- Remove the receipt of step $3 in revision $4, of the event with dedupe key $2 of handler $1. The
--- vendor said that it carried out none of the step's calls. If another call began after this
--- process read the receipt, nothing is removed. When the process read it, the receipt had the start
--- $5 and $6 unanswered calls, of which $7 began last.
+-- vendor (the called system) said that it carried out none of the step's calls. The statement
+-- removes nothing if another call began after this process read the receipt. When the process read
+-- it, the receipt had the start $5 and $6 unanswered calls, and the call that began last was $7.
 --
 -- Locks   the receipt.
 -- Index   receipt's primary key.

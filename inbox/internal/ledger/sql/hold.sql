@@ -14,7 +14,7 @@
 -- $11 the failure   $12 to $25 the event   $26 its headers as they came
 -- $27 the key that it blocks or waits for, NULL for none   $28 whether to hold it only if
 -- it has to wait behind another event of its key   $29 the epoch in which it was read
--- $30 whether the handler snoozed it
+-- $30 whether its attempt counts as snoozed
 --
 -- Locks   the keys, in their order; the new rows. Waits for a transaction that is
 --         deciding the same event.

@@ -1,6 +1,6 @@
 -- Renew the lease with epoch $2 to read the stream of ordered handler $1: it ends $3 from now. If
 -- $3 is NULL, release the lease. Record that everything up to the message with sequence $4, id $5
--- and time of storage $6 is decided. If no row is updated, another process reads.
+-- and time of storage $6 is decided. If no row is updated, the term with epoch $2 is over.
 --
 -- Locks   the handler's row.
 -- Index   the primary key.

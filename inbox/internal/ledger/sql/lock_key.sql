@@ -3,5 +3,5 @@
 --
 -- Locks   the key.
 -- Index   none.
--- Called  by Handler.SettleKey and Handler.noting, before the statements that end an event of a key.
+-- Called  by Handler.SettleKey and Handler.noting, before the statements on the events of the key.
 SELECT pg_advisory_xact_lock(postroom.key_lock($1, $2));

@@ -1,6 +1,7 @@
--- Some keys of handler $1 cannot be served now. Postpone their events that are due and that no
--- process has claimed. The statement looks only at the $5 events that have been due for the
--- longest, because a claim would find these first. Each array has one element for each key:
+-- Handler $1 returned postroom.SnoozeKey for events of some keys. Postpone the events of these keys
+-- that are due and that no process has claimed. The statement looks only at the $5 events that have
+-- been due for the longest, because a claim would find these first. Each array has one element for
+-- each key:
 --
 -- $2 key   $3 the time from now until its first event is due   $4 the time from each event to the
 -- next   $6 the time for which an event must have been due: an event that an operator has just

@@ -1,11 +1,11 @@
 -- Record that steps begin, each for a held event that is still claimed. Each array has one element
--- for each step: $1 handler   $2 dedupe key   $3 step   $4 revision   $5 key for the
--- vendor   $6 for how long after its first start the step may be called again   $7 held event
--- $8 epoch of the claim   $9 id of the call
+-- for each step: $1 handler   $2 dedupe key   $3 step   $4 revision   $5 key for the vendor (the
+-- called system)   $6 for how long after its first start the step may be called again
+-- $7 held event   $8 epoch of the claim   $9 id of the call
 --
 -- The statement returns for each step, in the order of the arrays, what to do:
 --   call     the beginning is recorded: make the call
---   done     the step was done earlier, in any revision; this is its result
+--   done     the step was done earlier, in any revision; the row has its result
 --   unknown  the step began and its outcome is not known, and perhaps the vendor does not
 --            recognise a repeated call
 --   again    another process has just begun or finished the step: run this statement again

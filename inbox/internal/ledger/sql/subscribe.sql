@@ -3,21 +3,21 @@
 -- sequence $6 an event may be of any age. But if the sweep has removed inbox rows of the handler,
 -- perhaps the handler is not new, and its row here was deleted. Then the limit of age applies to
 -- all events. The statement adds types and subjects and never removes any, because a process of
--- another version may ask for them. If it adds a subject to an ordered handler, the term of the
--- current reader ends, and the next reader begins at the floor. Other handlers have no terms: their
--- epoch stays 0.
+-- another version may ask for them. If it adds a subject, the term of an ordered handler's reader
+-- ends, and the next reader begins at the floor. $8 says whether the handler is ordered.
 --
 -- Locks   the handler's row.
 -- Index   the primary keys of subscription and dedupe_window.
 -- Called  by Records.Subscribe.
-INSERT INTO postroom.subscription AS s (handler, stream, stream_created, types, floor, backfill_through, subjects)
+INSERT INTO postroom.subscription AS s (handler, stream, stream_created, types, floor, backfill_through, subjects, ordered)
 VALUES ($1::text, $2, $3, $4, $5,
-        CASE WHEN EXISTS (SELECT FROM postroom.dedupe_window w WHERE w.handler = $1 AND w.expired_before IS NOT NULL) THEN 0 ELSE $6::bigint END, $7)
+        CASE WHEN EXISTS (SELECT FROM postroom.dedupe_window w WHERE w.handler = $1 AND w.expired_before IS NOT NULL) THEN 0 ELSE $6::bigint END, $7, $8)
 ON CONFLICT (handler) DO UPDATE
 SET types = CASE WHEN s.types IS NOT NULL AND excluded.types IS NOT NULL
                  THEN ARRAY(SELECT DISTINCT unnest(s.types || excluded.types) ORDER BY 1) END,
     subjects = ARRAY(SELECT DISTINCT unnest(s.subjects || excluded.subjects) ORDER BY 1),
-    epoch = s.epoch + (s.epoch > 0 AND NOT s.subjects @> excluded.subjects)::int,
+    ordered = excluded.ordered,
+    epoch = s.epoch + (NOT s.subjects @> excluded.subjects)::int,
     reader = CASE WHEN s.subjects @> excluded.subjects THEN s.reader END,
     reader_until = CASE WHEN s.subjects @> excluded.subjects THEN s.reader_until END
 RETURNING stream, stream_created, types, floor, floor_at, backfill_through, created_at > now() - interval '1 minute' AS is_new;

@@ -25,7 +25,7 @@ const (
 	Books   = "books"   // ordered
 	Counts  = "counts"  // in batches
 
-	Vendor = "vendor" // not a handler, but the place where letters has its effects outside the database
+	Vendor = "vendor" // not a handler: here the handler letters has effects outside the database
 )
 
 // Handlers returns the names of all handlers.
@@ -91,8 +91,8 @@ func (c *consumer) apply(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 	return c.effect(ctx, tx, ev.ID, b)
 }
 
-// stand returns an error if this handler cannot handle the event, and no operator has repaired the
-// handler for it.
+// stand returns an error if this handler cannot handle the event. If an operator has repaired the
+// handler for this event, stand returns nil.
 func (c *consumer) stand(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, id string, b Body,

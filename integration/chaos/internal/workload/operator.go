@@ -17,8 +17,8 @@ import (
 )
 
 // operator handles dead events while faults are injected. It repairs handlers and replays the
-// events at which they failed, discards some events, and leaves other events dead. Another operator
-// may have begun the same work.
+// events at which they failed, discards some events, and leaves other events dead. If an earlier
+// operator process was killed, this work may be half done, and replays may be open.
 type operator struct {
 	*worker
 
@@ -52,7 +52,7 @@ func runOperator(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// runReplays runs the replays that other operators left open.
+// runReplays runs all open replays, such as those that a killed operator process left.
 func (o *operator) runReplays(ctx context.Context) error {
 	jobs, err := o.store.ListReplays(ctx, 20, 0, true)
 	if err != nil {

@@ -138,7 +138,7 @@ func (p *producer) plan(luck *rand.Rand) plan {
 		}
 		pl.events = append(pl.events, ev)
 	}
-	// Each transaction locks rows in the same order.
+	// Transactions lock their rows in the order of the keys, so that no two of them deadlock.
 	slices.SortStableFunc(pl.events, func(a, b draft) int { return cmp.Compare(a.body.Key, b.body.Key) })
 	return pl
 }

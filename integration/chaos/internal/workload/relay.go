@@ -12,7 +12,6 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// runRelay runs a relay.
 func runRelay(ctx context.Context, w *worker) error {
 	pool, err := w.connect(ctx, w.Shop, 1) // a leader opens two more connections, outside the pool
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/integration/checker"
 )
 
-// VendorServer is another company's service. If it gets the same key again, it does nothing. It is
-// as unreliable as vendors are.
+// VendorServer is another company's service. If it gets the same key again, it does nothing. Some
+// requests fail and some answers are lost, as at a real vendor: see [VendorServer.ServeHTTP].
 type VendorServer struct {
 	journal *checker.Journal
 	server  *http.Server

@@ -33,7 +33,7 @@ func Percentile(sorted []time.Duration, p int) time.Duration {
 	return sorted[max(n, 1)-1]
 }
 
-// Median returns the middle value of some values.
+// Median returns the middle one of some values, or the larger one of the two in the middle.
 func Median[T int | float64 | time.Duration](values []T) T {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]

@@ -27,7 +27,7 @@ type row struct{ figure, value, bound, verdict string }
 type Result struct {
 	Name, About string
 	Short       bool          // bounds on time and size are not judged
-	Err         error         // that ended the scenario early
+	Err         error         // the error that ended the scenario early
 	Duration    time.Duration // of the scenario
 
 	rows []row

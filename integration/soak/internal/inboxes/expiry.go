@@ -100,7 +100,7 @@ func (e *expiryRun) under(ctx context.Context, where string, lead func(ctx conte
 	})
 }
 
-// follow takes samples.
+// follow takes samples at equal intervals, and then judges them.
 func (e *expiryRun) follow(ctx context.Context) error {
 	span := stage.Pick(e.stage, 3*time.Minute, 6*time.Second)
 	began := time.Now()

@@ -85,7 +85,7 @@ type quietInbox struct {
 	*database
 
 	workers int
-	own     *pgxpool.Pool // the inbox's
+	own     *pgxpool.Pool // the pool of the inbox
 }
 
 // makeQuietInbox makes a quietInbox. Its pool opens a connection for each worker in advance,

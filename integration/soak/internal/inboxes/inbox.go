@@ -193,7 +193,7 @@ func (c *client) handled(ctx context.Context) (bool, error) {
 	return found > 0 && left == 0, nil
 }
 
-// traffic is a constant stream of events.
+// traffic publishes events at a constant rate.
 type traffic struct {
 	c    *client
 	rate float64 // a second

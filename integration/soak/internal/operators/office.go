@@ -90,7 +90,7 @@ func newOffice(r *stage.Stage, d *stage.Database) *office {
 // held returns how many events are held.
 func (o *office) held() int { return 200 * o.unit }
 
-// fill loads everything.
+// fill loads everything, and then checks the numbers of rows.
 func (o *office) fill(ctx context.Context) error {
 	began := time.Now()
 	for _, step := range []struct {
@@ -133,7 +133,7 @@ func (o *office) ledger(ctx context.Context) error {
 // events of the last cause, the events that will be tried again, the events of the handler that no
 // process runs, and the scheduled events.
 func (o *office) hold(ctx context.Context) error {
-	middle, last := o.rows/6/4, (o.rows-2)/6 // counted as harm.first is: an event after a quarter of the log, and the newest move
+	middle, last := o.rows/6/4, (o.rows-2)/6 // as harm.first counts: an event at a quarter of the log, and the newest move
 	all := append([]harm{}, o.causes...)
 	for i := range all {
 		all[i].first += middle

@@ -323,7 +323,7 @@ func (o *office) pages(ctx context.Context, c *clerk) error {
 func (o *office) follow(ctx context.Context, c *clerk, args []string) (events int, took *figures.Durations, err error) {
 	seen, after := map[int64]bool{}, ""
 	took = &figures.Durations{}
-	for range 40*o.unit + 10 { // at least one event a page, and some pages without
+	for range 40*o.unit + 10 { // enough even if each page has one event, and ten pages have none
 		page := args
 		if after != "" {
 			page = append(slices.Clip(args), "--after", after)

@@ -41,7 +41,7 @@ const EffectTable = "CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY
 //go:embed sql/load.sql
 var loadSQL string
 
-// Stage has what a scenario needs. When the scenario is over, soak removes all of it.
+// Stage has what a scenario needs. When the scenario is over, soak removes what the scenario made.
 type Stage struct {
 	*figures.Result
 	rig.Cleanup

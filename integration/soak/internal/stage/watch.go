@@ -17,13 +17,12 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// Watch has functions that are called when a relay in this process does something. Each of them may
-// be nil.
+// Watch has functions that [WhileRelaying] calls for what its relay does. Each of them may be nil.
 type Watch struct {
-	Led      func()
-	Passed   func(took time.Duration, events int)
-	Acked    func(id string)
-	Recorded func(took time.Duration, events int)
+	Led      func()                               // the relay began a term
+	Passed   func(took time.Duration, events int) // the relay read a page of the log
+	Acked    func(id string)                      // the broker stored the event with this id
+	Recorded func(took time.Duration, events int) // the relay recorded events as published
 }
 
 type watchedLog struct {
@@ -86,8 +85,8 @@ func (p watchedPublisher) Run(ctx context.Context, batches <-chan []*broker.Mess
 	})
 }
 
-// WhileRelaying calls do while a relay works in this process. It returns when the relay has
-// stopped.
+// WhileRelaying calls do while a relay works in this process. When do returns, WhileRelaying stops
+// the relay, and returns when the relay has stopped.
 func WhileRelaying(ctx context.Context, r *Stage, d *Database, c *Client, w Watch, do func(ctx context.Context) error) error {
 	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {

@@ -5,7 +5,7 @@
 -- $7  the state of the events:
 --     dead; blocking (dead, and the first event of its key); waiting (behind a blocking event);
 --     retrying (due in some hours); due (for a minute)
--- $8  class of the failures   $9 text of the failures; %s stands for the event   $10 fingerprint
+-- $8  class of the failures   $9 text of the failures; %s is the event's id   $10 fingerprint
 -- $11 how many attempts failed
 --
 -- Locks   the new rows.
