@@ -37,18 +37,18 @@ servers of this machine. Each figure has a reference that is measured in the
 same run, so the ratio of the two is meaningful even if the machine is busy.
 
   relay      draining a backlog; the cost of a relay without work
+             (relay.atomic_fsync needs a broker that syncs every message: --dev
+             starts such a broker, and --nats-fsync-url names one)
   producer   transactions with an event, without and with a running relay
   latency    from commit to the broker's acknowledgement
-             (relay.atomic_fsync needs a broker that syncs every message, which
-             --dev starts and --nats-fsync-url names)
   inbox      handling a backlog, with an event or a batch of events in a transaction
   http       answering requests that have an Idempotency-Key
   webhook    acknowledging webhooks, and handling accepted events
   saga       steps of processes across services
 If you name no group, all groups are measured.
 
-Bench creates schemas in the database and one stream. They have postroom_bench in
-their names. Bench removes all of them at the end, even on Ctrl-C. Do not run it
+Bench creates schemas in the database and one stream. Their names contain
+postroom_bench. Bench removes all of them at the end, even on Ctrl-C. Do not run it
 on servers that other programs need: it uses the servers fully, and makes a
 checkpoint before each measurement if the role may do that. A backlog of 200,000
 events takes 200 MB in the database and as much in the stream.
@@ -140,13 +140,13 @@ func parse(args []string, getenv func(string) string, errs io.Writer) (w *wish, 
 	flags.BoolVar(&w.dev, "dev", false, "start throwaway servers on this machine")
 	flags.IntVar(&w.events, "events", 200_000, "events in the backlog that a relay drains; an inbox handles a part of this number")
 	flags.IntVar(&w.runs, "runs", 5, "how many times each figure is measured; the report has the median")
-	flags.Float64Var(&w.seconds, "seconds", 5, "time for each measurement that would not end by itself")
+	flags.Float64Var(&w.seconds, "seconds", 5, "seconds for each measurement that would not end by itself")
 	flags.Func("only", "figures to measure, for instance relay.drain,producer.write", func(names string) error {
 		w.only = append(w.only, strings.Split(names, ",")...)
 		return nil
 	})
 	flags.StringVar(&w.profile, "cpuprofile", "", "write a CPU profile of the measured part to this `file`; needs --only with one figure")
-	flags.StringVar(&w.synced, "nats-fsync-url", "", "`URL` of a NATS server with sync_interval always, for the figures that need one")
+	flags.StringVar(&w.synced, "nats-fsync-url", "", "`URL` of a NATS server with sync_interval always, for the figures that need such a server")
 	flags.StringVar(&w.database, "database-url", "", "PostgreSQL `URL` (env POSTROOM_DATABASE_URL, DATABASE_URL)")
 	flags.StringVar(&w.broker, "nats-url", "", "NATS `URL` (env POSTROOM_NATS_URL, NATS_URL)")
 	flags.StringVar(&w.creds, "nats-creds", "", "`file` with the credentials of a NATS user")

@@ -143,7 +143,7 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 // can expire. Purge also deletes replays that ended before the given time. It keeps the audit.
 //
 // An outgoing event stays in the archive while the log has it: without its row in the archive, a
-// republish would publish it. But Purge deletes events that a republish could not publish.
+// republish would publish it. An event of a republish need not stay: it was published before.
 //
 // If w has a method Flush, Purge calls Flush. If Write or Flush fails, Purge deletes nothing. After
 // [ErrUnknownOutcome] the events may be deleted: keep the text that w got. After any other error

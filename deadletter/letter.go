@@ -114,7 +114,7 @@ type Group struct {
 	LastDeadAt  time.Time `json:"last_dead_at"`
 	ExampleID   int64     `json:"example_id"` // the id of the event that died last
 	Types       []string  `json:"types"`      // types of the events that died last; if there are many events, Groups does not read the types of all
-	Keys        int64     `json:"keys"`       // how many different keys the events have whose types Groups read
+	Keys        int64     `json:"keys"`       // how many different keys there are among the events whose types Groups read
 	Error       string    `json:"error"`      // text of the example's last failure
 }
 

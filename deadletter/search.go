@@ -21,11 +21,11 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.explain(schema.Require(ctx, s.db, s.name))
 }
 
-// List returns a page of the events that match, and the cursor of the next page. The events that
-// died last, or were discarded last, come first. The cursor is zero if this is the last page.
+// List returns a page of the events that match f, and the cursor of the next page. The most
+// recently dead or discarded events come first. On the last page, List returns the zero Cursor.
 //
-// For a page, List reads at most 50,000 events, or 10,000 if the filter has a Text. So a page can
-// have fewer events than the limit, or no events, although there is a next page.
+// For a page, List reads at most 50,000 events, or 10,000 if f has a Text. So a page can have fewer
+// events than p.Limit, or no events, although there is a next page.
 func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return nil, Cursor{}, err
@@ -53,9 +53,9 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, e
 	return letters, Cursor(next), nil
 }
 
-// Count returns how many events match, and whether there may be more. It reads at most the 100,000
-// events that died last. This limit is 1,000,000 if the filter has no Type, Key, Class, Source or
-// Text, and 5,000 if the filter has a Text.
+// Count returns how many events match f, and whether there may be more. It reads at most 5,000
+// events if f has a Text, otherwise 100,000 if f has a Type, Key, Class or Source, and otherwise
+// 1,000,000. It begins with the most recently dead or discarded events.
 func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return 0, false, err
@@ -70,13 +70,13 @@ func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err er
 	return n, more, nil
 }
 
-// Groups returns the dead events that match, grouped by cause: the largest groups first, and at
-// most 200.
+// Groups groups the dead events that match f by cause: at most 200 groups, the largest first.
 //
-// It counts at most 1,000,000 events, or 50,000 if vacuum has not processed most of the table. If
-// there are more dead events, it divides this number equally among the causes. If the filter has
-// IDs, Type, Key, Source, EventID or Text, it reads the 50,000 events that died last, or 5,000 with
-// a Text.
+// Groups counts at most 1,000,000 events, or 50,000 if vacuum has not processed most of the table,
+// because counting then takes ten times as long. If there are more dead events, Groups counts for
+// each cause at most an equal share of this limit. Other limits apply if f has IDs, Type, Key,
+// Source, EventID or Text: Groups then reads the 50,000 events that died last, or 5,000 if f has a
+// Text.
 func (s *Store) Groups(ctx context.Context, f Filter) (GroupList, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return GroupList{}, err
@@ -101,7 +101,7 @@ func (s *Store) Groups(ctx context.Context, f Filter) (GroupList, error) {
 	return list, nil
 }
 
-// Get returns the event with this id. The event may be held, in any state, or discarded.
+// Get returns the event with this id: a held event in any state, or a discarded event.
 func (s *Store) Get(ctx context.Context, id int64) (Details, error) {
 	if s.err != nil {
 		return Details{}, s.err
@@ -123,10 +123,10 @@ func (s *Store) Get(ctx context.Context, id int64) (Details, error) {
 	return w, nil
 }
 
-// Export writes the events that match to w. Each event is a line of JSON with its properties, its
+// Export writes to w the events that match f. Each event is a line of JSON with its properties, its
 // body and its failures. The body is in "data" if it is JSON, in "text" if it is UTF-8, and
-// otherwise in "data_base64". Export returns how many events it wrote. If w has a method Flush, as
-// a bufio.Writer has, Export calls Flush at the end.
+// otherwise in "data_base64". Export returns how many events it wrote. If w has a method Flush,
+// like a bufio.Writer, Export calls it at the end.
 func (s *Store) Export(ctx context.Context, f Filter, w io.Writer, progress func(n int64)) (int64, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return 0, err

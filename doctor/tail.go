@@ -22,7 +22,7 @@ const (
 	newestFirst = 2000
 	// tailTimeout limits how long compareTail reads a stream.
 	tailTimeout = 2 * time.Second
-	// maxTailSubjects is the most subjects by which the doctor lets the broker filter messages.
+	// maxTailSubjects is the most subjects of a filter. If there are more, filterOf returns none.
 	maxTailSubjects = 20
 	// skew is how much the clocks of the broker's servers may differ from each other. The doctor
 	// measures only how much the clock of one of them differs from the database's clock.

@@ -36,7 +36,7 @@ type Event struct {
 
 	// Fault says what is wrong with the row of the event, besides what [postroom.Event.Validate]
 	// finds; nil if nothing is wrong. A row can have values that no event may have: if a writer
-	// sets the column "checked" to true, the database does not check the row. A Fault matches
+	// itself sets the column "checked", the database may not check the row. A Fault matches
 	// [postroom.ErrInvalidEvent]. The relay never sends an event with a Fault. The log shortens or
 	// leaves out those parts of the event that are too large.
 	Fault error

@@ -56,7 +56,7 @@ type Deferral struct {
 type Failure struct {
 	Class    string        // from a closed set
 	Text     string        // tells an operator what happened; never contains the event's data
-	Attempts int           // the attempts so far; an attempt during an outage does not count
+	Attempts int           // the attempts so far; some failures, as in an outage, do not count
 	Dead     bool          // no attempt follows
 	After    time.Duration // if not Dead: how long until the next attempt
 }

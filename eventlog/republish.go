@@ -28,7 +28,7 @@ type RepublishStatus struct {
 	Rate      float64 // the most events that are published in a second
 	Events    int64   // the number of events when the republish was ordered
 	Published int64
-	Skipped   int64 // events that the republish left out: held, discarded, cancelled, or not published yet
+	Skipped   int64 // events left out: held, discarded, cancelled, or not published yet
 	Held      int64 // events that the broker refused
 	Cancelled bool
 }

@@ -76,8 +76,8 @@ type Term interface {
 
 	// Read returns the next events in publishing order: about limit events, or fewer because of
 	// [PageBytes]. If there are no more events, it returns none. In a term, it returns an event
-	// again only if Record stored that it is held or lost. Read may overwrite buffer and reuse its
-	// memory. The caller owns the returned slice, but must not change an event's Data or Headers.
+	// again only after Record got it in Held, Returned or Lost. Read may overwrite buffer and reuse
+	// its memory. The caller owns the result, but must not change an event's Data or Headers.
 	Read(ctx context.Context, limit int, buffer []Event) (Page, error)
 
 	// ReadRepublish returns the next events of the running republish: at most limit events, or

@@ -36,7 +36,7 @@ type route struct {
 // context does not end when the client disconnects; see [Route.Timeout]. If next panics, the guard
 // rolls back, and the panic continues.
 //
-// [Guard.Check] returns the faults of rt. Until they are fixed, the guard answers requests with 500.
+// [Guard.Check] returns rt's faults. Until they are fixed, the guard answers requests with 500.
 func (g *Guard) Handler(rt Route, next http.Handler) http.Handler {
 	r := &route{Route: rt.defaults(), g: g, next: next}
 	if err := r.validate(); err != nil {

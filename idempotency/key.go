@@ -113,7 +113,7 @@ type KeyFormat struct {
 	// as with quotes.
 	Strict bool
 
-	// Match, if set, must accept the key too: [UUID], [UUIDv4], or a regular expression's MatchString.
+	// Match, if set, must accept the key too: [UUID], [UUIDv4], or the MatchString of a regexp.
 	Match func(key string) bool
 }
 

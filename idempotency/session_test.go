@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +29,7 @@ var leaks = map[string]struct{ sql, there string }{
 	"one made of a query":        {"SELECT 1 AS a INTO TEMPORARY mine", "SELECT to_regclass('pg_temp.mine') IS NOT NULL"},
 	"an advisory lock":           {"SELECT pg_advisory_lock(99)", "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 99 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"},
 	"a channel":                  {"LISTEN mine", "SELECT EXISTS (SELECT FROM pg_listening_channels())"},
+	"a channel, prepared":        {"LISTEN mine", "SELECT EXISTS (SELECT FROM pg_listening_channels())"},
 	"a prepared statement":       {"/* by hand */ PREPARE mine AS SELECT 1", "SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE name = 'mine')"},
 	"a cursor":                   {"DECLARE mine CURSOR WITH HOLD FOR SELECT 1", "SELECT EXISTS (SELECT FROM pg_cursors WHERE name = 'mine')"},
 	"another time zone":          {"SET TimeZone = 'Asia/Kolkata'", "SELECT current_setting('TimeZone') = 'Asia/Kolkata'"},
@@ -91,10 +93,16 @@ func TestSessionIsResetAfterAHandlerChangedIt(t *testing.T) {
 // leak runs handlers of all kinds that leave something behind.
 func (r *rig) leak(name, sql, there string) {
 	leave := func(ctx context.Context, tx pgx.Tx) error {
-		is := false
+		is, sql := false, sql
+		if name == "a channel, prepared" {
+			if _, err := tx.Prepare(ctx, "by name", sql); err != nil {
+				r.Errorf("%s: %v", name, err)
+			}
+			sql = "by name"
+		}
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			r.Errorf("%s: %v", name, err)
-		} else if err := tx.QueryRow(ctx, there).Scan(&is); !is && name != "a channel" { // this one is there only after the commit
+		} else if err := tx.QueryRow(ctx, there).Scan(&is); !is && !strings.HasPrefix(name, "a channel") { // this one is there only after the commit
 			r.Errorf("%s is not there in the transaction: %v", name, err)
 		}
 		return nil

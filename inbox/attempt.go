@@ -10,11 +10,11 @@ import (
 	"github.com/postroom/postroom/inbox/internal/steps"
 )
 
-// NotApplied wraps an error of a step's function to say that the call certainly had no effect: for
-// instance, the connection was refused, or the vendor rejected the request. The call then counts as
-// not made. So the next attempt may make it, even if the vendor does not recognise a repeated key.
-// If the call may have had an effect, for instance after a timeout, do not wrap the error.
-// NotApplied returns nil if err is nil.
+// NotApplied wraps an error of a step's function (see [Attempt.Step]) to say that its call to the
+// vendor certainly had no effect: for instance, the connection was refused, or the vendor rejected
+// the request. Step then treats the call as not made. So the next attempt may make the call, even
+// if the vendor does not recognise repeated calls. If the call may have had an effect, for instance
+// after a timeout, do not wrap the error. NotApplied returns nil if err is nil.
 func NotApplied(err error) error {
 	return steps.NotApplied(err)
 }
@@ -26,16 +26,16 @@ type ExternalHandler func(ctx context.Context, attempt *Attempt) error
 // StepOption changes how [Attempt.Step] runs one step.
 type StepOption func(*steps.Options)
 
-// VendorWindow sets how long the vendor of a step recognises the same key, counted from
-// the step's first call. For this step it replaces [Subscription.VendorWindow].
+// VendorWindow sets for how long the vendor of a step recognises a key that it got before. The time
+// begins with the step's first call. For this step, d replaces [Subscription.VendorWindow].
 func VendorWindow(d time.Duration) StepOption {
 	return func(o *steps.Options) { o.Window = d }
 }
 
-// Lookup sets a function that asks the vendor whether a step happened. Step calls f with the key of
-// earlier calls if their outcome is not known and the vendor may no longer recognise that key. If f
-// finds the call, result must be the result that the step's function would have returned. If f does
-// not find the call, Step calls the step's function again. If f returns an error, Step returns it.
+// Lookup sets the function f, which asks the vendor whether a step happened. If earlier calls have
+// an unknown outcome and the vendor may no longer recognise their key, Step calls f with that key.
+// If f finds the call, it must return what the step's function would have returned. If f does not
+// find it, Step calls the step's function again. If f returns an error, Step returns it.
 func Lookup(f func(ctx context.Context, key string) (result []byte, found bool, err error)) StepOption {
 	return func(o *steps.Options) { o.Lookup = f }
 }
@@ -52,22 +52,22 @@ type Attempt struct {
 	steps *steps.Attempt
 }
 
-// Step calls another system once. f gets a key of 32 hexadecimal digits. The key is the same in
-// every attempt at this step of this event, so that the vendor recognises a repeated call. Step
-// records in the database that the step begins, and calls f. If f returns no error, Step records
-// the result of f. From then on, in every attempt and every process, Step returns that result and
-// does not call f again. If two processes run the step at the same time, the result that is
-// recorded first counts: Step returns it in both.
+// Step calls another system, the vendor, so that the call has one effect. f makes the call. Unless
+// an operator edits the event, f gets the same key in every attempt, 32 hexadecimal digits, so that
+// the vendor recognises a repeated call. Step records in the database that the step begins, and
+// calls f. If f returns no error, Step records the result of f. From then on, in every attempt and
+// every process, Step returns that result and does not call f again. If two processes run the step
+// at the same time, Step returns in both the result that was recorded first.
 //
-// If f returned an error or its process ended, the outcome of the call is not known. In later
-// attempts, Step calls f again with the same key while the vendor recognises that key
-// ([Subscription.VendorWindow], [VendorWindow]). After that time Step calls the [Lookup] function.
-// If there is none, it returns [ErrOutcomeUnknown]. So Step never repeats a call that the vendor
-// could carry out twice. If f wraps its error in [NotApplied], Step counts the call as not made.
+// If f returned an error, or the process ended before the result was recorded, the outcome of the
+// call is not known. In later attempts, Step calls f again with the same key, as long as the vendor
+// recognises it ([Subscription.VendorWindow], [VendorWindow]). After that, Step calls the [Lookup]
+// function. Without one, it returns [ErrOutcomeUnknown]. So Step never makes a second call if the
+// vendor could carry out both. If f wraps its error in [NotApplied], the call counts as not made.
 //
-// name identifies the step within the handler and must be the same in each attempt. The database
-// keeps the result as long as the event's inbox row. So return a short result, such as the vendor's
-// reference, and not a document.
+// The parameter name identifies the step within the handler and must be the same in each attempt.
+// The database keeps the result as long as it keeps the event's row in the inbox. So return a short
+// result, such as the vendor's reference, and not a document.
 func (c *Attempt) Step(ctx context.Context, name string, f func(ctx context.Context, key string) ([]byte, error), options ...StepOption) ([]byte, error) {
 	o := c.steps.Options()
 	for _, option := range options {
@@ -76,11 +76,11 @@ func (c *Attempt) Step(ctx context.Context, name string, f func(ctx context.Cont
 	return c.steps.Do(ctx, name, f, o)
 }
 
-// OnSuccess registers f. After the handler returned nil, f runs in the transaction that records the
-// event as done. So the changes that f makes in this database, including events that it writes to
-// the outbox, are committed exactly once. If the inbox must repeat the transaction, it calls f
-// again. An error of f counts as an error of the handler. Functions run in the order in which they
-// were registered.
+// OnSuccess registers f. When the handler has returned nil, f runs in the transaction that records
+// the event as done. So the changes that f makes with tx, including events that it writes to the
+// outbox, are committed exactly once. If the inbox must repeat the transaction, it calls f again.
+// If f returns an error, this counts as an error of the handler. Functions run in the order in
+// which they were registered.
 func (c *Attempt) OnSuccess(f func(ctx context.Context, tx pgx.Tx) error) {
 	c.steps.OnSuccess(f)
 }

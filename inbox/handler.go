@@ -65,7 +65,7 @@ func (h *handler) connections() int {
 	return h.sub.Workers
 }
 
-// leases returns how many connections of the pool keep the lease of the handler's reader.
+// leases returns how many connections of the pool are needed to renew the lease of a reader.
 func (h *handler) leases() int {
 	if h.isOrdered() {
 		return 1

@@ -211,8 +211,8 @@ func (in *core) warn(ctx context.Context, what string, err error, args ...any) {
 //
 // When ctx ends, Run takes no more events, and gives events that have not begun back to the broker.
 // It waits for running handlers up to Config.DrainTimeout, and returns nil. It returns an error
-// only if [Inbox.Check] or a reader finds one that a person must correct, if the connection to the
-// broker was closed, or if another Run has not ended. It logs an outage and waits until it ends.
+// only if [Inbox.Check] or a stream's reader finds one that a person must correct, if the broker
+// connection was closed, or if another Run has not ended. It logs an outage, and waits it out.
 func (in *Inbox) Run(ctx context.Context) error {
 	if !in.running.CompareAndSwap(false, true) {
 		return ErrRunning

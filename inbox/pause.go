@@ -44,7 +44,7 @@ type Pause struct {
 // enter waits until a delivery may run. If it has to wait, it drops the transaction that
 // was begun for the delivery. It returns false if the process stops.
 func (c *loop) enter(life delivery.Lifetime, d *delivery.Delivery, next *ledger.Ahead) (gate.Pass, bool) {
-	if c.gate.IsOpen() || !c.isStraight(d) || c.external != nil { // the handler is not paused, or the delivery will be held and not run
+	if c.gate.IsOpen() || !c.isStraight(d) || c.external != nil { // the handler is not paused, or does not run for this delivery now
 		return gate.Pass{}, true
 	}
 	next.Drop(life.Work)

@@ -132,8 +132,8 @@ func (c *loop) isTooOld(d *delivery.Delivery) bool {
 	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom(c.window))
 }
 
-// maxRounds is how often one transaction is run in a row if its failures are not the fault of the
-// event or the handler: for instance, serialization failures, deadlocks, lost answers to a commit.
+// maxRounds is how often one transaction is run in a row if it conflicts with another transaction,
+// if its connection breaks, or if its commit is not answered. It does not limit runs in an outage.
 const maxRounds = 10
 
 // persist runs one transaction. If it conflicts with another transaction, or if its connection
@@ -216,7 +216,7 @@ func unlessEnded(began *string, err error) error {
 	return err
 }
 
-// leave rolls back a failed attempt. If a delivery waits, its transaction begins in this round trip.
+// leave rolls back a failed attempt. The same round trip begins a waiting delivery's transaction.
 func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead *ledger.Ahead) error {
 	if following := c.ledger.Leave(life.Work, tx, c.peek(life.Take, ahead)); following != nil {
 		ahead.Opened = following

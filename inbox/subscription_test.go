@@ -295,7 +295,7 @@ func TestAHandlerWhoseRowWasDeletedIsNotNew(t *testing.T) {
 }
 
 // A handler is ordered, then is not, and then is ordered again. The inbox does not take that for a
-// loss at the broker. The handler's row says what it is now.
+// loss at the broker. After each run, the handler's row says whether the handler is ordered now.
 func TestAHandlerThatIsOrderedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -3,9 +3,9 @@
 // build a command line or a console.
 //
 // It changes no data: its transactions are read-only. Statements on tables that can be large use an
-// index and stop at a limit, so most answers take well under a second. Events, Tree and the broker
-// can take seconds. If a page, a tree or a count of held events stopped at a limit, the answer says
-// so. No answer contains the data of an event.
+// index, and nearly all of them stop at a limit. So most answers take well under a second. Events,
+// Tree and the broker can take seconds. If a page, a tree or a count of held events stopped at a
+// limit, the answer says so. No answer contains the data of an event.
 package inspect
 
 import (

@@ -179,6 +179,19 @@ func TestAuditOfAnEventInAReplay(t *testing.T) {
 	}
 }
 
+// If there are very many actions on an event or in a replay, the newest ones come first.
+func TestAuditOfManyActions(t *testing.T) {
+	t.Parallel()
+	p := newRig(t)
+	p.exec("INSERT INTO postroom.audit (actor, action, events, handler, event_id, job) SELECT 'ann', 'edit', 1, 'h', 'e', 7 FROM generate_series(1, 1200) n")
+	for name, f := range map[string]inspect.AuditFilter{"of an event": {EventID: "e", Limit: 2}, "of a replay": {ReplayID: 7, Limit: 2}} {
+		page, err := p.alone().Audit(t.Context(), f)
+		if err != nil || len(page.Entries) != 2 || page.Entries[0].ID != 1200 || page.Entries[1].ID != 1199 {
+			t.Errorf("%s: %+v, %v; want the actions 1200 and 1199", name, page, err)
+		}
+	}
+}
+
 // A page reads a limited number of actions, and the next page continues from there.
 func TestAuditIsPagedByTheNumberLookedAt(t *testing.T) {
 	t.Parallel()

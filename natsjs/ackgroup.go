@@ -11,7 +11,7 @@ const (
 	maxGroup = 32
 
 	// After an ambiguous group (see ackGroup), the publisher sends minSingles events without a
-	// group: few groups succeed if other programs publish much to the same stream. Each further
+	// group, because few groups succeed if other programs publish much to the stream. Each further
 	// ambiguous group doubles this number, up to maxSingles. The number falls when groups succeed.
 	minSingles = 1 << 10
 	maxSingles = 1 << 20

@@ -19,13 +19,13 @@ const (
 	// fence, at most maxFences times.
 	maxFences = 2
 
-	// While the broker stores a message, it may refuse another one with the same fence. The sender
-	// repeats it after processWait: a batch at most maxFences times, an event maxInProcess times.
+	// While the broker stores a message, it may refuse others with its fence. The sender repeats
+	// these after processWait: a batch at most maxFences times, an event maxInProcess times.
 	processWait  = 2 * time.Millisecond
 	maxInProcess = 20
 
-	// If the stream was unavailable for maxProbes events of a batch and has stored none, the sender
-	// does not send the rest of the batch.
+	// If sendOneByOne found the stream unavailable for maxProbes events, and the stream stored no
+	// event, sendOneByOne does not send the rest.
 	maxProbes = 16
 )
 

@@ -37,9 +37,9 @@ type duplicateVerifier struct {
 }
 
 // verify looks up the first message of an event that the broker called a duplicate. If the stream
-// lost that message, or maxFailedLookups lookups failed, again is true: verify has given the event
-// another message id, and the caller must send it again. Otherwise verify returns the event's
-// outcome, with a sequence if the message is there.
+// lost that message, or maxFailedLookups lookups failed, verify gives the event another message id.
+// When it does so for the first time, again is true, and the caller must send the event again.
+// Otherwise verify returns the event's outcome, with a sequence if the message is there.
 func (v *duplicateVerifier) verify(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) {
 	has, err := v.lookUp(ctx, f, o)
 	switch {

@@ -19,10 +19,10 @@ import (
 // lookTimeout is the time limit of a request about a stream.
 const lookTimeout = 2 * ackTimeout
 
-// Compare compares a stream with a position, as [broker.Verifier] describes. If the message at the
-// position is missing, it counts as lost, even if it was deleted: a stream that [EnsureStream]
-// created does not allow deletes. But it does not count as lost if the stream's configuration lets
-// the stream remove messages before their maximum age (see mayDrop).
+// Compare compares a stream with a position, as [broker.Verifier] describes. A missing message at
+// the position counts as lost, even if it was deleted: a stream that [EnsureStream] created does
+// not allow deletes. But it does not count as lost if the stream now begins after the position, or
+// if its configuration lets it remove messages before their maximum age (see mayDrop).
 func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// Budget limits the retries at each host. Within any Window, it allows Ratio retries for each
-// request, and Floor retries for each second of Window. Within any second, it allows Ratio retries
-// for each request of an average second, and all Floor retries of a Window. For example, the
-// defaults and 100 requests a second allow 110 retries within ten seconds, but only 20 within one
-// second. So when a vendor begins to fail, calls cannot spend at once what Ratio allows for a whole
-// Window. A call asks the budget before it waits for its retry, and the budget counts the retry at
-// the end of this wait. So it also limits how many retries will be made at the same moment. It
-// knows only the requests up to the time when the call asks.
+// Budget limits the retries at each host. Within any Window, their number is at most Ratio times
+// the number of requests, plus Floor for each second of Window. Within any second, it is at most
+// Ratio times the average number of requests a second, plus all that Floor adds in a Window. For
+// example, with the defaults and 100 requests a second, it is 100 + 10 retries in ten seconds, but
+// only 10 + 10 in one second. So when a host begins to fail, its callers cannot make all retries of
+// a Window at once. A call asks the budget before it waits for its retry, and the budget counts the
+// retry at the end of this wait. So calls that ask at different times cannot all retry at the same
+// moment. The budget cannot know the requests that come during the wait.
 type Budget struct {
-	// Ratio is how many retries each request within Window adds to the budget.
+	// Ratio is how many retries each request adds to the budget: with 0.1, one for ten requests.
 	//
 	// Defaults to 0.1.
 	Ratio float64
 
-	// Window is how long requests and retries count.
+	// Window is the time for which the budget counts a request or a retry.
 	//
 	// Defaults to 10 seconds.
 	Window time.Duration
@@ -34,7 +34,7 @@ type Budget struct {
 	// Defaults to 1.
 	Floor float64
 
-	// Off turns the budget off: only Attempts limits retries.
+	// Off turns the budget off. Then only Config.Attempts limits the number of retries.
 	Off bool
 }
 
@@ -47,7 +47,7 @@ func (b Budget) defaults() Budget {
 
 func (b Budget) validate() error {
 	var faults []error
-	if !(b.Ratio >= 0 && b.Ratio <= 1) { // the condition is also false for NaN
+	if !(b.Ratio >= 0 && b.Ratio <= 1) { // this refuses NaN too
 		faults = append(faults, fmt.Errorf("config: Budget: Ratio is %g, want 0 to 1", b.Ratio))
 	}
 	if b.Window < time.Second || b.Window > time.Hour {
@@ -59,8 +59,8 @@ func (b Budget) validate() error {
 	return errors.Join(faults...)
 }
 
-// parts is how many parts a window has. A window that begins inside a part ends inside another
-// part, so it touches parts+1 of them.
+// parts is the number of parts into which a window is divided. A window that begins in the middle
+// of a part also ends in the middle of a part, so it overlaps parts+1 parts.
 const parts = 50
 
 // account is the budget of one host.
@@ -70,9 +70,9 @@ type account struct {
 	start time.Time
 
 	mu       sync.Mutex
-	current  int64 // the number of the part in which account was last used
+	current  int64 // the number of the part in which the account was last used
 	requests [parts]int
-	retries  map[int64]int // by the part in which they are made; it may be in the future
+	retries  map[int64]int // the retries of each part, by its number; the part may be in the future
 }
 
 func newAccount(cfg Budget, now time.Time) *account {
@@ -86,7 +86,7 @@ func (a *account) deposit(now time.Time) {
 	a.requests[a.current%parts]++
 }
 
-// withdraw reports whether a retry may be made after a wait. If so, it counts the retry.
+// withdraw reports whether the budget allows a retry at now+wait. If so, it counts the retry.
 func (a *account) withdraw(now time.Time, wait time.Duration) bool {
 	if a.cfg.Off {
 		return true
@@ -108,7 +108,7 @@ func (a *account) withdraw(now time.Time, wait time.Duration) bool {
 	return true
 }
 
-// busiest returns the largest number of retries in n consecutive parts that include the given part.
+// busiest returns the most retries in any n consecutive parts that include the given part.
 func (a *account) busiest(part, n int64) int {
 	sum := 0
 	for i := part - n + 1; i <= part; i++ {
@@ -124,7 +124,7 @@ func (a *account) busiest(part, n int64) int {
 
 func (a *account) part(t time.Time) int64 { return int64(t.Sub(a.start) / a.width) }
 
-// advance forgets parts that are older than a window.
+// advance makes the part of now the current one, and forgets parts that are older than a window.
 func (a *account) advance(now time.Time) {
 	number := a.part(now)
 	if number <= a.current {

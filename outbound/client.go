@@ -33,11 +33,11 @@ func (c *Client) Check() error { return c.transport.Check() }
 func (c *Client) HTTP() *http.Client { return c.http }
 
 // Do carries out one operation. It returns a response if the status is 2xx, or 304 for GET and
-// HEAD. If the status is another, or Decide returned Retry for the response, Do returns an [Error].
-// The caller must close the response's body.
+// HEAD, unless Decide returned Retry for the response. Otherwise Do returns an [Error]. The caller
+// must close the response's body.
 //
 // GET and HEAD follow up to ten redirects. If a redirect leads to another host, or from TLS to
-// plain HTTP, Do then sends only headers that describe the wanted answer or the client. It no
+// plain HTTP, Do then keeps only headers that describe the wanted answer or the client. It no
 // longer sends the idempotency key, cookies, the Authorization header or any other header that may
 // be a secret. POST, PUT, PATCH and DELETE follow 307 and 308 within their host, with the same key.
 // Any other redirect is an error that matches [ErrRedirect], and Do does not follow it.

@@ -31,7 +31,7 @@ type Protocol struct {
 	// result for the same key. If Format is nil, the vendor gets the key unchanged.
 	Format func(key string) string
 
-	// MaxLen is the vendor's limit for keys in bytes. The Transport checks the result of Format.
+	// MaxLen is how many bytes a key may have. The Transport checks the result of Format.
 	//
 	// Defaults to 255.
 	MaxLen int
@@ -39,7 +39,7 @@ type Protocol struct {
 	// Busy lists statuses that may mean that a call with this key is running. Such a status does
 	// not prove that the vendor did nothing. The same is true for 409, which need not be in Busy.
 	// If a key was sent, ForHandler makes an error with a status in Busy permanent only if the
-	// decision is Stop. It never makes an error with 409 permanent.
+	// decision is Stop, and never makes an error with 409 permanent.
 	Busy []int
 
 	// Decide says whether to try again after a response, if Config.Decide is nil or returned

@@ -156,11 +156,11 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 // relay moves the event to held, and also in the transaction that writes the event. If the event is
 // cancelled already, Cancel returns true.
 //
-// Cancel returns false if the event was published, or was not scheduled. It returns false if the
-// event's time has come, because the relay may be publishing the event. Events that the broker
-// refused are an exception if they were scheduled or have no key: Cancel can cancel them while they
-// are dead or wait for another attempt. Cancel also returns false if neither the log nor held has
-// the id, for instance because retention removed the published event.
+// Cancel returns false if the event was published or was not scheduled, or if its time has come,
+// because the relay may be publishing it then. The exception is an event that the broker refused:
+// if it has no key, or the relay moved it to held before its time, Cancel can cancel it while it is
+// dead or waits for another attempt. Cancel also returns false if neither the log nor held has the
+// id, for instance because retention removed the published event.
 //
 // While a transaction that cancels an event is open, the relay does not publish the event, even if
 // it is due. So keep the transaction short. If the transaction has an isolation level above read

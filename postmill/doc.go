@@ -17,11 +17,11 @@
 //
 // UUID, metadata and payload arrive unchanged. A UUID does not identify an event, because Watermill
 // publishes one UUID on several topics, and again after a failure. The header watermill-uuid has
-// the UUID, and the event has its own id. Only if [PublisherConfig].Dedupe is set, the Publisher
-// makes this id from UUID and topic. The header watermill-metadata has the metadata as JSON. All
+// the UUID, and the event has its own id. The Publisher makes this id from UUID and topic only if
+// [PublisherConfig].Dedupe is set. The header watermill-metadata has the metadata as JSON. All
 // headers of an event have at most 32 KiB together. By default the type is the topic, and the
-// subject is "wm." and the topic. If the metadata has a content type or a correlation id, the event
-// has it too. A message from Watermill's own publisher for JetStream also arrives unchanged.
+// subject is "wm." followed by the topic. If the metadata has a content type or a correlation id,
+// the event has it too. A message from Watermill's own publisher for JetStream arrives unchanged.
 //
 // # Nacks
 //

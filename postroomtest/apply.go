@@ -111,7 +111,7 @@ func Deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	return deliver(ctx, pool, h, ev, nil).Err
 }
 
-// delivered returns an event in which it has set the empty fields that a handler expects.
+// delivered sets the empty fields that a handler expects, validates the event and returns it.
 func delivered(ev postroom.Event) (postroom.Event, error) {
 	if ev.ID == "" {
 		id, err := uuid.NewV7()

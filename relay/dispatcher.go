@@ -170,7 +170,7 @@ func (d *dispatcher) send(life lifetime, batch []*broker.Message) bool {
 }
 
 // retryTimer returns a channel that receives when the next failed event is due, or when probes are
-// sent to an unavailable stream. stop stops the timer. If no time is set, the channel is nil.
+// sent to an unavailable stream. stop stops the timer. If neither will happen, the channel is nil.
 func (d *dispatcher) retryTimer() (due <-chan time.Time, stop func() bool) {
 	at, ok := d.scheduler.NextRetry()
 	if !ok {

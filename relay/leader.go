@@ -50,7 +50,7 @@ type leader struct {
 	verifier   verifier
 }
 
-// newLeader returns the leader of a term. The leader sets renewed and recorded in now, this try.
+// newLeader returns the leader of a term. The leader sets the fields renewed and recorded of now.
 func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 	arrived, between := newResults(), &intake{pages: make(chan page)}
 	notes := newRecordBuffer(arrived.news)

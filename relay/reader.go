@@ -10,16 +10,15 @@ import (
 )
 
 const (
-	// If a read takes longer than this, its connection is dead, or the read needs more time than
-	// earlier reads: see adaptiveTimeout.
+	// readTimeout is the first time limit of a read. A read that takes longer is cancelled, because
+	// its connection may be dead. If reads need more time, adaptiveTimeout raises the limit.
 	readTimeout = time.Minute
 
-	// The wait after a read that found events. Each later read without events doubles the
-	// wait, up to Config.IdlePoll.
+	// The wait after a read with events. A read without events doubles it, up to Config.IdlePoll.
 	busyPoll = time.Millisecond
 
-	// While keys have events in held, the reader asks this often which keys still have events in
-	// held. It spends at most a twentieth of its time on that.
+	// While some keys have events in table held, the reader asks the log every keysEvery which keys
+	// these are. It asks less often if its questions would take more than 1/keysShare of its time.
 	keysEvery = time.Second
 	keysShare = 20
 )
@@ -27,23 +26,23 @@ const (
 // page is a message from the reader to the dispatcher.
 type page struct {
 	events        []eventlog.Event
-	keys          []string // keys that have events in held
-	hasKeys       bool     // the reader has asked for keys; then keys is the complete answer, even if it is empty
-	lastRecording int64    // the number of the last recording before the reader asked for keys
+	keys          []string // the keys that have events in table held
+	hasKeys       bool     // the field keys is set: it has all such keys, and is empty if there are none
+	lastRecording int64    // the number of the last recording (see recordBuffer) before the reader asked for the keys
 
-	cancelled []int64 // republishes that were cancelled
+	cancelled []int64 // the ids of republishes that were cancelled
 }
 
-// intake has the values that the reader and the dispatcher share.
+// intake is what the reader and the dispatcher share.
 type intake struct {
 	pages          chan page
-	hasBlockedKeys atomic.Bool // some keys have events in held
+	hasBlockedKeys atomic.Bool // some keys have events in table held; the dispatcher sets it
 
-	republishEvents atomic.Int64 // events of republishes that were read and have not left the dispatcher
-	republishBytes  atomic.Int64 // bytes of their data
+	republishEvents atomic.Int64 // how many events the reader has read for republishes and the dispatcher still has
+	republishBytes  atomic.Int64 // the size of the data of these events, in bytes
 }
 
-// reader reads events of the log ahead, before the dispatcher can send them.
+// reader reads events from the log before the dispatcher needs them.
 type reader struct {
 	*intake
 
@@ -53,16 +52,17 @@ type reader struct {
 	pacer  republishPacer
 }
 
-// read passes pages to the dispatcher until ctx ends.
+// read reads pages of events from the log, and passes them to the dispatcher, until ctx ends.
 func (r *reader) read(ctx context.Context) error {
-	if err := r.readHeldKeys(ctx); err != nil { // before the first event of these keys is read
+	if err := r.readHeldKeys(ctx); err != nil { // the dispatcher must know these keys before it gets an event of them
 		return err
 	}
 	wait, limit, askKeys := busyPoll, firstPage, time.Now().Add(keysEvery)
-	// The dispatcher has copied a page before it takes the next page, so two slices are enough.
+	// Two slices are enough for all pages: when the dispatcher takes a page, it has already copied
+	// the page before, so the reader can fill that page's slice again.
 	var free, handed []eventlog.Event
 	var pace pace
-	r.pacer = republishPacer{next: time.Now().Add(republishEvery)} // republishes are read later, because events that were never published come first
+	r.pacer = republishPacer{next: time.Now().Add(republishEvery)} // the first read of a republish waits: events that were never published have priority
 	next := time.NewTimer(wait)
 	defer next.Stop()
 	for {
@@ -75,8 +75,8 @@ func (r *reader) read(ctx context.Context) error {
 			}
 			askKeys = time.Now().Add(max(keysEvery, keysShare*time.Since(began)))
 		}
-		// If another thread waits for the network when a timer is set, the runtime wakes up that
-		// thread. To avoid this, the timer of an idle wait is set before the read.
+		// If a timer is set while a thread waits for the network, the Go runtime wakes that thread.
+		// This happens less often if the timer of an idle wait is set before the read.
 		began, idle := time.Now(), min(2*wait, r.relay.cfg.IdlePoll)
 		next.Reset(idle)
 		page, err := r.readPage(ctx, limit, free)
@@ -132,7 +132,7 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Event)
 			"events", page.Unstorable)
 	}
 	if page.Scheduled > 0 {
-		signal(r.buffer.due) // record the scheduled events now: one may be due before the next renewal of the lease
+		signal(r.buffer.due) // the recorder must move the scheduled events to held now, not at the next renewal of the lease: one may be due before
 	}
 	if page.Late > 0 {
 		r.relay.metrics.late.Add(ctx, int64(page.Late))
@@ -140,7 +140,7 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Event)
 	return page, nil
 }
 
-// pass passes events to the dispatcher. It returns false if ctx ended.
+// pass sends the dispatcher a page with the events. It returns false if ctx ended.
 func (r *reader) pass(ctx context.Context, events []eventlog.Event) bool {
 	select {
 	case r.pages <- page{events: events}:
@@ -150,9 +150,9 @@ func (r *reader) pass(ctx context.Context, events []eventlog.Event) bool {
 	}
 }
 
-// readHeldKeys reads which keys have events in held, and passes these keys to the dispatcher.
+// readHeldKeys asks the log which keys have events in table held, and tells the dispatcher.
 func (r *reader) readHeldKeys(ctx context.Context) error {
-	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // must be read before HeldKeys is called, because p.keys may lack the keys of later recordings
+	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // load lastRecording before the call of HeldKeys: p.keys may lack the keys of a recording that ends during the call
 	err := r.relay.timeouts.keys.run(ctx, func(ctx context.Context) (err error) {
 		p.keys, err = r.term.HeldKeys(ctx)
 		return err
@@ -167,9 +167,9 @@ func (r *reader) readHeldKeys(ctx context.Context) error {
 	return nil
 }
 
-// nextLimit returns how many events fill a page if they are as large as the given events.
-// So the log does not read rows that do not fit. If the next events are larger, the log
-// ends the page earlier.
+// nextLimit returns how many events fill a page if their average size is that of the given events.
+// With this limit, Term.Read reads few rows for which the page has no room. If the next events are
+// larger, Term.Read returns fewer events than the limit.
 func nextLimit(events []eventlog.Event) int {
 	if len(events) == 0 {
 		return firstPage
@@ -182,7 +182,7 @@ func nextLimit(events []eventlog.Event) int {
 	return min(max(eventlog.PageBytes/each, 1), pageSize)
 }
 
-// wait waits until next receives, or until Wake is called. It returns false if ctx ended.
+// wait waits for a value of the channel next, or a call of Wake. It returns false if ctx ended.
 func (r *reader) wait(ctx context.Context, next <-chan time.Time) bool {
 	select {
 	case <-ctx.Done():

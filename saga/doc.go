@@ -1,7 +1,7 @@
-// Package saga runs processes across services. A saga is a list of steps. Each step sends a command
-// to a service and waits for its reply. If a step fails, or takes too long, the saga undoes the
-// steps so far, in reverse order. So each process ends as done or as undone, or tools show it as
-// stuck until an operator decides.
+// Package saga runs business processes across services. A saga is a list of steps. Each step sends
+// a command to a service and waits for its reply. If a step fails or takes too long, the saga
+// undoes what was done so far, in reverse order. So each process ends as done or as undone. If a
+// process makes no progress, tools show it as stuck until an operator decides.
 //
 //	checkout := saga.New(pool, shop, saga.Definition[Order]{
 //		Name: "checkout", Version: 1,
@@ -21,26 +21,26 @@
 //
 // # How it works
 //
-// A [Saga] is a transactional handler of an inbox. A process is called an instance, and has one
-// row. A saga has no loop, consumer or broker of its own. In one transaction it locks the row,
-// decides what an event means, does the steps that need not wait, changes the row, and writes the
-// commands that follow. So each command is written once, and an event that fails is held and tried
-// again like any event. Do not make the saga's own subscription ordered: the row already says which
-// events count, and a dead reply would block the deadline of its instance.
+// A [Saga] is a transactional handler of an inbox, without a loop, consumer or broker of its own.
+// Each process is an instance, with one row in table saga. For each event, in one transaction, it
+// locks the row, decides what the event means, does steps up to one that waits for a reply, changes
+// the row, and writes the commands. So each command is written once. If the saga fails on an event,
+// the inbox tries it again. Do not set Order in the saga's own subscription: the row already says
+// which reply is due, and a dead reply would block the deadline, which has the same key.
 //
-// A reply counts if its CausationID is the id of a command of the step for which the instance
-// waits. A participant is any handler that answers with Event.Follow; see [Participant]. If an
-// event is no reply, or is a late or second reply, the saga acknowledges and notes it, and changes
-// nothing else.
+// The reply for which an instance waits has as its CausationID the id of a command of the current
+// step. Event.Follow sets it, so any handler that answers with Follow is a participant; see
+// [Participant]. The saga acknowledges an event that is no reply, or a late or second reply, notes
+// it in the row, and changes nothing else.
 //
-// Deadlines are scheduled events of the type "<name>.deadline", so a stream must store "<name>.>".
-// A deadline says that the outcome of a step is unknown, so compensation begins with that step's
-// own Undo. The command and its Undo have the same key: give both to one ordered handler
-// (inbox.HoldKey), so that the Undo cannot overtake the command.
+// A deadline is a scheduled event of the type "<name>.deadline" (the name of the saga), so a stream
+// must store "<name>.>". After it, the outcome of the step is unknown, so the saga undoes this step
+// too, and first. A command and its Undo have the same key: the participant must give both to one
+// ordered handler (inbox.HoldKey), so that no Undo overtakes its command.
 //
 // # What is not covered
 //
-// Steps run one after the other. There are no parallel steps and no loops. A step can be a saga of
-// another service, which answers with its [End]. Processes do not see each other: if two processes
-// use the same thing, the service that owns the thing must decide which process gets it.
+// Steps run one after the other, never in parallel or in a loop. A command can start a saga of
+// another service, whose [End] event is then the reply. Instances know nothing of each other: if
+// two need the same resource, the service that owns it must decide which gets it.
 package saga

@@ -141,8 +141,8 @@ func (f Filter) placeOf(i Instance) *place {
 	return &place{i.StartedAt, i.Saga, i.Key}
 }
 
-// states returns the states of a filter as strings. Behind a pooler, pgx does not ask the server
-// for the types of parameters, and it cannot encode a []State without them.
+// states returns the states of a filter as strings. In QueryExecModeExec, which works with every
+// pooler, pgx does not ask the server for the types of parameters, and cannot encode a []State.
 func (f Filter) states() (all []string) {
 	for _, state := range f.States {
 		all = append(all, string(state))
@@ -172,8 +172,8 @@ func (s *Store) lookEach(ctx context.Context, f Filter) (n int, err error) {
 }
 
 // look searches once for instances after a place. It reads up to max(each, most) instances of each
-// saga and state, or with Stuck of each saga. most also limits how many instances look returns.
-// mark is the place at which look stopped; it is nil if there are no more instances.
+// saga and state, or with Stuck of each saga. The parameter most also limits the result. mark is
+// the place at which look stopped; it is nil if there are no more instances.
 func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int) (found []Instance, mark *place, err error) {
 	from, at := place{}, pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.Infinity}
 	if f.Stuck {

@@ -21,4 +21,4 @@ CREATE TABLE IF NOT EXISTS postroom.migration (
     applied_at  timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE postroom.migration IS
-    'Which migrations of Postroom were applied here. "postroom migrate up" adds the rows.';
+    'The migrations of Postroom that were applied here. The transaction that applies a migration also adds its row.';

@@ -23,7 +23,7 @@ const SourceHeader = "webhook-source"
 // The new event has the type, key, time, headers and data of the webhook, a new id, and the
 // provider's id as its CausationID. If a webhook is repeated, Forward writes no second event: the
 // inbox remembers webhooks for 30 days by default. An id derived from the provider's id would not
-// suffice, because some providers repeat a webhook after retention has removed it from the log.
+// suffice: some providers repeat a webhook after retention has removed the event from the log.
 //
 //	in.Handle(inbox.Subscription{Name: "webhooks.forward"}, webhook.Forward(out))
 func Forward(out Writer) postroom.Handler {

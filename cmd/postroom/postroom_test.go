@@ -371,6 +371,22 @@ func TestNoOutputShowsAPassword(t *testing.T) {
 	}
 }
 
+// No command takes URLs as arguments, except one that sends to a URL. Every other command refuses
+// them as wrong usage, and does not show them.
+func TestNoCommandShowsAnArgument(t *testing.T) {
+	t.Parallel()
+	url := "postgres://me:" + canary + "@127.0.0.1:1/shop"
+	for _, cmd := range commands(newRoot(func(string) string { return "" })) {
+		if !cmd.Runnable() {
+			continue
+		}
+		r := postroom(t, nil, append(strings.Fields(cmd.CommandPath())[1:], url, url, url)...).want(t, exitUsage)
+		if strings.Contains(r.out+r.errors, canary) {
+			t.Errorf("%s shows %q:\n%s%s", cmd.CommandPath(), canary, r.out, r.errors)
+		}
+	}
+}
+
 func TestStopsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -34,19 +34,19 @@ const rootHelp = `postroom sets up and manages Postroom, which moves events from
 JetStream, without loss and without double effects.
 
 Environment:
-  POSTROOM_DATABASE_URL   the database, if --database-url is not given;
-                          if it is not set, DATABASE_URL is used
+  POSTROOM_DATABASE_URL   the database, if --database-url is not given
+  DATABASE_URL            the database, if POSTROOM_DATABASE_URL is not set either
   POSTROOM_SCHEMA         the schema, if --schema is not given
-  POSTROOM_NATS_URL       the broker, if --nats-url is not given;
-                          if it is not set, NATS_URL is used
+  POSTROOM_NATS_URL       the broker, if --nats-url is not given
+  NATS_URL                the broker, if POSTROOM_NATS_URL is not set either
 If a URL has a password, put the URL in the environment: every process of a machine
 can read a command line.
 
 Exit status:
   0   done
-  1   it failed; the error says what to do
+  1   the command failed; the error says what to do
   2   the command line is wrong; nothing was done
-  3   it worked, and found something that you have to do`
+  3   the command worked, and found something that you have to do`
 
 // run runs the command line and returns the exit status.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {

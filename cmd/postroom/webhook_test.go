@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 
@@ -39,6 +40,23 @@ func TestEndpointsOnTheCommandLine(t *testing.T) {
 	}
 	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--types", "order.placed", "--account-header", "tenant").want(t, exitOK).says(t, "0 events due")
 	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--types", "order.placed", "--no-accounts").want(t, exitOK).says(t, "0 events due")
+	for _, tt := range []struct {
+		args []string
+		want map[string]any
+	}{
+		{[]string{"disable", "b", "--reason", "the customer left"}, map[string]any{"id": "b", "state": "disabled"}},
+		{[]string{"enable", "b"}, map[string]any{"id": "b", "state": "enabled"}},
+		{[]string{"resend", id, "--since", "1h", "--types", "order.placed", "--no-accounts"}, map[string]any{"id": id, "events": 0.0}},
+	} {
+		got := decode[map[string]any](t, postroom(t, env, append(append([]string{"webhook"}, tt.args...), "--json")...).want(t, exitOK))
+		if !maps.Equal(got, tt.want) {
+			t.Errorf("webhook %s --json = %v, want %v", tt.args[0], got, tt.want)
+		}
+	}
+	tested := decode[map[string]string](t, postroom(t, env, "webhook", "test", "b", "--json").want(t, exitOK))
+	if tested["id"] != "b" || tested["event"] == "" {
+		t.Errorf("webhook test --json = %v", tested)
+	}
 	shown, err := json.Marshal(decode[[]webhook.Endpoint](t, postroom(t, env, "webhook", "endpoints", "--json").want(t, exitOK)))
 	if err != nil || strings.Contains(string(shown), "whsec_") {
 		t.Errorf("endpoints --json: %s, %v", shown, err)

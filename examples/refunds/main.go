@@ -46,7 +46,7 @@ func command() *cobra.Command {
 		func(ctx context.Context, out, progress io.Writer) error { return run(ctx, opt, out, progress) })
 	flags := cmd.Flags()
 	flags.StringSliceVar(&opt.addresses, "addr", nil, "serve at this address until Ctrl-C, instead of the walk-through; if repeated, another process on the same database serves at the second address")
-	flags.IntVar(&opt.twins, "twins", 60, "requests with one key at once")
+	flags.IntVar(&opt.twins, "twins", 60, "how many requests with the same key are sent at once")
 	demo.TimeoutFlag(cmd, &opt.timeout)
 	flags.BoolVar(&opt.verbose, "verbose", false, "show the service's log")
 	return cmd

@@ -27,8 +27,8 @@ var (
 	auditTables string
 )
 
-// audit is the name of the auditor's database. The auditor is the part of the program that runs the
-// proof. Each other database has the name of its service.
+// audit is the name of the auditor's database in books. The auditor is the part of the program that
+// runs the proof. In books, each other database has the name of its service.
 const audit = "audit"
 
 // deployment has the servers and processes of the services, and the databases that the auditor

@@ -52,7 +52,7 @@ func refused(o *Order, said Order) { o.Reason = said.Reason }
 // saga waits.
 func (s *orderService) subscribe(in *inbox.Inbox) {
 	for _, service := range services {
-		in.Handle(reading("checkout."+service, service, s.checkout.Types()), s.checkout)
+		in.Handle(newSubscription("checkout."+service, service, s.checkout.Types()), s.checkout)
 	}
 }
 

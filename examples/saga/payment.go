@@ -18,7 +18,7 @@ func subscribePayment(in *inbox.Inbox, out *outbox.Outbox) {
 	commands := &postroom.Mux{}
 	commands.On("payment.charge", saga.Participant(out, charge))
 	commands.On("payment.refund", saga.Participant(out, refund))
-	sub := reading(payment, payment, commands.Types())
+	sub := newSubscription(payment, payment, commands.Types())
 	sub.Order = inbox.HoldKey
 	in.Handle(sub, commands)
 }

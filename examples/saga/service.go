@@ -18,8 +18,7 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// Services. Each service has a stream, which stores the events whose types begin with the service's
-// name.
+// The services. The stream of a service stores the events whose types begin with its name.
 const (
 	order   = "order"
 	payment = "payment"
@@ -31,13 +30,13 @@ var (
 	streams  = map[string]string{order: "ORDER", payment: "PAYMENT", stock: "STOCK"}
 )
 
-// workers is how many events a handler handles at the same time.
+// workers is the number of events that a handler handles at the same time.
 const workers = 3
 
-// reading returns a handler's subscription to a service's stream. The subscription has only those
-// of the given types that this stream stores. The name of the handler must never change, because
-// the inbox decides an event once for each name.
-func reading(handler, service string, types []string) inbox.Subscription {
+// newSubscription returns a handler's subscription to a service's stream. Of the given types, it
+// has only those that the stream stores. The name of the handler must never change, because a
+// handler with a new name gets all events of the stream again.
+func newSubscription(handler, service string, types []string) inbox.Subscription {
 	var its []string
 	for _, t := range types {
 		if strings.HasPrefix(t, service+".") {
@@ -46,62 +45,63 @@ func reading(handler, service string, types []string) inbox.Subscription {
 	}
 	return inbox.Subscription{
 		Name: handler, Stream: streams[service], Types: its, Workers: workers, Timeout: 5 * time.Second,
-		Schedule: postroom.FastBackoff(), Attempts: postroom.FastAttempts, // a demo should not take a quarter of an hour
+		Schedule: postroom.FastBackoff(), Attempts: postroom.FastAttempts, // the default schedule takes a quarter of an hour, too long for a demo
 	}
 }
 
-// subscriptions returns all subscriptions of the services, for the progress and the proof.
+// subscriptions returns all subscriptions of the services. The progress and the proof use it to see
+// whether each handler has decided all its events.
 func subscriptions() []inbox.Subscription {
 	all := []inbox.Subscription{
-		reading(payment, payment, []string{"payment.charge", "payment.refund"}),
-		reading(stock, stock, []string{"stock.reserve", "stock.release"}),
+		newSubscription(payment, payment, []string{"payment.charge", "payment.refund"}),
+		newSubscription(stock, stock, []string{"stock.reserve", "stock.release"}),
 	}
 	types := saga.New(nil, nil, checkout(0)).Types()
 	for _, service := range services {
-		all = append(all, reading("checkout."+service, service, types))
+		all = append(all, newSubscription("checkout."+service, service, types))
 	}
 	return all
 }
 
-// roleService is the role in which this program runs as a process of a service.
+// roleService is the role of a child process that runs one service.
 const roleService = "service"
 
 var roles = map[string]childproc.Role{roleService: serve}
 
-// job is what a process of a service needs to know.
+// job is the configuration that the process of a service gets from its parent.
 type job struct {
 	Service        string
 	Database, NATS string
 	Verbose        bool
 
-	// For the order service, whose customers place orders.
+	// Only the order service uses these fields: its process also runs the customers.
 	Seed     uint64
 	Orders   int
-	Rate     int // orders in a second
+	Rate     int // orders per second
 	Patience time.Duration
 }
 
-// The lines that parent and child send each other.
+// The lines that the program (parent) and the process of a service (child) send each other.
 const (
 	sayEnough = "enough" // parent to child: place no more orders
-	sayPlaced = "placed" // child to parent: the customers will place no more orders
+	sayPlaced = "placed" // child to parent: the customers have placed their last order
 )
 
 const (
-	// lease and ackWait say how long a killed process delays its work. After lease, another relay
-	// can lead. After ackWait, the broker delivers the killed process's events again. If processes
-	// seldom die, the defaults are better: 5 and 30 seconds.
+	// lease and ackWait limit how long the work of a killed process waits. When the lease is over,
+	// another relay can lead. When ackWait is over, the broker delivers the process's events again.
+	// If processes seldom die, the defaults are better: 5 and 30 seconds.
 	lease   = time.Second
 	ackWait = time.Second
 
 	drainTimeout = 5 * time.Second
 
-	// connections is the size of the pool: enough for the workers of three handlers, for the two
-	// spare connections of the inbox, and for the customers. The relay has two outside the pool.
+	// connections is the size of the pool: one for each worker of three handlers, two more for the
+	// inbox, and one for the customers. The relay has two connections outside the pool.
 	connections = 3*workers + 3
 )
 
-// serve runs a service until ctx ends: its relay and its inbox, on its own database.
+// serve runs a service's relay and inbox, on the service's own database, until ctx ends.
 func serve(ctx context.Context, text []byte) error {
 	var j job
 	if err := json.Unmarshal(text, &j); err != nil {

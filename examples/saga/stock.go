@@ -18,7 +18,7 @@ func subscribeStock(in *inbox.Inbox, out *outbox.Outbox) {
 	commands := &postroom.Mux{}
 	commands.On("stock.reserve", saga.Participant(out, reserve))
 	commands.On("stock.release", saga.Participant(out, release))
-	sub := reading(stock, stock, commands.Types())
+	sub := newSubscription(stock, stock, commands.Types())
 	sub.Order = inbox.HoldKey
 	in.Handle(sub, commands)
 }

@@ -42,7 +42,7 @@ func command() *cobra.Command {
 		func() error { return opt.validate() },
 		func(ctx context.Context, out, progress io.Writer) error { return run(ctx, opt, out, progress) })
 	flags := cmd.Flags()
-	flags.IntVar(&opt.orders, "orders", 20_000, "orders to commit; about one in ten more is rolled back")
+	flags.IntVar(&opt.orders, "orders", 20_000, "orders to commit; in addition, about a tenth of this number is rolled back")
 	flags.IntVar(&opt.clients, "clients", 6, "clients that place orders at the same time")
 	flags.Uint64Var(&opt.seed, "seed", 1, "chooses customers, amounts and which orders fail")
 	flags.BoolVar(&opt.json, "json", false, "print the result as one line of JSON instead of a table, and no progress")

@@ -39,10 +39,10 @@ func command() *cobra.Command {
 		func() error { return opt.validate() },
 		func(ctx context.Context, out, progress io.Writer) error { return run(ctx, opt, out, progress) })
 	flags := cmd.Flags()
-	flags.IntVar(&opt.payments, "payments", 1200, "payments that the provider tells of; each is one to five webhooks, sent one to four times")
-	flags.IntVar(&opt.senders, "senders", 12, "webhooks that it sends at the same time")
+	flags.IntVar(&opt.payments, "payments", 1200, "payments that the provider tells of; each payment causes one to five webhooks, and the provider sends each webhook one to four times")
+	flags.IntVar(&opt.senders, "senders", 12, "webhooks that the provider sends at the same time")
 	flags.Uint64Var(&opt.seed, "seed", 1, "chooses what happens to payments, and the order of webhooks")
-	flags.StringVar(&opt.serve, "serve", "", "take webhooks at this address, signed with the environment's WEBHOOK_SECRET, until Ctrl-C")
+	flags.StringVar(&opt.serve, "serve", "", "only take webhooks at this address, until Ctrl-C; they must be signed with the secret in the environment variable WEBHOOK_SECRET")
 	demo.TimeoutFlag(cmd, &opt.timeout)
 	flags.BoolVar(&opt.verbose, "verbose", false, "show the service's log")
 	return cmd

@@ -23,19 +23,19 @@ import (
 )
 
 const (
-	// burstEvery is the shortest time between bursts. Without it, faults that follow each other
-	// closely would make more events than handlers can handle.
+	// burstEvery is the shortest time between bursts. Without this limit, the bursts of faults in
+	// quick succession would write more events than handlers can handle.
 	burstEvery = 2 * time.Second
 
-	// tooMany is how many effects may be missing. If more are missing, there are no bursts, because
-	// enough events are in flight.
+	// tooMany limits the backlog: if the handlers still have to make more effects than this, there
+	// are no bursts, because enough events are in flight.
 	tooMany = 4000
 
-	strikePatience = time.Second // limits the work just before a fault strikes
+	strikePatience = time.Second // the longest time for the work just before a fault
 )
 
 // burst commits many events in one transaction, so that relays and handlers are busy when a fault
-// strikes a moment later. It gives up after strikePatience.
+// strikes a moment later. It gives up after a second (strikePatience).
 func (n *nemesis) burst(f fault) { n.burstAfter(f, burstEvery) }
 
 // burstAfter makes a burst if at least the given time has passed since the last burst.
@@ -48,7 +48,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	n.lastBurst = time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
-	// Both numbers are estimates. They cost little.
+	// The numbers written and took are estimates, because exact numbers would take longer.
 	written, err := n.db.shop.Number(ctx, "SELECT coalesce(max(seq), 0)::int FROM postroom.outbox")
 	if err != nil {
 		return
@@ -59,7 +59,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	}
 	luck := rand.New(rand.NewPCG(f.luck, 3)) //nolint:gosec // from a seed, on purpose
 	chosen := luck.Perm(workload.Keys)[:n.opt.burst-n.opt.burst/4]
-	twice := chosen[:n.opt.burst/4] // keys with two events, which an ordered handler must not run at the same time
+	twice := chosen[:n.opt.burst/4] // each of these keys gets two events, which an ordered handler must run one after the other
 	slices.Sort(twice)
 	chosen = slices.Clone(chosen)
 	slices.Sort(chosen)
@@ -68,8 +68,8 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	if err != nil {
 		return
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // fails after the commit
-	// Each transaction locks rows in the same order.
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after the commit, Rollback only returns an error
+	// All transactions lock accounts in the order of their ids, so that no two of them deadlock.
 	if _, err := tx.Exec(ctx, "SELECT FROM account WHERE id = ANY ($1) ORDER BY id FOR UPDATE", chosen); err != nil {
 		return
 	}
@@ -89,7 +89,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	n.journal.Note(r)
 }
 
-// writeBurst changes keys, and writes an event for each key.
+// writeBurst changes the account of each chosen key, and writes an event for each of them.
 func (n *nemesis) writeBurst(ctx context.Context, tx pgx.Tx, chosen []int) (noted []checker.Event, err error) {
 	rows, err := tx.Query(ctx, "UPDATE account SET n = n + 1 WHERE id = ANY ($1) RETURNING id, n", chosen)
 	if err != nil {
@@ -113,7 +113,7 @@ func (n *nemesis) writeBurst(ctx context.Context, tx pgx.Tx, chosen []int) (note
 	return noted, outbox.New(outbox.Config{Source: workload.Source}).Write(ctx, tx, events...)
 }
 
-// inFlight counts the events that are committed and not recorded as published, and the deliveries
+// inFlight counts two things: committed events that are not recorded as published, and deliveries
 // that are not acknowledged. It returns nil if PostgreSQL does not answer. It leaves out the
 // deliveries if NATS does not answer.
 func (n *nemesis) inFlight() map[string]int64 {
@@ -137,19 +137,19 @@ func (n *nemesis) inFlight() map[string]int64 {
 	return counts
 }
 
-// leader returns the relay that leads. If no relay leads, it waits until one leads. If none leads
-// within replacedWithin, it returns nil.
+// leader returns the relay that leads. If none leads, it waits for one, at most for the time
+// replacedWithin. After that time it returns nil.
 func (n *nemesis) leader() *member {
 	for until := time.Now().Add(replacedWithin); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
-		if m := n.leads(); m != nil {
+		if m := n.currentLeader(); m != nil {
 			return m
 		}
 	}
 	return nil
 }
 
-// leads returns the relay that leads now, or nil.
-func (n *nemesis) leads() *member {
+// currentLeader returns the relay that leads now, or nil.
+func (n *nemesis) currentLeader() *member {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
 	var owner string
@@ -164,8 +164,8 @@ func (n *nemesis) leads() *member {
 	return nil
 }
 
-// stopLeader stops the leading relay while it is busy. It lets the relay continue after the lease
-// has ended and another relay leads.
+// stopLeader pauses the leading relay (SIGSTOP) while it is busy. The relay continues when its
+// lease has ended and another relay leads.
 func (n *nemesis) stopLeader(f fault) error {
 	m := n.leader()
 	if m == nil {
@@ -182,11 +182,11 @@ func (n *nemesis) stopLeader(f fault) error {
 	return child.Signal(syscall.SIGCONT)
 }
 
-// replacedWithin limits the wait until one relay replaces another. On a busy machine this change
-// takes long. A fault that ends before the change shows nothing.
+// replacedWithin limits the wait until one relay replaces another, which takes long on a busy
+// machine. If the fault ended earlier, it would test nothing.
 const replacedWithin = 20 * time.Second
 
-// replacing returns a function that waits until another relay leads, and has recorded something.
+// The method replacing returns a function that waits until another relay has recorded progress.
 func (n *nemesis) replacing() (wait func()) {
 	epoch, high, err := n.recorded()
 	return func() {
@@ -201,7 +201,7 @@ func (n *nemesis) replacing() (wait func()) {
 	}
 }
 
-// recorded returns the progress that a relay recorded last.
+// The method recorded reads the last progress that a relay recorded in the database.
 func (n *nemesis) recorded() (epoch, high int64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
@@ -209,19 +209,19 @@ func (n *nemesis) recorded() (epoch, high int64, err error) {
 	return epoch, high, err
 }
 
-// killConsumers kills all processes of all handlers at once, while they are busy.
+// killConsumers kills all processes of all handlers at once, while the processes are busy.
 func (n *nemesis) killConsumers(f fault) error {
 	return n.killed(f, n.crew.of(workload.Handlers()...)...)
 }
 
 // endTransactions makes PostgreSQL end the handlers' sessions that are idle in a transaction. Most
-// of them are just before COMMIT. The commit then fails, and the transaction is rolled back.
+// of these sessions are about to send COMMIT, which then fails, and the transaction is rolled back.
 func (n *nemesis) endTransactions(f fault) error {
 	n.burstAfter(f, 0)
 	for until := time.Now().Add(f.lasts); time.Now().Before(until) && childproc.Sleep(n.ctx, 20*time.Millisecond); {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 		_, _ = n.db.books.Pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE datname = current_database() AND application_name = ANY ($1) AND state = 'idle in transaction'`, workload.Handlers()) // fails while PostgreSQL is away
+			WHERE datname = current_database() AND application_name = ANY ($1) AND state = 'idle in transaction'`, workload.Handlers()) // the query fails while PostgreSQL is down
 		cancel()
 	}
 	return nil

@@ -137,7 +137,7 @@ func (e *explorer) way(at int) []Step {
 }
 
 // cycle returns a state on or after a cycle, if there is one. It removes states to which no step
-// leads, and their steps, until a step leads to every other state. These are on or after a cycle.
+// leads, and their steps, until a step leads to every state left. These are on or after a cycle.
 func (e *explorer) cycle() (at int, ok bool) {
 	leading := make([]int32, len(e.states))
 	for _, to := range e.edges {

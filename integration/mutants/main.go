@@ -53,11 +53,11 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	var opt options
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	flags.SetOutput(progress)
-	flags.StringVar(&opt.only, "only", "", "names of entries, with commas between them (default all)")
+	flags.StringVar(&opt.only, "only", "", "names of the guards or bugs to try, with commas between them (default all)")
 	flags.BoolVar(&opt.planted, "planted", false, "plant the bugs that chaos or the model has to find, instead of removing guards")
 	flags.BoolVar(&opt.asJSON, "json", false, "print the results as JSON")
 	flags.BoolVar(&opt.race, "race", false, "run the tests with the race detector, which takes longer")
-	flags.IntVar(&opt.parallel, "parallel", 0, "how many are tried at the same time (default one for each processor, of planted bugs half as many)")
+	flags.IntVar(&opt.parallel, "parallel", 0, "how many guards or bugs to try at the same time (default one for each processor, and half as many with --planted)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -48,8 +48,11 @@ func describe(ctx context.Context, db *devstack.Postgres) (machine, error) {
 }
 
 func (m machine) markdown() string {
-	return fmt.Sprintf("%s, commit %s. %d processors (%s, %s), %s. PostgreSQL %s (%s), fsync %s; NATS %s, files; %s.\n"+
-		"Servers, relays and producers share this machine; each server is a process of its own, and so is each relay unless a scenario says otherwise.\n",
+	return fmt.Sprintf("| run | |\n| --- | --- |\n"+
+		"| began | %s, at commit %s |\n| machine | %d processors (%s, %s), %s |\n| PostgreSQL | %s (%s), fsync %s |\n"+
+		"| NATS | %s, with file storage |\n| Go | %s |\n\n"+
+		"Servers, relays and producers share this machine. Each server is a process, and so is each relay,\n"+
+		"if a scenario says nothing else.\n",
 		m.date.Format("2006-01-02 15:04 UTC"), m.commit, runtime.NumCPU(), cmp.Or(m.cpu, runtime.GOARCH), runtime.GOOS, cmp.Or(m.memory, "memory unknown"),
 		m.postgres, m.where, m.fsync, natsserver.VERSION, runtime.Version())
 }

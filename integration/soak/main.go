@@ -93,11 +93,12 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "soak",
 		Short: "Prove over minutes what tests prove in seconds",
-		Long: `Prove over minutes what tests prove in seconds, on throwaway servers: about half an
-hour, 15 GB of disk and, if the figures are to mean anything, the whole machine.
+		Long: `Prove over minutes what tests prove in seconds, on throwaway servers. This takes about
+half an hour and 15 GB of disk. The figures mean something only if no other program uses
+the machine.
 
-With --short every scenario runs for seconds. Then bounds on time and size are not
-judged; but nothing may be lost, made up or out of order.`,
+With --short every scenario runs for seconds. Then soak does not judge the bounds on time
+and size. It still fails if something is lost, made up or out of order.`,
 		Example:       "  soak\n  soak --only order,relays --short\n  soak --report integration/results/soak.md",
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
@@ -108,9 +109,9 @@ judged; but nothing may be lost, made up or out of order.`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&opt.only, "only", nil, "scenarios to run: "+strings.Join(names(), ", ")+" (default all)")
-	flags.BoolVar(&opt.short, "short", false, "run a small version of each, which takes seconds")
-	flags.DurationVar(&opt.openFor, "open-for", 5*time.Minute, "how long the transactions of the scenario open stay open")
-	flags.IntVar(&opt.bytes, "retained-bytes", 0, "data of each row of the scenario retained (default 512, or 64 where the disk is small)")
+	flags.BoolVar(&opt.short, "short", false, "run a small version of each scenario, which takes seconds")
+	flags.DurationVar(&opt.openFor, "open-for", 5*time.Minute, "in the scenario 'open': how long the transactions stay open")
+	flags.IntVar(&opt.bytes, "retained-bytes", 0, "in the scenario 'retained': bytes of data in each row (default 512, or 64 if the disk is small)")
 	flags.StringVar(&opt.report, "report", "", "write the report to this file, in Markdown")
 	flags.BoolVar(&opt.verbose, "verbose", false, "show what relays and servers log")
 	return cmd

@@ -14,8 +14,9 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-const aboutMemory = `A relay in a process of its own drains a million events of 512 bytes with distinct keys. The figure is the most memory that the process
-had resident since it began (VmHWM). It includes Go's runtime and the program's own code.`
+const aboutMemory = `A relay in its own process drains a million events of 512 bytes with distinct keys. The figure is
+the most memory that the process had resident since it began (VmHWM). It includes Go's runtime and
+the program's own code.`
 
 // memoryBound is the promised limit of a relay's resident memory, in bytes.
 const memoryBound = 100_000_000
@@ -67,14 +68,14 @@ func memory(ctx context.Context, r *stage.Stage) error {
 	}
 	peak := rig.ResidentPeak(team.get(0).PID())
 	r.Check("messages in the stream", figures.Grouped(stored), figures.Grouped(n), stored == n)
-	r.Note("events drained in a second, the start of the process included", "%s", figures.Grouped(int(float64(n)/took.Seconds())))
+	r.Note("events drained in a second, with the start of the process", "%s", figures.Grouped(int(float64(n)/took.Seconds())))
 	switch {
 	case peak == 0:
-		r.Note("resident at most", "this system does not tell")
+		r.Note("largest resident memory", "this system does not tell")
 	case raceDetector: // with the race detector, a relay needs several times as much memory
-		r.Note("resident at most, with the race detector", "%s", figures.Megabytes(peak))
+		r.Note("largest resident memory, with the race detector", "%s", figures.Megabytes(peak))
 	default:
-		r.Check("resident at most", figures.Megabytes(peak), "≤ "+figures.Megabytes(memoryBound), peak <= memoryBound)
+		r.Check("largest resident memory", figures.Megabytes(peak), "≤ "+figures.Megabytes(memoryBound), peak <= memoryBound)
 	}
 	return nil
 }

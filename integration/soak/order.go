@@ -19,10 +19,12 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-const aboutOrder = `Producers write events of 1,000 keys; each transaction locks its key's row before it writes the event. Meanwhile relays are killed
-(kill -9). With one server, the server is killed, too, and replies are lost. With a cluster of three and three replicas, the leader of the
-stream is killed. The stream of the one server has a duplicate window of 100 ms, that of the cluster has the default. Then the whole stream
-is read: the first copies of a key's events must be in the order of their commits.`
+const aboutOrder = `Producers write events of 1,000 keys. Each transaction locks its key's row before it writes the
+event. Meanwhile relays are killed (kill -9). With one server, the server is killed too, and replies
+are lost. With a cluster of three servers and three replicas, the leader of the stream is killed.
+The stream of the one server has a duplicate window of 100 ms, so it drops almost no duplicates. The
+stream of the cluster has the default window. Then the whole stream is read: the first copies of a
+key's events must be in the order of their commits.`
 
 // trouble breaks servers and relays while producers write.
 type trouble struct {

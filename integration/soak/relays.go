@@ -18,9 +18,11 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-const aboutRelays = `Twenty relays, each a process, share one log with a lease of a second. For a minute one of them is chosen at random, and every second time
-the leader. It is killed (kill -9) and started again, or stopped (SIGSTOP) for up to three times its lease and then continued, so that it may
-still believe that it leads. The stream has a duplicate window of 100 ms.`
+const aboutRelays = `Twenty relays, each a process, share one log with a lease of a second. For a minute, the program
+chooses one of them again and again: at random, and every second time the leader. It kills this
+relay (kill -9) and starts it again, or it stops the relay (SIGSTOP) for up to three times its lease
+and then continues it, so that the relay may still believe that it leads. The stream has a duplicate
+window of 100 ms.`
 
 func relays(ctx context.Context, r *stage.Stage) error {
 	b, err := r.StartBrokers(ctx, 1)

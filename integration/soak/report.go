@@ -10,6 +10,14 @@ import (
 	"github.com/postroom/postroom/integration/soak/internal/figures"
 )
 
+const aboutReport = `# Soak
+
+This page shows what Postroom does over minutes, while servers and relays are killed and stopped.
+The command below wrote it: do not edit it. In the tables, ` + "`3.47 ms (most 25.95 ms, of 597)`" + ` means:
+the mean of 597 measurements is 3.47 ms, and the largest is 25.95 ms.
+
+`
+
 // report has the results of all scenarios.
 type report struct {
 	machine machine
@@ -21,7 +29,7 @@ type report struct {
 func (r *report) markdown() string {
 	var text strings.Builder
 	text.WriteString("# Soak\n\n")
-	text.WriteString("What the long proofs found. `make soak ARGS=\"--report integration/results/soak.md\"` writes this file: do not edit it.\n\n")
+	text.WriteString(aboutReport)
 	if r.options.short {
 		text.WriteString("**A short run: bounds on time and size were not judged.**\n\n")
 	}

@@ -17,8 +17,9 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-const aboutRetention = `A relay keeps published events for 20 seconds, while producers write for four minutes. The log, with its files and indexes, must stop
-growing when the first rows are old enough and autovacuum, with its default settings, has run.`
+const aboutRetention = `A relay keeps published events for 20 seconds, while producers write for four minutes. The log, with
+its files and indexes, must stop growing when the first rows are old enough and autovacuum, with its
+default settings, has run.`
 
 func retention(ctx context.Context, r *stage.Stage) error {
 	b, err := r.StartBrokers(ctx, 1)
@@ -114,13 +115,13 @@ func (s *sizes) judge(keep time.Duration) {
 	}
 	compare := func(figure string, first, second int64) {
 		ratio := float64(second) / float64(max(first, 1))
-		s.stage.Measure(figure+", second half to first", fmt.Sprintf("%.2f", ratio), "≤ 1.25", ratio <= 1.25)
+		s.stage.Measure(figure+": the second half, divided by the first", fmt.Sprintf("%.2f", ratio), "≤ 1.25", ratio <= 1.25)
 	}
 	compare("most rows", int64(largest[0].rows), int64(largest[1].rows))
 	compare("largest log with indexes", largest[0].log, largest[1].log)
 	compare("largest indexes", largest[0].indexes, largest[1].indexes)
 	bound := keep + 15*time.Second // a relay checks every 10 s whether there is something to remove
-	s.stage.Measure("oldest row at any time", oldest.Round(100*time.Millisecond).String(), "≤ "+bound.String(), oldest <= bound)
+	s.stage.Measure("age of the oldest row, at most", oldest.Round(100*time.Millisecond).String(), "≤ "+bound.String(), oldest <= bound)
 }
 
 // removed waits until the relay has removed all rows from the log, and checks that it did.
@@ -131,6 +132,6 @@ func (s *sizes) removed(ctx context.Context, keep time.Duration, written int) er
 		left, err = s.look(ctx)
 		return left.rows == 0, err
 	})
-	s.stage.Check("rows removed after the last", figures.Grouped(written-left.rows), figures.Grouped(written), err == nil)
+	s.stage.Check("rows removed after the last write", figures.Grouped(written-left.rows), figures.Grouped(written), err == nil)
 	return cmp.Or(ctx.Err(), err)
 }

@@ -1,5 +1,5 @@
-// Package change has the transaction, the locks and the audit row with which an operator changes
-// held and discarded events.
+// Package change has the transaction, the locks and the audit row of an operator's change, for
+// instance of held or discarded events.
 package change
 
 import (

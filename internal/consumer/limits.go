@@ -10,13 +10,13 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// leastThreshold is the shortest inactive threshold (the time after which the broker removes an
-// unused consumer) with which a consumer lasts from one request to the next.
+// leastThreshold is the shortest time without a request (inactive threshold) after which the broker
+// may remove a consumer. With a shorter time, a consumer may not last between two requests.
 const leastThreshold = time.Second
 
-// Threshold returns the inactive threshold for a consumer of a stream. It is wish, or the stream's
-// limit if the limit is lower. A wish of 0 means no threshold; then the result is the stream's
-// limit, or 0 if the stream has no limit.
+// Threshold returns the inactive threshold for a consumer of a stream: the lower one of the
+// stream's limit and the parameter wish. If one of them is 0 (no limit, or no wish), Threshold
+// returns the other one.
 func Threshold(stream jetstream.StreamConfig, wish time.Duration) time.Duration {
 	if most := stream.ConsumerLimits.InactiveThreshold; most > 0 && (wish == 0 || wish > most) {
 		return most
@@ -24,8 +24,8 @@ func Threshold(stream jetstream.StreamConfig, wish time.Duration) time.Duration 
 	return wish
 }
 
-// ExamineLimits returns an error for each setting of a stream that prevents a handler of the given
-// subjects from working. Each error says what to change. ExamineLimits does no I/O.
+// ExamineLimits returns an error for each setting of the stream with which a handler of these
+// subjects cannot work. Each error says what to change. ExamineLimits does no I/O.
 func ExamineLimits(stream jetstream.StreamConfig, ordered bool, subjects []string) []error {
 	var faults []error
 	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -45,8 +45,8 @@ func ExamineLimits(stream jetstream.StreamConfig, ordered bool, subjects []strin
 	return faults
 }
 
-// movedBy returns the subject under which a stream stores the messages of a subject, if a transform
-// moves all of them to another subject. Otherwise it returns an empty text.
+// movedBy returns the destination of the transform t if t moves every message of the subject to
+// another subject. Otherwise it returns an empty string.
 func movedBy(t *jetstream.SubjectTransformConfig, subject string) string {
 	if t == nil || t.Source != "" && !wildcard.Covers(t.Source, subject) {
 		return ""

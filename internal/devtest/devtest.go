@@ -1,24 +1,25 @@
 // Package devtest gives tests real PostgreSQL databases and NATS servers.
 //
-// devtest starts a server when a test first needs it, once per process, and all tests of the
-// process share the server. Each test gets its own database, which is a clone of a database that
-// was migrated once. A package that uses devtest has
+// devtest starts each server when a test first needs it. All tests of the process share the server.
+// Each test gets its own database, which is a clone of a database that was migrated once. A package
+// that uses devtest must have
 //
 //	func TestMain(m *testing.M) { devtest.Main(m) }
 //
-// If there is no PostgreSQL, devtest skips the tests that need it. If POSTROOM_TEST_REQUIRE is 1,
-// as in CI, these tests fail instead.
+// If there is no PostgreSQL, or no program of a NATS server, devtest skips the tests that need it.
+// If POSTROOM_TEST_REQUIRE is 1, as in CI, these tests fail instead.
 //
-// POSTROOM_TEST_SERVERS says where the servers run. "containers" means in containers, except for
-// [PlainNATS], and "local" means without containers. If it is not set, NATS runs as a process, and
-// PostgreSQL is the server of POSTROOM_DATABASE_URL. Without that variable, PostgreSQL runs locally
-// if this machine has the binaries, otherwise in a container. See internal/devstack for the images.
+// POSTROOM_TEST_SERVERS says where the servers run. "local" means without containers. "containers"
+// means in containers, except the servers of [PlainNATS]. If this variable is not set, NATS runs as
+// a process, and PostgreSQL is the server at POSTROOM_DATABASE_URL. If POSTROOM_DATABASE_URL is not
+// set either, PostgreSQL runs locally if this machine has the binaries, otherwise in a container.
+// See internal/devstack for the images.
 //
-// POSTROOM_TEST_BROKER is the path of the program of a NATS process, and make test sets it. If it
-// is not set, devtest builds integration/natsd in the checkout.
+// POSTROOM_TEST_BROKER is the path of the NATS server's binary. The command "make test" sets it. If
+// it is not set, devtest builds the binary from integration/natsd in the checkout.
 //
-// POSTROOM_TEST_PATIENCE is a factor. A test waits for the time that an idle machine needs, times
-// this factor. See [Patience].
+// POSTROOM_TEST_PATIENCE is a factor: a test waits at most this many times as long as an idle
+// machine needs. See [Patience].
 package devtest
 
 import (
@@ -48,14 +49,14 @@ const (
 	containers = "containers"
 )
 
-// startPatience limits the start of a server, including the download of an image.
+// startPatience is the longest time for the start of a server, including the download of an image.
 const startPatience = 2 * time.Minute
 
 // Main runs a package's tests, stops the servers that the tests used, and ends the process
 // with the tests' exit code. If a server did not stop, the exit code is 1.
 //
-// If servers must run in containers, Main starts them before the tests. In this case Main prints
-// which servers the tests use, and fails at once if it cannot start them.
+// If POSTROOM_TEST_SERVERS is "containers", Main starts the servers before the tests and prints
+// which servers these are. If Main cannot start them, it fails at once.
 func Main(m *testing.M) {
 	code := 1
 	if err := prepare(); err != nil {
@@ -71,7 +72,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// where returns POSTROOM_TEST_SERVERS.
+// The function where returns the value of POSTROOM_TEST_SERVERS.
 func where() string { return os.Getenv(serversVariable) }
 
 func prepare() error {
@@ -89,7 +90,7 @@ func prepare() error {
 	return fmt.Errorf("%s is %q, want %s, %s or nothing", serversVariable, where(), local, containers)
 }
 
-// skipExamples makes the test run leave out the examples if there are no servers for them. An
+// skipExamples excludes the examples from this test run if there are no servers for them. An
 // example, unlike a test, cannot skip itself.
 func skipExamples() {
 	if os.Getenv(requireVariable) == "1" || devstack.Installed(context.Background()) == nil {
@@ -109,8 +110,8 @@ func skipExamples() {
 	}
 }
 
-// announce prints which servers the tests use, if the tests are verbose or if servers must run in
-// containers. Without -v, go test may not show the text.
+// announce prints which server the tests use, if the tests are verbose or if servers must run in
+// containers. If they are not verbose, go test can hide the text.
 func announce(what, version, source, hostname string) {
 	if where() != containers && !testing.Verbose() {
 		return
@@ -121,10 +122,10 @@ func announce(what, version, source, hostname string) {
 	fmt.Fprintf(os.Stderr, "devtest: %s %s from %s\n", what, version, source)
 }
 
-// Eventually calls cond every few milliseconds until cond returns true. If that takes too long,
-// Eventually fails the test. The parameter what is the end of the message. The parameter within is
-// the time that cond may need on an idle machine; from this time, [Patience] computes the time for
-// the machine of the test. cond runs on the test's goroutine.
+// Eventually calls cond every few milliseconds until cond returns true. If cond does not return
+// true in time, Eventually fails the test with a message that ends with the parameter what. The
+// parameter within is the longest time that cond may need on an idle machine, and [Patience]
+// returns how long Eventually waits on this machine. cond runs on the test's goroutine.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	within = Patience(t, within)
@@ -135,7 +136,7 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() boo
 	for !cond() {
 		select {
 		case <-deadline.C:
-			if cond() { // this goroutine may have waited long for a processor
+			if cond() { // look again, because this goroutine may have waited long for a processor
 				return
 			}
 			t.Fatalf("not so after %s: %s", within, what)
@@ -144,9 +145,8 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() boo
 	}
 }
 
-// Receive returns a value from a channel, or the zero value if the channel is closed. If the
-// channel stays open but gives no value for the time that [Patience] returns, Receive fails the
-// test.
+// Receive returns a value from a channel, or the zero value if the channel is closed. If neither
+// happens within the time that [Patience] returns, Receive fails the test.
 func Receive[T any](t testing.TB, within time.Duration, what string, from <-chan T) (came T) {
 	t.Helper()
 	within = Patience(t, within)
@@ -165,35 +165,35 @@ const (
 	patienceTimes = 10 // a test waits ten times as long as an idle machine needs
 	leastPatience = time.Minute
 	mostPatience  = 5 * time.Minute
-	lastWords     = 20 * time.Second // a wait ends this long before the deadline of go test, so that the test can still print its text
+	lastWords     = 20 * time.Second // a wait ends this long before the deadline of go test, so that the test can still print why it failed
 )
 
-// Patience returns how long a test waits for something. The parameter within is the longest time
-// that an idle machine needs for it. A busy machine needs many times as long. If a test fails only
-// because the machine is busy, the failure means nothing. So Patience returns ten times the
-// parameter, but at least one minute and at most five minutes. If the deadline of go test comes
-// earlier, the wait ends before the deadline. No limit makes the result shorter than the parameter.
-// If POSTROOM_TEST_PATIENCE is set, it replaces the factor of ten, and only the deadline limits the
-// result. A small factor saves time if many tests are expected to fail.
-func Patience(t testing.TB, within time.Duration) time.Duration {
+// Patience returns how long a test waits for something. The parameter limit is the longest time
+// that an idle machine needs for it. A busy machine needs many times as long, and a test that fails
+// only for this reason shows nothing. So Patience returns ten times the limit, but at least one
+// minute and at most five. If the deadline of go test comes earlier, the wait ends before it, but
+// the wait is never shorter than the limit. POSTROOM_TEST_PATIENCE replaces the factor of ten. Then
+// one and five minutes are no bounds, and a factor below 1 makes the wait shorter than the limit. A
+// small factor saves time if many tests should fail (integration/mutants).
+func Patience(t testing.TB, limit time.Duration) time.Duration {
 	t.Helper()
-	patience := max(within, min(max(patienceTimes*within, leastPatience), mostPatience))
+	patience := max(limit, min(max(patienceTimes*limit, leastPatience), mostPatience))
 	if text := os.Getenv(patienceVariable); text != "" {
 		times, err := strconv.ParseFloat(text, 64)
 		if err != nil || times <= 0 {
 			t.Fatalf("%s is %q, want a number above 0", patienceVariable, text)
 		}
-		patience = time.Duration(times * float64(within))
+		patience = time.Duration(times * float64(limit))
 	}
 	if test, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
 		if at, ok := test.Deadline(); ok {
-			patience = min(patience, max(within, time.Until(at)-lastWords))
+			patience = min(patience, max(limit, time.Until(at)-lastWords))
 		}
 	}
 	return patience
 }
 
-// Missing skips a test because something that the test needs is missing. err says what is missing.
+// Missing skips the test t, because something that it needs is not there. err says what is missing.
 // If POSTROOM_TEST_REQUIRE is 1, as in CI, Missing fails the test instead.
 func Missing(t testing.TB, err error) {
 	t.Helper()

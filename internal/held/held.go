@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Outgoing is the value of column handler for events that the relay holds, or has held.
+// Outgoing is the value of column handler for events that the relay has to publish, or had to.
 const Outgoing = "outbox"
 
 // Queryer is a database or a transaction.

@@ -11,15 +11,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Fetch requests n messages of a consumer and calls take for each message when it comes. It returns
-// nil if take returned false, or if all n messages have come. It also returns nil if the broker
-// says that there are no more messages, or that the time is over. Otherwise it returns the error of
-// take, of the broker or of ctx. ctx must have a deadline.
+// Fetch requests n messages from a consumer, and calls f with each message that arrives. It returns
+// nil if f returned false without an error, if all n messages have arrived, or if the broker says
+// that there are no more messages or that the time of the request is over. Otherwise it returns the
+// error that came from f, from the broker or from ctx. ctx must have a deadline.
 //
-// The Fetch of the client library ends too early if a message has no body and has the header
-// Status: it takes the message for a status of the broker. This can happen if a consumer delivers
-// only headers: then no message has a body, and another program may have set that header.
-func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, take func(msg *nats.Msg, meta *nats.MsgMetadata) (more bool, err error)) error {
+// Fetch replaces the Fetch of the client library, which mistakes a message without a body for a
+// status message of the broker if the message has the header Status, and then ends too early. If a
+// consumer delivers only headers, no message has a body, and any program may have set that header.
+func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, f func(msg *nats.Msg, meta *nats.MsgMetadata) (more bool, err error)) error {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return errors.New("a request for messages needs a deadline")
@@ -30,7 +30,7 @@ func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, t
 	if err != nil {
 		return fmt.Errorf("subscribe to the answer: %w", err)
 	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only if the connection is closed; then the subscription has ended
+	defer func() { _ = sub.Unsubscribe() }() // Unsubscribe fails only if the connection is closed, which also ends the subscription
 	info := from.CachedInfo()
 	request, err := json.Marshal(pullRequest{Batch: n, Expires: max(time.Until(end), time.Millisecond)})
 	if err != nil {
@@ -44,7 +44,7 @@ func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, t
 		case <-ctx.Done():
 			return ctx.Err()
 		case msg := <-came:
-			if msg.Reply == "" { // a status
+			if msg.Reply == "" { // a status message of the broker
 				if ended, err := readStatus(msg); ended || err != nil {
 					return err
 				}
@@ -54,7 +54,7 @@ func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, t
 			if err != nil {
 				return err
 			}
-			if more, err := take(msg, meta); err != nil || !more {
+			if more, err := f(msg, meta); err != nil || !more {
 				return err
 			}
 			n--
@@ -63,7 +63,7 @@ func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, t
 	return nil
 }
 
-// statuses is the room for statuses in the channel. The broker sends fewer during one request.
+// statuses is extra room in the channel. One request gets fewer status messages than that.
 const statuses = 64
 
 // pullRequest is the body of a request. Times are in nanoseconds.
@@ -72,8 +72,8 @@ type pullRequest struct {
 	Expires time.Duration `json:"expires"`
 }
 
-// readStatus reports whether a status of the broker ends the request. It returns an error if the
-// request failed.
+// readStatus reports whether a status message of the broker ends the request. It returns an error
+// if the request failed.
 func readStatus(msg *nats.Msg) (ended bool, err error) {
 	switch status := msg.Header.Get("Status"); status {
 	case "100": // a heartbeat

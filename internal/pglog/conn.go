@@ -134,10 +134,10 @@ func (d dialer) ownConfig() *pgxpool.Config {
 // transaction pooler almost never looks like two direct connections.
 const poolerRounds = 8
 
-// requireDirect returns [ErrPooled] unless each connection has its own server process. Otherwise it
-// returns the time of a round trip to the database. While a transaction pooler has no other client,
-// it gives both connections the same process. If it has other clients, it gives each statement any
-// free process. So requireDirect asks each connection for its process several times, in an order in
+// requireDirect returns the time of a round trip to the database, or [ErrPooled] if the connections
+// do not have one server process each. While a transaction pooler has no other client, it gives
+// both connections the same process. If it has other clients, it gives each statement any free
+// process. So requireDirect asks each connection for its process several times, in an order in
 // which a pooler does not look like two direct connections. [eventlog.Term.Read] checks this again.
 func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip time.Duration, err error) {
 	pids := make(map[*pgx.Conn]uint32)

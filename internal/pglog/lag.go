@@ -12,9 +12,9 @@ import (
 	"github.com/postroom/postroom/internal/sagas"
 )
 
-// lagRow is a row of lag.sql. Ages are in seconds.
+// lagRow is the row that lag.sql returns. Ages are in seconds.
 //
-// Wide because each column is a field.
+// Wide because each column has a field (CONTRIBUTING.md says which types need such a line).
 type lagRow struct {
 	Age                                float64
 	Events, Appended                   int64
@@ -26,14 +26,14 @@ type lagRow struct {
 	HiddenWriters                      int64
 }
 
-// Lag returns how far behind the relay is, how many events are held, how many instances of
-// sagas have not ended, and how large the tables are. It reads a few rows of the log, at most
-// 100,000 held events, and at most 31,000 instances of each saga.
+// Lag returns how far the relay is behind the log, and the sizes of the tables. It counts the
+// outgoing events in table held, and the instances of sagas that have not ended. It reads a few
+// rows of the log, at most 100,000 rows of held, and at most 31,000 instances of each saga.
 func (l *Log) Lag(ctx context.Context) (eventlog.Lag, error) {
 	if l.err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	// Keep no plan, because a plan that was made for an empty log would later scan the whole log.
+	// noPlan, because a plan that was kept from an empty log would later scan the whole log.
 	row, err := oneRow[lagRow](ctx, l.pool, l.sql.Lag, noPlan)
 	if err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: read lag: %w", l.advise(err))
@@ -70,13 +70,13 @@ func (l *Log) Lag(ctx context.Context) (eventlog.Lag, error) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Sizes says how large the log, held and inbox are.
+// Sizes has the sizes of the log and of the tables held and inbox.
 type Sizes struct {
-	// Log, Held and Inbox are bytes on disk, including indexes and large values.
+	// Log, Held and Inbox are sizes on disk in bytes, including indexes and large values (TOAST).
 	Log, Held, Inbox int64
 
-	// First and Last are the lowest and the highest seq in the log. Oldest is how long ago
-	// the event First was written. They are zero if the log is empty.
+	// First and Last are the lowest and the highest seq in the log. Oldest is the age of the event
+	// whose seq is First. All three are zero if the log is empty.
 	First, Last int64
 	Oldest      time.Duration
 }
@@ -88,14 +88,13 @@ type sizesRow struct {
 	Age              int64 // in microseconds
 }
 
-// Sizes returns how large the log, held and inbox are, and how far back the log reaches. It
-// counts no rows.
+// Sizes returns the sizes of the log and of the tables held and inbox, and the age of the oldest
+// event in the log. It counts no rows: the sizes are those of the files.
 func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 	if l.err != nil {
 		return Sizes{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	// The driver keeps no plan, because a plan that was made for an empty log would later scan and
-	// sort the complete log.
+	// noPlan, as in Lag: a kept plan would later scan and sort the whole log.
 	row, err := oneRow[sizesRow](ctx, l.pool, l.sql.Sizes, noPlan)
 	if err != nil {
 		return Sizes{}, fmt.Errorf("outbox: read sizes: %w", l.advise(err))
@@ -106,8 +105,8 @@ func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 	}, nil
 }
 
-// Subjects returns the subjects in use, each once: the subjects of the 1,000 newest events and of
-// the 1,000 events that are published next. It reads only these events, even if the log is long.
+// Subjects returns the subjects in use, without duplicates: those of the 1,000 newest events and of
+// the next 1,000 events to publish. It reads only these events, even if the log is long.
 func (l *Log) Subjects(ctx context.Context) ([]string, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))

@@ -144,7 +144,7 @@ func (m *memory) selectEvents(found *rows) []eventlog.Event {
 	}
 	for _, ev := range found.due {
 		if _, reading := m.heldRead[ev.Seq]; reading {
-			continue // it is being published already; pass.sql returned it again behind a due, late event of its key
+			continue // it is being published already; pass.sql returned it again with a late event of its key that is due
 		}
 		m.heldRead[ev.Seq] = ""
 		if !ev.Unordered {

@@ -40,8 +40,8 @@ func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 
 // Read returns the next committed events in the order in which they must be published: late events,
 // newer events, and held events that are due. It returns at most limit events of each kind, or none
-// if there are none. In a term, it returns an event again only after Record has stored that the
-// event is held or lost. Read may overwrite buffer and use its memory. buffer may be nil.
+// if there are none. In a term, it returns an event again only after Record got the event in Held,
+// Returned or Lost. Read may overwrite buffer and use its memory. buffer may be nil.
 //
 // If many events were committed since the last call, Read first searches for late events,
 // for at most a second in each call. Such a call may return no events and set More.

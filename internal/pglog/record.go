@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// checkpointEvery is how often a recorder makes a checkpoint. If the broker loses the end of a
-// stream, the relay compares it only with the events since the last checkpoint before the loss.
+// checkpointEvery is how often a recorder makes a checkpoint. If a stream loses its end, the relay
+// compares the stream only with the events since the last checkpoint before the loss.
 const checkpointEvery = 10 * time.Second
 
 // recorder stores the results of events while the lease of its term lasts.

@@ -1,5 +1,5 @@
-// Package telemetry has the names of all metrics, attributes and spans in one place, because
-// OpenTelemetry's messaging conventions still change.
+// Package telemetry has the names of all metrics, attributes and spans. They are in one place,
+// because they follow OpenTelemetry's messaging conventions, which still change.
 package telemetry
 
 import (
@@ -14,7 +14,7 @@ import (
 // Scope is the name of all meters and tracers.
 const Scope = "github.com/postroom/postroom"
 
-// schemaURL is the version of the semantic conventions that the names follow.
+// schemaURL names the version of the semantic conventions that the names follow.
 const schemaURL = "https://opentelemetry.io/schemas/1.43.0"
 
 // Names of instruments. docs/reference/metrics.md explains each instrument.
@@ -86,8 +86,9 @@ const (
 	IdempotentTakeover   = "idempotent.takeover"
 )
 
-// Keys of attributes. On a metric, the value of an attribute comes from a closed set. Only on a
-// span, the value may be a key, an id or the text of an error.
+// Keys of attributes. An attribute of a metric has few possible values, so that there are few time
+// series. Only an attribute of a span may have a key of an event or request, an id or the text of
+// an error as its value.
 const (
 	Outcome   = attribute.Key("outcome")
 	Handler   = attribute.Key("handler")
@@ -120,7 +121,7 @@ const (
 	Method = attribute.Key("http.request.method")
 	Resend = attribute.Key("http.request.resend_count")
 	Status = attribute.Key("http.response.status_code")
-	Key    = attribute.Key("postroom.key") // only of spans
+	Key    = attribute.Key("postroom.key") // only on spans, never on metrics
 	Scoped = attribute.Key("scope")
 )
 
@@ -135,8 +136,7 @@ func Meter(provider metric.MeterProvider) metric.Meter {
 	return provider.Meter(Scope, metric.WithSchemaURL(schemaURL))
 }
 
-// Tracer returns the tracer of the given provider, or of the global provider if the given one is
-// nil.
+// Tracer returns the tracer of the given provider, or of the global provider if that is nil.
 func Tracer(provider trace.TracerProvider) trace.Tracer {
 	if provider == nil {
 		provider = otel.GetTracerProvider()
@@ -145,7 +145,7 @@ func Tracer(provider trace.TracerProvider) trace.Tracer {
 }
 
 // Counter returns a counter with the given unit. It panics if it cannot create the instrument. The
-// only possible cause is an invalid name, which every test of the caller finds.
+// only possible cause is an invalid name. Each test that runs the calling code finds this fault.
 func Counter(m metric.Meter, name, unit, about string) metric.Int64Counter {
 	c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -154,8 +154,8 @@ func Counter(m metric.Meter, name, unit, about string) metric.Int64Counter {
 	return c
 }
 
-// Gauge returns a gauge. OpenTelemetry asks for its value when it reads the metrics. Gauge panics
-// as Counter does.
+// Gauge returns a gauge. Its value comes from a callback, which OpenTelemetry calls when it reads
+// the metrics. Like Counter, Gauge panics if it cannot create the instrument.
 func Gauge(m metric.Meter, name, unit, about string) metric.Float64ObservableGauge {
 	g, err := m.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -164,13 +164,13 @@ func Gauge(m metric.Meter, name, unit, about string) metric.Float64ObservableGau
 	return g
 }
 
-// Switch returns a gauge that is 0 or 1. Switch panics as Counter does. The gauge has no unit,
-// because an exporter for Prometheus appends _ratio to the name of a gauge with the unit 1.
+// Switch returns a gauge whose value is 0 or 1. Like Counter, it can panic. The gauge has no unit:
+// with the unit 1, an exporter for Prometheus would append _ratio to its name.
 func Switch(m metric.Meter, name, about string) metric.Float64ObservableGauge {
 	return Gauge(m, name, "", about)
 }
 
-// Level returns a gauge that the caller sets when the value changes. Level panics as Counter does.
+// Level returns a gauge that the caller sets when the value changes. Like Counter, it can panic.
 func Level(m metric.Meter, name, unit, about string) metric.Int64Gauge {
 	g, err := m.Int64Gauge(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -179,8 +179,8 @@ func Level(m metric.Meter, name, unit, about string) metric.Int64Gauge {
 	return g
 }
 
-// ObservableCounter returns a counter. OpenTelemetry asks for its sum when it reads the metrics.
-// ObservableCounter panics as Counter does.
+// ObservableCounter returns a counter. Its sum comes from a callback, which OpenTelemetry calls
+// when it reads the metrics. Like Counter, it can panic.
 func ObservableCounter(m metric.Meter, name, unit, about string) metric.Int64ObservableCounter {
 	c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -189,7 +189,7 @@ func ObservableCounter(m metric.Meter, name, unit, about string) metric.Int64Obs
 	return c
 }
 
-// Sizes returns a histogram of numbers of events, with buckets from 1 to 1,000.
+// Sizes returns a histogram whose values are numbers of events, with buckets from 1 to 1,000.
 func Sizes(m metric.Meter, name, unit, about string) metric.Int64Histogram {
 	h, err := m.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(about),
 		metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000))
@@ -209,8 +209,8 @@ func Seconds(m metric.Meter, name, about string) metric.Float64Histogram {
 	return h
 }
 
-// With returns a measurement option for a set of attributes. Make the option once and use it for
-// each measurement.
+// With returns a measurement option for a set of attributes. To build the set takes time, so make
+// the option once and use it for each measurement.
 func With(attributes ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attributes...))
 }

@@ -1,6 +1,6 @@
 -- Removes the oldest $3 instances of saga $1 that ended longer ago than $2, with their history. It
 -- removes an instance only if the instance also ended longer ago than the longest dedupe window,
--- which is how long a handler remembers events. Events from before do not run: they are too old.
+-- which is how long a handler remembers events. No handler runs an older event.
 --
 -- Locks   the rows that it removes; skips rows that other transactions have locked.
 -- Index   saga_ended (name, ended_at); the primary key of saga_step. The tables dedupe_window and

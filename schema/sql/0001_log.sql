@@ -20,13 +20,13 @@ CREATE TABLE IF NOT EXISTS postroom.migration (
     applied_at  timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE postroom.migration IS
-    'Which migrations of Postroom were applied here. "postroom migrate up" adds the rows.';
+    'The migrations of Postroom that were applied here. The transaction that applies a migration also adds its row.';
 COMMENT ON COLUMN postroom.migration.version IS
     'The number of the migration.';
 COMMENT ON COLUMN postroom.migration.name IS
-    'The name of its file, without the number.';
+    'The name of the migration''s file, without the number.';
 COMMENT ON COLUMN postroom.migration.serves_from IS
-    'The oldest program that can work with this version of the tables, as the number of its newest migration.';
+    'A program can work with this version of the tables if the number of the newest migration that the program knows is at least serves_from.';
 
 -- Two Postrooms in one database, in two schemas, have two identities. A copy of the database has
 -- the identity of the original: change it before a program connects the copy to the broker.
@@ -135,10 +135,10 @@ CREATE DOMAIN postroom.headers AS jsonb
         OR octet_length(regexp_replace(VALUE::text, '\\(.)', '\1', 'g'))
             - 8 * jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)) <= 32768);
 COMMENT ON DOMAIN postroom.headers IS
-    'The headers that the writer of an event gave it: an object with texts as values. If SQL writes a value that is not a text, the relay sends its JSON.';
+    'The headers that the writer of an event gave it: an object with texts as values. If SQL writes a value that is not a text, the relay sends the JSON of the value, and an empty text for null.';
 
 -- A cast to a domain raises an error if the value breaks a rule of the domain. With num_nulls, one
--- expression evaluates all casts. The function does not use the number. It assigns the number to a
+-- expression evaluates all casts. The function does not use the result. It assigns the result to a
 -- variable, because PL/pgSQL evaluates an assignment without a separate plan.
 --
 -- The last check measures names and values in the form in which they are sent. The constraint
@@ -215,9 +215,9 @@ COMMENT ON TABLE postroom.outbox IS
 COMMENT ON COLUMN postroom.outbox.seq IS
     'Orders the events of a key. It is not the order of commits: a lower seq can become visible after a higher one.';
 COMMENT ON COLUMN postroom.outbox.xid IS
-    'The top-level transaction that wrote the row. It cannot be the system column xmin: inside a savepoint, xmin is the id of the subtransaction.';
+    'The top-level transaction that wrote the row. The system column xmin cannot take the place of this column: inside a savepoint, xmin is the id of the subtransaction.';
 COMMENT ON COLUMN postroom.outbox.created_at IS
-    'When the row was written, by the clock of this database. The header postroom-logged-at has this time or, if it is later, not_before.';
+    'When the row was written, by the clock of this database. The header postroom-logged-at of the message has this time, or not_before if not_before is later. After a replay with --as-new, the header has the time of the replay.';
 COMMENT ON COLUMN postroom.outbox.digest IS
     'The result of content_digest for the event. It distinguishes a repeated event from another event with the same id.';
 COMMENT ON COLUMN postroom.outbox.source IS
@@ -235,7 +235,7 @@ COMMENT ON COLUMN postroom.outbox.correlation_id IS
 COMMENT ON COLUMN postroom.outbox.causation_id IS
     'The id of the event that caused this one.';
 COMMENT ON COLUMN postroom.outbox.occurred_at IS
-    'When the event happened, if the producer says so. NULL: consumers get the time of the header postroom-logged-at.';
+    'When the event happened, if the producer says so. NULL: consumers get the time of the header postroom-logged-at as the time of the event.';
 COMMENT ON COLUMN postroom.outbox.trace_parent IS
     'The traceparent of the operation that wrote the event, as W3C Trace Context defines it; trace_state is its tracestate.';
 COMMENT ON COLUMN postroom.outbox.headers IS
@@ -266,7 +266,7 @@ CREATE TABLE postroom.unchecked (
     xid xid8 PRIMARY KEY
 );
 COMMENT ON TABLE postroom.unchecked IS
-    'A row for each open transaction that has inserted unchecked events. The transaction removes it when it commits, so no other transaction ever sees it.';
+    'A row for each open transaction that has inserted unchecked events. The transaction removes the row when it commits, so no other transaction ever sees the row.';
 COMMENT ON COLUMN postroom.unchecked.xid IS
     'The id of the transaction, as in outbox.';
 
@@ -286,7 +286,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.check_unchecked() IS
-    'Trigger of unchecked: when a transaction commits, checks the events that it inserted into outbox directly.';
+    'Trigger of unchecked: when a transaction commits, checks the events that the transaction inserted into outbox directly.';
 CREATE CONSTRAINT TRIGGER unchecked_rows AFTER INSERT ON postroom.unchecked
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION postroom.check_unchecked();
 
@@ -400,7 +400,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.refuse_conflict(text, text[], bytea[]) IS
-    'Raises SQLSTATE 23PR1 if one of the ids belongs to an event with other content.';
+    'Raises SQLSTATE 23PR1 if one of the ids belongs to an event with other content. Raises 40001 (serialization failure) if the log has no event with one of the ids, because the event was deleted meanwhile.';
 
 --     SELECT postroom.write(source => '/shop', type => 'order.placed', data => '{"id": 7}', key => '7');
 --
@@ -473,7 +473,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.write IS
-    'Appends an event in the caller''s transaction and returns its id. For psql, triggers and other languages.';
+    'Appends an event in the caller''s transaction, and returns the id of the event. The function is for psql, triggers and languages other than Go.';
 
 --
 -- Which events are published
@@ -487,8 +487,8 @@ CREATE TABLE postroom.relay (
     owner      text,
     expires_at timestamptz    NOT NULL DEFAULT '-infinity',
 
-    -- Every event with seq <= high whose transaction is visible in snap is published,
-    -- except those in pending.
+    -- Every event with seq <= high whose transaction is visible in snap is published, held or in
+    -- archive, except those in pending.
     high       bigint         NOT NULL DEFAULT 0,
     floor      bigint         NOT NULL DEFAULT 0,
     snap       pg_snapshot    NOT NULL DEFAULT pg_current_snapshot(),
@@ -497,7 +497,7 @@ CREATE TABLE postroom.relay (
     streams    jsonb          NOT NULL DEFAULT '{}' -- in this row, because the positions in the streams must change together with the other columns
 ) WITH (fillfactor = 20); -- leaves room on the page for updates without index entries (HOT), because the relay updates the row 50 times a second
 COMMENT ON TABLE postroom.relay IS
-    'One row: which relay leads, and which part of the log is published. Every event with seq <= high whose transaction is visible in snap is published, except those in pending.';
+    'One row: which relay leads, and which events of the log are published. Every event with seq <= high whose transaction is visible in snap is published, is in held or is in archive, except those in pending.';
 COMMENT ON COLUMN postroom.relay.epoch IS
     'Rises each time a relay takes the lease. A write with an older epoch changes nothing.';
 COMMENT ON COLUMN postroom.relay.owner IS
@@ -505,17 +505,17 @@ COMMENT ON COLUMN postroom.relay.owner IS
 COMMENT ON COLUMN postroom.relay.expires_at IS
     'When the lease of owner ends, if owner does not renew it.';
 COMMENT ON COLUMN postroom.relay.high IS
-    'The log is published up to this seq, except late events and those in pending. It never goes back.';
+    'The events of the log up to this seq are published, in held or in archive, except late events and those in pending. The value never becomes smaller.';
 COMMENT ON COLUMN postroom.relay.floor IS
-    'The relay never looks for events up to this seq by their transaction ids, because these ids are of another cluster: the database was dumped there and restored here. 0: there are no such events.';
+    'The relay never looks for events up to this seq by their transaction ids, because these ids are from another cluster: the database was dumped there and restored here. 0: there are no such events.';
 COMMENT ON COLUMN postroom.relay.snap IS
-    'The snapshot in which the relay last read the log. If an event up to high is not visible in this snapshot, it is late: the relay looks for it.';
+    'A snapshot in which the relay read the log. If an event up to high is not visible in this snapshot, the event is late, and the relay looks for it. While nothing is published, the snapshot may be older than the last reading.';
 COMMENT ON COLUMN postroom.relay.pending IS
-    'Events up to high that the relay has read and the broker has not acknowledged, and late events that it has not read yet.';
+    'Events up to high that the relay still has to publish or to hold: events that the broker has not acknowledged, late events, and events that the broker has lost.';
 COMMENT ON COLUMN postroom.relay.cluster IS
-    'The system identifier of the cluster that snap belongs to. If this cluster has another identifier, the database was restored into it.';
+    'The system identifier of the database cluster in which snap was taken. If the cluster that has this database now has another identifier, the database was restored from a dump.';
 COMMENT ON COLUMN postroom.relay.streams IS
-    'For each stream, by its name: when it was created, and the sequence and the id of its last acknowledged message.';
+    'An entry for each stream, under the name of the stream: when the stream was created, and the sequence and the message id of the last message that the broker acknowledged to a relay.';
 INSERT INTO postroom.relay (cluster) SELECT system_identifier FROM pg_control_system();
 
 -- The rows of a restored log have transaction ids of another cluster. So the relay does not look
@@ -549,7 +549,7 @@ CREATE TABLE postroom.relay_checkpoint (
     published_held int8multirange NOT NULL DEFAULT '{}'
 );
 COMMENT ON TABLE postroom.relay_checkpoint IS
-    'Copies of the row of relay: one for every ten seconds of the last hour. If a stream has lost all messages after some message, the relay finds here which events were published after that message.';
+    'Copies of the row of relay. While the relay publishes events, it makes a copy every ten seconds, and removes the copies that are older than an hour. If a stream has lost all messages after some message, the relay finds here which events were published after that message.';
 COMMENT ON COLUMN postroom.relay_checkpoint.at IS
     'When the checkpoint was made.';
 COMMENT ON COLUMN postroom.relay_checkpoint.published_held IS
@@ -562,7 +562,7 @@ CREATE TABLE postroom.refused (
     failures jsonb  NOT NULL
 );
 COMMENT ON TABLE postroom.refused IS
-    'Events of the log that the broker refused at first and stored later. Retention removes a row together with the row of the log.';
+    'Events of the log that were published after one or more failures. Retention removes a row together with the row of the log.';
 COMMENT ON COLUMN postroom.refused.seq IS
     'The seq of the event in outbox.';
 COMMENT ON COLUMN postroom.refused.failures IS
@@ -598,7 +598,7 @@ CREATE TABLE postroom.republish (
     CHECK ((state = 'running') = (ended_at IS NULL))
 );
 COMMENT ON TABLE postroom.republish IS
-    'Orders to publish events of the log again. The leading relay carries out one order after the other, beside live events. The messages have new ids.';
+    'Orders to publish events of the log again. The leading relay carries out one order after the other, beside live events. The messages get new message ids, so that the broker does not drop them as duplicates.';
 COMMENT ON COLUMN postroom.republish.kind IS
     'range: a range of the log. reconcile: the events that a comparison of log and streams found missing.';
 COMMENT ON COLUMN postroom.republish.since IS
@@ -614,9 +614,9 @@ COMMENT ON COLUMN postroom.republish.lo IS
 COMMENT ON COLUMN postroom.republish.hi IS
     'The last seq of the range.';
 COMMENT ON COLUMN postroom.republish.seqs IS
-    'The order has only these events of the range. NULL: it has all.';
+    'For kind reconcile: the seqs of the events. For kind range: NULL.';
 COMMENT ON COLUMN postroom.republish.events IS
-    'How many events the order had when the operator gave it.';
+    'How many events the order had when it was stored.';
 COMMENT ON COLUMN postroom.republish.rate IS
     'How many events are published in a second, at most.';
 COMMENT ON COLUMN postroom.republish.digest IS
@@ -626,13 +626,13 @@ COMMENT ON COLUMN postroom.republish.state IS
 COMMENT ON COLUMN postroom.republish.passed IS
     'The order''s events up to this seq are published, skipped or held, except those in pending.';
 COMMENT ON COLUMN postroom.republish.pending IS
-    'Events up to passed that were sent and are not acknowledged yet.';
+    'Events of the order up to passed that the relay still has to read, or is publishing now.';
 COMMENT ON COLUMN postroom.republish.published IS
     'How many events were published.';
 COMMENT ON COLUMN postroom.republish.skipped IS
-    'How many events the relay left out when their turn came, because they were in held or archive, or were not published for the first time yet.';
+    'How many events the relay left out when their turn came, because they were in held or archive, or because the relay had not published them for the first time yet.';
 COMMENT ON COLUMN postroom.republish.held IS
-    'How many events the broker refused. They went to held.';
+    'How many events the broker refused. The relay moved them to held.';
 CREATE INDEX republish_running ON postroom.republish (id) WHERE state = 'running';
 CREATE UNIQUE INDEX republish_digest ON postroom.republish (digest) WHERE state = 'running';
 
@@ -666,7 +666,7 @@ AS $$
                 ELSE left($1, $2) || '… (' || octet_length($1)::text || ' bytes, sha256 ' || left(encode(sha256(convert_to($1, 'UTF8')), 'hex'), 16) || ')' END
 $$;
 COMMENT ON FUNCTION postroom.clipped(text, int) IS
-    'Returns the text. If the text has more bytes than most, returns its beginning, its length and its digest.';
+    'Returns the text. If the text has more bytes than the argument most, returns the beginning, the length and a digest of the text.';
 
 CREATE FUNCTION postroom.clamped(at timestamptz)
 RETURNS timestamptz
@@ -730,7 +730,7 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_producer(regrole) IS
-    'Grants a role only the rights that it needs to write events. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that a producer needs: to write events and to cancel them. Call the function as the owner of the tables, and again after a migration.';
 
 CREATE FUNCTION postroom.grant_relay(role regrole)
 RETURNS void
@@ -751,4 +751,4 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_relay(regrole) IS
-    'Grants a role only the rights that a relay needs. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that a relay needs. Call the function as the owner of the tables, and again after a migration.';

@@ -67,17 +67,17 @@ CREATE TABLE postroom.inbox (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000
 );
 COMMENT ON TABLE postroom.inbox IS
-    'Which events each handler has decided. An event with a row here took effect, or is held. Because of the primary key, a repeated event has no second effect.';
+    'Which events each handler has decided. An event with a row here took effect, is in held, or is in archive. Because of the primary key, a repeated event has no second effect.';
 COMMENT ON COLUMN postroom.inbox.dedupe_key IS
     'The key by which the handler recognises the event: source and id, or the result of Subscription.DedupeKey.';
 COMMENT ON COLUMN postroom.inbox.digest IS
-    'The first 16 bytes of a SHA-256 over type and data. It distinguishes a duplicate from another event with the same identity.';
+    'The first 16 bytes of a SHA-256 over type and data. It distinguishes a duplicate from another event with the same identity. NULL: every event with this dedupe_key counts as a duplicate.';
 COMMENT ON COLUMN postroom.inbox.at IS
-    'When the event was decided. dedupe_window says for how long the row is kept.';
+    'When the event was decided. For an event that was held, the time changes when the event takes effect or goes to archive. The table dedupe_window says how long after this time the row is kept.';
 COMMENT ON COLUMN postroom.inbox.result IS
-    'A text for people, in which the handler describes what it did, up to 300 bytes. NULL: there is none.';
+    'A text of up to 300 bytes, in which the handler describes for people what it did. NULL: there is none.';
 COMMENT ON COLUMN postroom.inbox.failures IS
-    'If the event failed before it succeeded: its last ten failures, without stacks, with 300 characters of each. NULL: it never failed.';
+    'If the event failed before it took effect: its last ten failures, without stacks, and with at most 300 characters of each text. NULL: the event never failed, or has not taken effect.';
 
 --
 -- Held events
@@ -154,49 +154,49 @@ COMMENT ON COLUMN postroom.held.dedupe_key IS
 COMMENT ON COLUMN postroom.held.pos IS
     'Orders the events of a key. For an outgoing event it is the event''s seq in the log.';
 COMMENT ON COLUMN postroom.held.key IS
-    'The event''s key, if the event blocks later events of the key, or waits behind an earlier event of the key. NULL for a scheduled event, because no order is promised for it.';
+    'The event''s key, if the event blocks later events of the key, or waits behind an earlier event of the key. During a replay it may be a key that only the replay uses: see job_item.chain. NULL for a scheduled event, because no order is promised for such an event.';
 COMMENT ON COLUMN postroom.held.next_at IS
     'When the event is due, by the clock of this database. While a process has claimed the event: when the claim ends. NULL: the event waits behind an earlier event of its key, or is dead.';
 COMMENT ON COLUMN postroom.held.dead_at IS
-    'When the event became dead: its attempts were used up, or another attempt would have been useless. Nothing happens to it until an operator decides.';
+    'When the event became dead: its attempts were used up, or another attempt would have been useless. Nothing happens to a dead event until an operator decides. NULL: the event is not dead.';
 COMMENT ON COLUMN postroom.held.held_at IS
-    'When the event came into this table.';
+    'When the event first came into this table.';
 COMMENT ON COLUMN postroom.held.epoch IS
     'Rises with each claim. A process with an earlier claim can change nothing.';
 COMMENT ON COLUMN postroom.held.claimed_by IS
-    'The process that runs the event, until next_at. If next_at has passed, the process died or stalled.';
+    'The process that has claimed the event to run it, until next_at. If next_at has passed, the process died or stalled. NULL: no process has claimed the event.';
 COMMENT ON COLUMN postroom.held.solitary IS
     'true: the event may have ended the process that ran it. So it runs alone in its process.';
 COMMENT ON COLUMN postroom.held.attempts IS
-    'How many attempts were made. An attempt of a handler is counted when it begins. An attempt that ends because of an outage, a shutdown or a missing answer does not count.';
+    'How many attempts count so far. An attempt of a handler counts from its beginning. It no longer counts if it ends because of an outage, a shutdown or a snooze, or if its handler pauses because of failures. An attempt of the relay counts if the event is refused, and not in an outage.';
 COMMENT ON COLUMN postroom.held.last_attempt IS
-    'If an operator replayed the event: the number of the attempt after which it is dead again. NULL: its subscription says how many attempts it has.';
+    'If an operator replayed the event: the number of the attempt after which the event is dead again. NULL: the handler''s subscription says how many attempts the event has, and an outgoing event has the default number.';
 COMMENT ON COLUMN postroom.held.class IS
-    'The class of its last failure.';
+    'The class of the event''s last failure.';
 COMMENT ON COLUMN postroom.held.fingerprint IS
-    'A digest of the handler, the class of the failure, and the place of the failure in the program. Failures with the same cause have the same fingerprint.';
+    'A digest of the handler, and of the class, the place and the wording of the last failure. The place is a function or a constraint. The wording has no values that differ between events. Failures with the same cause have the same fingerprint.';
 COMMENT ON COLUMN postroom.held.failures IS
-    'Its last ten failures.';
+    'The last ten failures of the event.';
 COMMENT ON COLUMN postroom.held.first_failed_at IS
-    'When the event failed or was snoozed for the first time. NULL: no attempt has failed or was snoozed.';
+    'When an attempt failed or was snoozed for the first time. NULL: no attempt failed or was snoozed.';
 COMMENT ON COLUMN postroom.held.snoozed_at IS
-    'The time of the first snooze since the last failure that was not a snooze. 24 hours after this time, snoozes count as attempts.';
+    'The time of the first snooze since the last failure that was not a snooze, or since the last replay. 24 hours after this time, snoozes count as attempts. A failure because the database server lacked resources is a snooze, too.';
 COMMENT ON COLUMN postroom.held.revision IS
     'How often an operator edited the event. In each revision, a step of an external handler has a new key for the vendor.';
 COMMENT ON COLUMN postroom.held.replays IS
-    'How often an operator replayed an outgoing event. After each replay, the relay publishes it under a new message id.';
+    'How often an operator replayed an outgoing event. After each replay, the relay publishes the event under a new message id.';
 COMMENT ON COLUMN postroom.held.job IS
-    'The last replay that the event was part of, or is part of now.';
+    'The replay that last took the event into its list (job_item). NULL: no replay did.';
 COMMENT ON COLUMN postroom.held.republish IS
-    'The republish that publishes the outgoing event again. Such an event blocks no key.';
+    'For an outgoing event that was refused when a republish published it again: the id of the republish. Such an event blocks no key.';
 COMMENT ON COLUMN postroom.held.logged_at IS
-    'When the event was written or, for a scheduled event, the time for which it was scheduled. A replay with --as-new changes it to the time at which the replay made the event due again. The header postroom-logged-at has this time.';
+    'When the event was written or, for a scheduled event, the time for which it was scheduled. If a message does not have this time: when the stream stored the message. A replay with --as-new changes the value to the time at which the replay made the event due again. The relay sends the value in the header postroom-logged-at.';
 COMMENT ON COLUMN postroom.held.event_key IS
     'The key that the producer gave the event.';
 COMMENT ON COLUMN postroom.held.data IS
     'The body of the event.';
 COMMENT ON COLUMN postroom.held.raw_headers IS
-    'For a message that is not an event: its headers, unchanged; its body is in data. For an outgoing event: the values of the log as JSON, if one of them does not fit into the columns of this table.';
+    'If a message is not an event, or the database refuses the values of the event: the headers of the message, unchanged. Then data has the body of the message. For an outgoing event: the values of the log as JSON, if one of the values does not fit into the columns of this table.';
 
 -- An event has at most one row for the relay, and at most one row for each handler.
 CREATE UNIQUE INDEX held_outgoing ON postroom.held (pos) WHERE handler = 'outbox';
@@ -258,9 +258,9 @@ COMMENT ON COLUMN postroom.receipt.revision IS
 COMMENT ON COLUMN postroom.receipt.key IS
     'The key that the vendor got. By this key the vendor recognises a repeated call.';
 COMMENT ON COLUMN postroom.receipt.unanswered IS
-    'How many calls of the step began, without calls that certainly did not happen. If the only call did not happen, the row is removed. When the step is done, the number stays.';
+    'How many calls of the step began, not counting calls that certainly did not happen. If the only call did not happen, the row is removed. When the step is done, the number stays.';
 COMMENT ON COLUMN postroom.receipt.last_call IS
-    'The id of the call that began last. Each call has its own id. If this call did not happen, unanswered becomes smaller by one, once. NULL: that was done.';
+    'The id of the call that began last. Each call has its own id. If the process learns that this call did not happen, it reduces unanswered by one and sets last_call to NULL, so that it cannot do this twice. NULL: that was done, or the beginning of the call was not recorded.';
 COMMENT ON COLUMN postroom.receipt.started_at IS
     'When the first call of the step in this revision began. From this time on the vendor remembers the key, for a limited time.';
 COMMENT ON COLUMN postroom.receipt.done_at IS
@@ -305,23 +305,23 @@ COMMENT ON COLUMN postroom.subscription.stream IS
 COMMENT ON COLUMN postroom.subscription.stream_created IS
     'When the stream was created. It distinguishes the stream from a later stream with the same name.';
 COMMENT ON COLUMN postroom.subscription.types IS
-    'Every event type that a process of the handler asked for. NULL: the handler chooses events by subject, and gets every type.';
+    'Every event type that a process of the handler asked for. NULL: a process of the handler chose events by subject, so the handler gets every type.';
 COMMENT ON COLUMN postroom.subscription.subjects IS
     'Every subject that a process of the handler asked for. If a process asked for types, each type is a subject here. Every process of the handler reads all of these subjects.';
 COMMENT ON COLUMN postroom.subscription.ordered IS
     'Whether the process that registered the handler last runs it as an ordered handler.';
 COMMENT ON COLUMN postroom.subscription.backfill_through IS
-    'The last sequence of the stream when the handler was new. Events up to this sequence may be of any age.';
+    'The last sequence of the stream when the handler was new. Events up to this sequence may be of any age. 0: the limit of age applies to all events.';
 COMMENT ON COLUMN postroom.subscription.floor IS
-    'Every message of the stream up to this sequence is decided. If the consumer is lost, the inbox creates a new one that begins after this sequence.';
+    'The handler has decided all its messages of the stream up to this sequence. If the consumer is lost, the inbox creates a new consumer that begins after this sequence.';
 COMMENT ON COLUMN postroom.subscription.floor_at IS
-    'When floor was recorded.';
+    'When floor was last recorded. The time stays if floor becomes lower because the handler has to read messages again.';
 COMMENT ON COLUMN postroom.subscription.floor_id IS
     'For an ordered handler: the message id of the message at floor. If the stream has another message at floor, the broker lost data.';
 COMMENT ON COLUMN postroom.subscription.floor_stored_at IS
-    'When the stream stored the message at floor.';
+    'For an ordered handler: when the stream stored the message at floor.';
 COMMENT ON COLUMN postroom.subscription.base IS
-    'The sequence of a message plus base is the event''s place in its key. base rises if the sequences of the stream begin again.';
+    'For an ordered handler: the sequence of a message plus base is the place of the event in its key (held.pos). base rises if the stream is created again, or if the handler begins again because the stream lost or dropped messages, so that later events get higher places.';
 COMMENT ON COLUMN postroom.subscription.epoch IS
     'Rises with each new reader of an ordered handler, with each new subject, and when the stream is created again. A reader with an earlier epoch can record nothing.';
 COMMENT ON COLUMN postroom.subscription.reader IS
@@ -355,9 +355,9 @@ COMMENT ON COLUMN postroom.node.dedupe_windows IS
 COMMENT ON COLUMN postroom.node.max_event_ages IS
     'For each handler in handlers: the greatest age of an event that this process runs. The process holds an older event as dead.';
 COMMENT ON COLUMN postroom.node.longest_window IS
-    'The longest of dedupe_windows and Config.DedupeWindow.';
+    'The longest of these times: those in dedupe_windows, and Config.DedupeWindow of the process.';
 COMMENT ON COLUMN postroom.node.paused IS
-    'The handlers that paused by themselves in this process, because they fail for nearly all events. Each entry says since when the handler is paused, and has the class and text of its failure.';
+    'The handlers that paused by themselves in this process, because they failed for nearly all events. Each entry says since when the handler is paused, and has the class and text of the last failure before the pause.';
 COMMENT ON COLUMN postroom.node.seen_at IS
     'When the process last renewed the row.';
 
@@ -367,11 +367,11 @@ CREATE TABLE postroom.dedupe_window (
     expired_before timestamptz
 );
 COMMENT ON TABLE postroom.dedupe_window IS
-    'How long the inbox rows of each handler are kept. The sweep writes this table in the transaction that removes rows. If a handler has no row here, its inbox rows are kept for the longest time of all handlers.';
+    'How long the inbox rows of each handler are kept. Processes remove old inbox rows step by step (the sweep). Each step writes this table in the transaction that removes rows. If a handler has no row here, its inbox rows are kept for the longest time of all handlers.';
 COMMENT ON COLUMN postroom.dedupe_window.kept IS
-    'Each process in node that runs the handler asks for a time. This is the longest of these times. If no process runs the handler, it is the time that was asked for last.';
+    'Each process in node that runs the handler asks for a time. kept is the longest of these times. If no process in node runs the handler, kept stays as it was.';
 COMMENT ON COLUMN postroom.dedupe_window.expired_before IS
-    'The sweep may have removed inbox rows of events that were decided before this time. An event from before this time does not run, even if rows are kept for longer now. NULL: the sweep has removed no row.';
+    'The sweep may have removed inbox rows of events that were decided before this time. So an event that was written before this time does not run, even if rows are kept for longer now. NULL: the sweep has removed no row of the handler.';
 
 CREATE TABLE postroom.sweep (
     only_one  boolean     PRIMARY KEY DEFAULT true CHECK (only_one),
@@ -381,7 +381,7 @@ CREATE TABLE postroom.sweep (
 COMMENT ON TABLE postroom.sweep IS
     'One row: the next page of inbox from which a process will remove old rows, and when. The processes take turns.';
 COMMENT ON COLUMN postroom.sweep.next_page IS
-    'The page of the file of inbox at which the next removal begins. After the last page it is 0 again.';
+    'The page of the table inbox at which the next removal begins. After the last page the next one is page 0.';
 COMMENT ON COLUMN postroom.sweep.due_at IS
     'When the next removal may begin.';
 INSERT INTO postroom.sweep DEFAULT VALUES;
@@ -431,7 +431,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.enter_key(text, text, bigint, bigint) IS
-    'Locks a handler''s key until the transaction ends, and returns what the event at pos has to do. free: no event of the key is held. behind: an earlier event is held. late: an event at the same place is held, or only later events are held. stale: another process reads for the handler now.';
+    'Locks a handler''s key until the transaction ends, and returns whether the event at pos may run. free: it may, because no event of the key is held. behind: it must wait, because an earlier event of the key is held. late: it comes too late, because an event at the same place is held, or only later events of the key are held. stale: the caller must not decide the event, because epoch is no longer the epoch of the handler.';
 
 --
 -- Rights
@@ -453,4 +453,4 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_inbox(regrole) IS
-    'Grants a role the rights that an inbox needs; its handlers may need more rights. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role the rights that an inbox needs. The handlers of the inbox may need more rights. Call the function as the owner of the tables, and again after a migration.';

@@ -17,17 +17,17 @@ CREATE TABLE postroom.audit (
     details  jsonb
 );
 COMMENT ON TABLE postroom.audit IS
-    'The actions of operators: who did what, why, and to how many events. Each action writes its row in the transaction of the action. No row is ever changed or removed.';
+    'The actions of operators: who did what, why, and to how many events. The table also has some actions of programs: a producer cancels an event, a handler discards one, a relay orders a republish, a sender disables an endpoint. Each row is written in the transaction of its action. No row is ever changed or removed.';
 COMMENT ON COLUMN postroom.audit.action IS
     'The action, such as replay or discard.';
 COMMENT ON COLUMN postroom.audit.events IS
-    'How many events the action changed.';
+    'How many events the action was about.';
 COMMENT ON COLUMN postroom.audit.event_id IS
     'The event, if the action was on one event.';
 COMMENT ON COLUMN postroom.audit.job IS
     'The replay, if the action was on a replay.';
 COMMENT ON COLUMN postroom.audit.details IS
-    'The filter and the options that the operator gave.';
+    'More about the action, such as the filter and the options that the operator gave.';
 CREATE INDEX audit_event ON postroom.audit USING hash (event_id) WHERE event_id IS NOT NULL;
 CREATE INDEX audit_job ON postroom.audit (job) WHERE job IS NOT NULL;
 
@@ -87,9 +87,9 @@ CREATE TABLE postroom.archive (
     CONSTRAINT archive_dead_why CHECK (dead_at IS NULL OR class IS NOT NULL)
 );
 COMMENT ON TABLE postroom.archive IS
-    'Events that were given up, as they were in held. Operators or handlers discarded them, or operators or producers cancelled them before they ran.';
+    'Events that were given up, as they were in held. An operator or the handler discarded the event, or an operator or the producer cancelled it before it took effect or was published.';
 COMMENT ON COLUMN postroom.archive.id IS
-    'The id that the event had in held. It gets this id again if an operator brings it back.';
+    'The id that the event had in held. If an operator brings the event back, it gets this id again. If a producer cancelled the event before the relay held it, the id is a new one from the sequence of held.';
 COMMENT ON COLUMN postroom.archive.discarded_at IS
     'When the event was discarded or cancelled.';
 COMMENT ON COLUMN postroom.archive.audit IS
@@ -191,7 +191,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.cancel(text, text) IS
-    'Cancels a scheduled event of the log, or one that the broker refused, in the transaction of the caller, and returns true. false: the event was published, or may be on its way, or was not scheduled.';
+    'Cancels a scheduled event in the transaction of the caller, and returns true. If the broker refused an event, the function can also cancel the event while it is dead or waits for another attempt, if it was scheduled or has no key. The function also returns true if the event is in archive already. false: the event was published, may be on its way to the broker, was neither scheduled nor refused, blocks a key, or does not exist.';
 REVOKE ALL ON FUNCTION postroom.cancel(text, text) FROM PUBLIC;
 
 CREATE TABLE postroom.revision (
@@ -207,11 +207,11 @@ CREATE TABLE postroom.revision (
     PRIMARY KEY (held, revision)
 );
 COMMENT ON TABLE postroom.revision IS
-    'The versions of held events before an operator edited them. Revision 0 is the original.';
+    'The earlier versions of held events that an operator edited. Revision 0 is the original.';
 COMMENT ON COLUMN postroom.revision.held IS
     'The id that the event has, or had, in held.';
 COMMENT ON COLUMN postroom.revision.revision IS
-    'The number of this version. The version in held has the highest number.';
+    'The number of this version. The version that is in held now has a higher number.';
 COMMENT ON COLUMN postroom.revision.replaced_at IS
     'When an edit replaced this version.';
 COMMENT ON COLUMN postroom.revision.audit IS
@@ -256,15 +256,15 @@ CREATE TABLE postroom.job (
 COMMENT ON TABLE postroom.job IS
     'Replays of dead events: what the operator asked for, and the progress of each replay.';
 COMMENT ON COLUMN postroom.job.filter IS
-    'The filter for dead events. The replay has the dead events that the filter selected when the replay was created.';
+    'The filter that the operator gave. The replay has events that were dead and matched the filter when the replay was created.';
 COMMENT ON COLUMN postroom.job.attempts IS
     'How many attempts each event has before it is dead again.';
 COMMENT ON COLUMN postroom.job.rate IS
     'How many events are released in a second, at most. NULL: no limit.';
 COMMENT ON COLUMN postroom.job.canary IS
-    'How many events are released first. The other events wait until all of these have ended. 0: no events are released first.';
+    'How many events are released first. The other events wait until these events have ended. 0: no events are released first.';
 COMMENT ON COLUMN postroom.job.stop_at IS
-    'The replay stops if the share of failed events, among those that ended, is larger than this.';
+    'The replay stops if the share of failed events is larger than this. Only events count that ended since the replay began or was resumed.';
 COMMENT ON COLUMN postroom.job.as_new IS
     'true: outgoing events get the time of their release as logged_at, so that consumers do not hold them as too old.';
 COMMENT ON COLUMN postroom.job.state IS
@@ -276,21 +276,21 @@ COMMENT ON COLUMN postroom.job.verdict IS
 COMMENT ON COLUMN postroom.job.items IS
     'How many events the replay has.';
 COMMENT ON COLUMN postroom.job.released IS
-    'How many events the replay has released, so that they can run.';
+    'How many events the replay has released, so that they can run. Events that it took back, and released events that were discarded, do not count.';
 COMMENT ON COLUMN postroom.job.succeeded IS
     'How many events took effect, or were published.';
 COMMENT ON COLUMN postroom.job.failed IS
     'How many events are dead again.';
 COMMENT ON COLUMN postroom.job.passed_over IS
-    'How many events did not run. Either they were no longer dead when their turn came, or an earlier event of their key failed. In the second case they stay dead.';
+    'How many events the replay skipped: they were no longer dead when their turn came, they were discarded, an earlier event of their key failed, or the replay stopped or was cancelled before they ran. In the last two cases the events stay dead.';
 COMMENT ON COLUMN postroom.job.before_succeeded IS
     'How many events had succeeded when the replay was last resumed.';
 COMMENT ON COLUMN postroom.job.before_failed IS
-    'How many events had failed when the replay was last resumed. They do not count for stop_at, because the fault may have been corrected since.';
+    'How many events had failed when the replay was last resumed. They do not count for stop_at, because the fault may have been corrected since then.';
 COMMENT ON COLUMN postroom.job.credit IS
-    'How many more events the rate allows the replay to release now.';
+    'How many more events the rate allowed the replay to release at the time stepped_at.';
 COMMENT ON COLUMN postroom.job.stepped_at IS
-    'When a process last made a step of the replay. NULL: no process has made a step. A running replay without a process is idle: its released events run, and no other events are released.';
+    'When a process last made a step of the replay. NULL: no process has made a step. If no process makes steps of a running replay, the replay is idle: released events run, and no more events are released.';
 CREATE INDEX job_running ON postroom.job (id) WHERE state = 'running';
 
 CREATE TABLE postroom.job_item (
@@ -316,19 +316,19 @@ COMMENT ON TABLE postroom.job_item IS
 COMMENT ON COLUMN postroom.job_item.n IS
     'The place of the event in the replay, from 1.';
 COMMENT ON COLUMN postroom.job_item.through IS
-    'The number of the last event that is released together with this one: the events of a key are released together.';
+    'The events of a key are released together. through is the n of the last event that is released together with this event.';
 COMMENT ON COLUMN postroom.job_item.held IS
     'The id that the event has, or had, in held.';
 COMMENT ON COLUMN postroom.job_item.chain IS
-    'The key under which the event is released. Events of one key of an ordered handler run one after the other, even if no event waits behind them.';
+    'A key that only this replay uses: the event has it as held.key while it is released. The replay uses such a key if it has several events of one key of an ordered handler, and these events block no key. With it, the events run one after the other. NULL: the release does not change held.key.';
 COMMENT ON COLUMN postroom.job_item.dead_at IS
-    'When the event became dead. If the replay takes the event back, the event gets this time again.';
+    'When the event became dead, before the replay released it. If the replay takes the event back, the event gets this time again.';
 COMMENT ON COLUMN postroom.job_item.released_at IS
     'When the replay released the event. NULL: not yet.';
 COMMENT ON COLUMN postroom.job_item.outcome IS
-    'succeeded: the event took effect, or was published. failed: it is dead again. withdrawn: it did not run, and the replay took it back. discarded: it is in archive. not_dead: it was not dead when its turn came.';
+    'succeeded: the event took effect, or was published. failed: the event is dead again. withdrawn: the event stayed dead, because the replay did not release it, or took it back before it took effect. discarded: the event is in archive. not_dead: the event was not dead when its turn came.';
 COMMENT ON COLUMN postroom.job_item.failures IS
-    'The last ten failures of the event before the replay released it. They are copied from the row of held, because that row is removed if the event succeeds.';
+    'The last ten failures of the event before the replay released it. The replay copies them from the row of held, because that row is removed if the event succeeds.';
 CREATE INDEX job_item_open ON postroom.job_item (job, n) WHERE outcome IS NULL AND released_at IS NOT NULL;
 CREATE INDEX job_item_next ON postroom.job_item (job, n) WHERE outcome IS NULL AND released_at IS NULL;
 CREATE INDEX job_item_event ON postroom.job_item USING hash (event_id);
@@ -343,7 +343,7 @@ CREATE TABLE postroom.trial (
     outcome  jsonb
 );
 COMMENT ON TABLE postroom.trial IS
-    'Dry runs that operators ask for. A process that has the handler runs the event in a transaction, rolls the transaction back, and writes the outcome here. The process of the operator removes the row.';
+    'Dry runs that operators ask for. A process that runs the handler runs the event in a transaction, rolls the transaction back, and writes the outcome here. The operator''s program reads the outcome and removes the row.';
 COMMENT ON COLUMN postroom.trial.held IS
     'The id of the dead event in held.';
 COMMENT ON COLUMN postroom.trial.outcome IS
@@ -383,7 +383,7 @@ AS $$
       AND ($11 IS NULL OR h.dead_at < $11)
 $$;
 COMMENT ON FUNCTION postroom.dead_letters(bigint[], text, text, text, text, bytea, text, text, text, timestamptz, timestamptz) IS
-    'Returns the dead events with these properties. The function looks for text in the data, byte by byte, and in the texts of the failures, where upper and lower case are the same.';
+    'Returns the dead events that match all arguments. An argument that is NULL matches every event. An event matches the argument text if its data contains exactly these bytes, or if the text of one of its failures contains the argument. In the texts of failures, upper and lower case are the same. since and until are limits for dead_at.';
 
 CREATE FUNCTION postroom.discarded(ids bigint[], handler text, type text, key text, class text, cause bytea, source text,
                                    event_id text, text text, since timestamptz, until timestamptz)
@@ -406,7 +406,7 @@ AS $$
       AND ($11 IS NULL OR h.discarded_at < $11)
 $$;
 COMMENT ON FUNCTION postroom.discarded(bigint[], text, text, text, text, bytea, text, text, text, timestamptz, timestamptz) IS
-    'Returns the discarded events with these properties, as dead_letters does. since and until compare the time at which events were discarded.';
+    'Returns the events of archive that match all arguments, as dead_letters does. since and until are limits for discarded_at.';
 
 --
 -- Rights
@@ -434,4 +434,4 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_operator(regrole) IS
-    'Grants a role only the rights that an operator needs: it reads everything except secrets, and cannot change or remove a row of audit. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that an operator needs. The role can read everything except secrets, and cannot change or remove a row of audit. Call the function as the owner of the tables, and again after a migration.';

@@ -48,15 +48,15 @@ COMMENT ON TABLE postroom.idempotency IS
 COMMENT ON COLUMN postroom.idempotency.scope IS
     'The operation: method and route, or the name of a job. scope, principal and key have at most 255 bytes each.';
 COMMENT ON COLUMN postroom.idempotency.principal IS
-    'The caller that sent the request, or a digest of it. The same key of another caller is another key.';
+    'The caller that sent the request, or a SHA-256 of the caller''s name. If another caller sends the same key, that is another key.';
 COMMENT ON COLUMN postroom.idempotency.key IS
     'The key that the client sent.';
 COMMENT ON COLUMN postroom.idempotency.fingerprint IS
-    'A byte that says how the fingerprint was computed, and a SHA-256 of the request. Another request with the same key is refused.';
+    'A byte that says how the fingerprint was computed, and a SHA-256 of the request. A request with the same key and another fingerprint is refused.';
 COMMENT ON COLUMN postroom.idempotency.state IS
-    'complete: the request is answered. There are two more states in lease mode. pending: an attempt has claimed the key. failed: an attempt gave up, and the next attempt continues after the last phase that is done.';
+    'complete: the request is answered. There are two more states in lease mode. pending: an attempt has claimed the key. failed: an attempt failed, and the next attempt does not repeat the phases and calls that are done.';
 COMMENT ON COLUMN postroom.idempotency.attempts IS
-    'How many attempts at the request were begun.';
+    'How many attempts at the request were begun. In transaction mode, failed attempts do not count.';
 COMMENT ON COLUMN postroom.idempotency.owner IS
     'The attempt that has claimed the key, until lease_until.';
 COMMENT ON COLUMN postroom.idempotency.fence IS
@@ -64,9 +64,9 @@ COMMENT ON COLUMN postroom.idempotency.fence IS
 COMMENT ON COLUMN postroom.idempotency.lease_until IS
     'When the claim of owner ends, if owner does not renew it.';
 COMMENT ON COLUMN postroom.idempotency.point IS
-    'The last phase that is done.';
+    'The phase or call that was done last.';
 COMMENT ON COLUMN postroom.idempotency.checkpoints IS
-    'The results of phases and calls that are done, by their names. The calls with an unknown outcome are under the empty name.';
+    'The results of the phases and calls that are done, by the names of the phases and calls. The entry with the empty name has the calls that began and have an unknown outcome.';
 COMMENT ON COLUMN postroom.idempotency.status IS
     'The HTTP status of the answer. NULL: there is no answer yet, or it is not an HTTP answer.';
 COMMENT ON COLUMN postroom.idempotency.headers IS
@@ -74,7 +74,7 @@ COMMENT ON COLUMN postroom.idempotency.headers IS
 COMMENT ON COLUMN postroom.idempotency.body IS
     'The bytes of the answer, as they were sent or as a codec encoded them.';
 COMMENT ON COLUMN postroom.idempotency.ref IS
-    'The reference from which the answer can be made again, if the answer itself is not kept.';
+    'If the handler called KeepRef: the reference from which the answer can be made again. Then the answer itself is not kept.';
 COMMENT ON COLUMN postroom.idempotency.dropped IS
     'true: the answer was too large to be kept.';
 COMMENT ON COLUMN postroom.idempotency.completed_at IS
@@ -108,27 +108,27 @@ CREATE TABLE postroom.webhook_endpoint (
     CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL))
 );
 COMMENT ON TABLE postroom.webhook_endpoint IS
-    'The endpoints to which webhooks are sent, and the state of each. A row changes when the state of its endpoint changes, not with each delivery: receipt has the deliveries.';
+    'The endpoints to which webhooks are sent, and the state of each. A row changes only when the state of its endpoint changes. The table receipt has the single deliveries.';
 COMMENT ON COLUMN postroom.webhook_endpoint.account IS
     'The account that the endpoint belongs to. An event goes to the endpoints of its own account.';
 COMMENT ON COLUMN postroom.webhook_endpoint.url IS
-    'The URL to which its requests go. It may contain a secret of the receiver.';
+    'The URL to which the requests for the endpoint go. The URL may contain a secret of the receiver.';
 COMMENT ON COLUMN postroom.webhook_endpoint.types IS
     'The types of events that the endpoint gets. Empty: all.';
 COMMENT ON COLUMN postroom.webhook_endpoint.secrets IS
     'The keys with which messages are signed, the newest first. The first key always signs. The other keys sign until 24 hours after rotated_at.';
 COMMENT ON COLUMN postroom.webhook_endpoint.rotated_at IS
-    'When the first of secrets replaced the previous one. NULL: never.';
+    'When the first of secrets replaced the previous secret. NULL: the endpoint has its first secret.';
 COMMENT ON COLUMN postroom.webhook_endpoint.disabled_at IS
-    'Since when nothing is sent to the endpoint. NULL: it is enabled.';
+    'Since when the endpoint is disabled: nothing is sent to it. NULL: the endpoint is enabled.';
 COMMENT ON COLUMN postroom.webhook_endpoint.disabled_reason IS
-    'Why nothing is sent to the endpoint.';
+    'Why the endpoint is disabled.';
 COMMENT ON COLUMN postroom.webhook_endpoint.failing_since IS
-    'When the first attempt after the last success failed. NULL: the last attempt succeeded. If an endpoint has failed for five days, it is disabled.';
+    'When the first attempt failed since the last success, or since the endpoint was last enabled. NULL: no attempt has failed since then. If an attempt fails five days later or more, without a success in between, the endpoint is disabled.';
 COMMENT ON COLUMN postroom.webhook_endpoint.paused_until IS
-    'Until this time nothing is sent to the endpoint, because it fails or asked for a pause.';
+    'Until this time nothing is sent to the endpoint, because the endpoint fails or asked for a pause.';
 COMMENT ON COLUMN postroom.webhook_endpoint.last_status IS
-    'The HTTP status of the last failure, or of the first success after it. 0: there was no answer. NULL: nothing was sent yet.';
+    'The HTTP status of the last recorded attempt. All failures are recorded. A success is recorded if it is the first attempt, or the first success after a failure. 0: there was no answer. NULL: no attempt was recorded yet.';
 COMMENT ON COLUMN postroom.webhook_endpoint.last_at IS
     'When last_status was set.';
 
@@ -153,7 +153,7 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_idempotency(regrole) IS
-    'Grants a role only the rights that a guard of package idempotency needs. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that a guard of package idempotency needs. Call the function as the owner of the tables, and again after a migration.';
 
 CREATE FUNCTION postroom.grant_webhooks(role regrole)
 RETURNS void
@@ -168,4 +168,4 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_webhooks(regrole) IS
-    'Grants a role the rights to send webhooks and to manage their endpoints. A process that sends also needs grant_inbox. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role the rights to send webhooks and to manage their endpoints. The role of a process that sends webhooks also needs grant_inbox. Call the function as the owner of the tables, and again after a migration.';

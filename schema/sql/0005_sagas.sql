@@ -28,7 +28,7 @@ COMMENT ON DOMAIN postroom.saga_data IS
 CREATE DOMAIN postroom.saga_direction AS text
     CONSTRAINT saga_direction_check CHECK (VALUE IN ('do', 'undo'));
 COMMENT ON DOMAIN postroom.saga_direction IS
-    'Whether a step was done or undone.';
+    'do: the saga was doing the step. undo: the saga was undoing the step.';
 
 CREATE TABLE postroom.saga_definition (
     name       text        COLLATE "C" NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 128),
@@ -46,11 +46,11 @@ COMMENT ON COLUMN postroom.saga_definition.name IS
 COMMENT ON COLUMN postroom.saga_definition.version IS
     'The version of the definition. An instance keeps the version with which it began.';
 COMMENT ON COLUMN postroom.saga_definition.steps IS
-    'The steps in their order. Each has its name, the types of its commands, and the types of the replies that it waits for. A later program may add types of replies.';
+    'The steps in their order. Each step has its name, the types of its commands, and the types of the replies that it waits for. A later program may add and remove types of replies, if one type of each reply stays.';
 COMMENT ON COLUMN postroom.saga_definition.stuck IS
     'How long an instance waits before it counts as stuck.';
 COMMENT ON COLUMN postroom.saga_definition.prefix IS
-    'The text before the type, and a dot, in the subjects of the saga''s events. Empty: the subject is the type.';
+    'The subject of an event of the saga is this prefix, a dot and the type. Empty: the subject is the type.';
 
 -- No index has a column that changes with each step. So the updates of a step need no index entries
 -- (HOT). For this reason an index has waits_hour in place of waits_since: waits_hour changes at
@@ -78,7 +78,7 @@ CREATE TABLE postroom.saga (
     PRIMARY KEY (name, key)
 ) WITH (fillfactor = 70);
 COMMENT ON TABLE postroom.saga IS
-    'The instances of sagas. Each step changes the row of its instance. It does so in the transaction that records the event that led to the step.';
+    'The instances of sagas. Each step changes the row of its instance, in the transaction that records the event that led to the step.';
 COMMENT ON COLUMN postroom.saga.name IS
     'The name of the saga.';
 COMMENT ON COLUMN postroom.saga.key IS
@@ -86,11 +86,11 @@ COMMENT ON COLUMN postroom.saga.key IS
 COMMENT ON COLUMN postroom.saga.version IS
     'The version of the definition with which the instance began.';
 COMMENT ON COLUMN postroom.saga.state IS
-    'running: it does its steps. compensating: it undoes its steps in reverse order. done: it has ended after its last step. undone: it has ended after it undid its steps.';
+    'running: the instance does its steps. compensating: it undoes its steps in reverse order. done: it has ended after its last step. undone: it has ended after it undid its steps.';
 COMMENT ON COLUMN postroom.saga.step IS
-    'The name of the step that the instance waits for. If it has ended: the last step.';
+    'The name of the step that the instance waits for. If the instance has ended: the last step that it began to do or to undo.';
 COMMENT ON COLUMN postroom.saga.run IS
-    'How many times the command of this step was sent: more than once if an operator sent it again.';
+    'The number of the command of this step: 1, and one more each time an operator has it sent again.';
 COMMENT ON COLUMN postroom.saga.revision IS
     'Rises with each step. An operator''s decision names the revision that it was made for.';
 COMMENT ON COLUMN postroom.saga.data IS
@@ -106,13 +106,13 @@ COMMENT ON COLUMN postroom.saga.owner IS
 COMMENT ON COLUMN postroom.saga.waits_since IS
     'Since when the instance has waited for this step.';
 COMMENT ON COLUMN postroom.saga.waits_hour IS
-    'waits_since, without minutes and seconds, for an index.';
+    'waits_since, rounded down to the full hour of UTC, for an index.';
 COMMENT ON COLUMN postroom.saga.deadline IS
     'When the instance gives up this step and begins to compensate. NULL: never.';
 COMMENT ON COLUMN postroom.saga.alarm_at IS
-    'When the scheduled event for its deadline comes. NULL: no such event is scheduled.';
+    'When the next deadline event of the instance comes. The saga then checks whether deadline has passed. NULL: no such event is scheduled.';
 COMMENT ON COLUMN postroom.saga.note IS
-    'The last event for the instance that changed nothing, and why.';
+    'A text for people. It says why the last event that changed nothing did not count, or why a Local function gave up.';
 
 -- For list.sql of package saga.
 CREATE INDEX saga_listed ON postroom.saga (name, state, started_at, key);
@@ -149,19 +149,19 @@ COMMENT ON COLUMN postroom.saga_step.name IS
 COMMENT ON COLUMN postroom.saga_step.key IS
     'The key of the instance.';
 COMMENT ON COLUMN postroom.saga_step.revision IS
-    'The revision of the instance after this.';
+    'The revision of the instance after the change that the row records.';
 COMMENT ON COLUMN postroom.saga_step.step IS
-    'The name of the step to which this happened.';
+    'The name of the step that the row is about.';
 COMMENT ON COLUMN postroom.saga_step.direction IS
-    'Whether the step was done or undone.';
+    'do: the saga was doing the step. undo: the saga was undoing the step.';
 COMMENT ON COLUMN postroom.saga_step.what IS
-    'begun: the instance began. local: the Local function of the step ran. gave_up: that function gave up. done, failed, undone: this reply came. deadline: the step was not done before its deadline. retry, skip, mark_done, compensate: an operator decided this. sent: only the command was written.';
+    'begun: the instance began. local: the Local function of the step ran. gave_up: that function gave up. done, failed, undone: this reply came. deadline: the step was not done before its deadline. retry, skip, mark_done, compensate: an operator decided this. sent: the row only records that a command was written.';
 COMMENT ON COLUMN postroom.saga_step.next_step IS
     'The step of the command. NULL: no command was written.';
 COMMENT ON COLUMN postroom.saga_step.next_type IS
     'The type of the command.';
 COMMENT ON COLUMN postroom.saga_step.command_id IS
-    'The id of the command. It ends with :do or :undo, and with .2 and so on if it was written again.';
+    'The id of the command. It ends with :do or :undo. If the command was sent again, .2 or a higher number follows.';
 
 -- For step_of.sql in internal/sagas, which finds the saga of a command.
 CREATE UNIQUE INDEX saga_step_command ON postroom.saga_step (command_id) WHERE command_id IS NOT NULL;
@@ -204,7 +204,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.decide_saga IS
-    'Writes an operator''s decision about an instance of a saga as an event, with its row of audit, and returns the event''s id. NULL: the instance does not exist, has ended, or has another revision.';
+    'Writes an operator''s decision about an instance of a saga as an event, together with a row of audit, and returns the id of the event. If the instance does not exist, has ended, or has another revision, the function writes nothing and returns NULL.';
 REVOKE ALL ON FUNCTION postroom.decide_saga FROM PUBLIC;
 
 --
@@ -225,4 +225,4 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_sagas(regrole) IS
-    'Grants a role the rights to begin and run sagas. It also needs grant_producer and grant_inbox. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role the rights to begin and run sagas. The role also needs grant_producer and grant_inbox. Call the function as the owner of the tables, and again after a migration.';

@@ -103,7 +103,7 @@ const ordered = "backlog of {backlog} events of {bytes} bytes of JSON in a file 
 
 const untilSettled = "from the start of Run until all events are stored in held and acknowledged, and run from there: each call noted before and after it, and nothing held; "
 
-// With untilHeld, the inbox makes only first attempts, because the next ones are an hour later.
+// In these measurements the inbox makes only first attempts: the second come an hour later.
 const untilHeld = "from the start of Run until the last event has its effect or is held, and is acknowledged, all of them counted; "
 
 const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same inbox row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
@@ -276,7 +276,7 @@ func (f figure) possible() bool {
 	return f.name != idleCPU || machine.CanMeasureTime
 }
 
-// chosen returns the figures that c asks for, except figures for which c lacks Broker.SyncedURL.
+// chosen returns the figures that c asks for, except those that need a SyncedURL that c lacks.
 func (c Config) chosen() []figure {
 	var chosen []figure
 	for _, f := range figures {
@@ -287,7 +287,7 @@ func (c Config) chosen() []figure {
 	return chosen
 }
 
-// leftOut returns the names of the figures that c asks for but for which c lacks Broker.SyncedURL.
+// leftOut returns the names of the figures that c asks for and that need a SyncedURL that c lacks.
 func (c Config) leftOut() []string {
 	var names []string
 	for _, f := range figures {

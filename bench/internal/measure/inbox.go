@@ -27,8 +27,8 @@ const workers = 32
 // batchSize is how many events a batched handler handles in one transaction.
 const batchSize = 100
 
-// The size of a backlog is Config.Events, divided by one of these numbers. With one transaction for
-// each event, all events would take too long: 30 s. In batches, a quarter would end too soon: 1 s.
+// The size of a backlog is Config.Events, divided by one of these numbers. One by one, all events
+// would take half a minute: too long. In batches, a quarter would take under a second: too short.
 const (
 	singlePart  = 4
 	batchedPart = 2
@@ -223,7 +223,7 @@ func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 
 // over reports whether every event is committed and acknowledged. The inbox also acknowledges an
 // event that it holds: after a failure, behind an earlier event of its key, or for an external
-// handler. With shared keys or external handlers, held events may run later: over calls settled.
+// handler. With shared keys or external handlers, these events still run, so over calls settled.
 func (l *backlog) over(ctx context.Context) (bool, error) {
 	stream, err := l.b.js.Stream(ctx, l.b.stream())
 	if err != nil {

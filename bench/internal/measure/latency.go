@@ -79,7 +79,7 @@ func directTrial(ctx context.Context, b *bench) (sample, error) {
 	})
 }
 
-// pace calls do rate times per second, and returns the latencies. A late client skips no call.
+// pace calls do as often as rate says, and returns the latencies. A late client skips no call.
 func pace(ctx context.Context, b *bench, times *stopwatch.Times, do func(ctx context.Context, id string) error) (sample, error) {
 	began := time.Now()
 	onTime := func(ctx context.Context, client int, end <-chan struct{}) error {

@@ -38,8 +38,8 @@ func Log(w io.Writer, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// ServiceLog returns the logger of an example's service. It writes no warnings, because the example
-// provokes many failures. If verbose is true, it writes errors, warnings and information.
+// ServiceLog returns the logger of an example's service. It writes only errors, because the example
+// provokes many warnings. If verbose is true, it also writes warnings and information.
 func ServiceLog(w io.Writer, verbose bool) *slog.Logger {
 	if verbose {
 		return Log(w, slog.LevelInfo)

@@ -151,6 +151,7 @@ func (h Handle) LargeObjects() pgx.LargeObjects { return h.inner().LargeObjects(
 
 // Prepare prepares a statement.
 func (h Handle) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	h.Fate.see(sql)
 	prepared, err := h.inner().Prepare(ctx, name, sql)
 	return prepared, h.Fate.note(err)
 }

@@ -5,23 +5,22 @@ import (
 	"time"
 )
 
-// The time for which a claim waited for a worker changes how many claims may wait. A claim should
-// not wait for long, because another process may have a free worker for its event.
+// If claims wait for long, fewer claims may wait from then on, because other processes may have
+// free workers for the claimed events.
 const (
-	soon = 100 * time.Millisecond // after a shorter wait, one more claim may wait
-	late = 500 * time.Millisecond // after a longer wait, only half as many claims may wait
+	shortWait = 100 * time.Millisecond // if a claim waited for less, one more may wait
+	longWait  = 500 * time.Millisecond // if a claim waited for more, only half as many may wait
 )
 
-// ahead decides how many claims of a handler may wait for a worker. The number rises while workers
-// take claims soon, and falls if claims wait for long. For a quick handler, waiting claims are
-// good: one statement claims many events. For a slow handler they are bad: other processes cannot
-// run the claimed events meanwhile.
+// The type ahead limits how many claims of a handler may wait for a worker. For a quick handler,
+// waiting claims are good, because one statement can claim many events. For a slow handler they are
+// bad, because no other process can run the claimed events meanwhile.
 type ahead struct {
 	most int
 
 	mu    sync.Mutex
 	n     int
-	moved time.Time // when a worker last took a claim, or a claim began to wait while no other waited
+	moved time.Time // the last time when a worker took a claim, or when the empty queue got one
 }
 
 func newAhead(most int) *ahead { return &ahead{most: most, n: most} }
@@ -33,34 +32,35 @@ func (a *ahead) room() int {
 	return a.n
 }
 
-// put notes that a claim begins to wait. behind is the number of claims that wait already.
-func (a *ahead) put(now time.Time, behind int) {
+// put is called when a claim begins to wait. waiting is the number of other claims that wait.
+func (a *ahead) put(now time.Time, waiting int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if behind == 0 {
+	if waiting == 0 {
 		a.moved = now
 	}
 }
 
-// taken notes that a worker took a claim. since is when the claim began to wait.
-func (a *ahead) taken(now, since time.Time) {
+// taken is called when a worker takes a claim that began to wait at the time start.
+func (a *ahead) taken(now, start time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.moved = now
-	switch waited := now.Sub(since); {
-	case waited < soon:
+	switch waited := now.Sub(start); {
+	case waited < shortWait:
 		a.n = min(a.n+1, a.most)
-	case waited > late:
+	case waited > longWait:
 		a.n /= 2
 	}
 }
 
-// isStuck reports whether claims wait, and no worker has taken a claim for longer than late. If so,
-// no claim may wait from now on, until a worker takes a claim that waited for less than soon.
+// isStuck reports whether claims wait although no worker took one for at least longWait. If so, it
+// sets the limit to 0. Then the handler claims only events for free workers, until a worker takes a
+// claim that waited for less than shortWait.
 func (a *ahead) isStuck(now time.Time, waiting int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if waiting == 0 || now.Sub(a.moved) < late {
+	if waiting == 0 || now.Sub(a.moved) < longWait {
 		return false
 	}
 	a.n = 0

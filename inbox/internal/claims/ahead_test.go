@@ -19,27 +19,27 @@ func TestAheadFollowsTheWorkers(t *testing.T) {
 	}
 	want("at first", 8)
 	a.put(now, 0)
-	a.put(now.Add(late), 1) // behind the first claim, whose time counts
-	if a.isStuck(now.Add(late-1), 2) || a.isStuck(now.Add(time.Hour), 0) {
+	a.put(now.Add(longWait), 1) // behind the first claim, whose time counts
+	if a.isStuck(now.Add(longWait-1), 2) || a.isStuck(now.Add(time.Hour), 0) {
 		t.Error("stuck too early, or although no event waits")
 	}
-	if !a.isStuck(now.Add(late), 2) {
+	if !a.isStuck(now.Add(longWait), 2) {
 		t.Error("not stuck")
 	}
 	want("after the workers were busy for long", 0)
 	now = now.Add(time.Minute)
 	a.put(now, 0)
-	a.taken(now.Add(soon-1), now)
+	a.taken(now.Add(shortWait-1), now)
 	want("after one was taken soon", 1)
 	for range 20 {
 		a.taken(now, now)
 	}
 	want("after many were", 8)
-	a.taken(now.Add(late), now)
+	a.taken(now.Add(longWait), now)
 	want("after one waited for longer, and not for long", 8)
-	a.taken(now.Add(late+1), now)
+	a.taken(now.Add(longWait+1), now)
 	want("after one waited for long", 4)
-	if a.isStuck(now.Add(late+1), 4) {
+	if a.isStuck(now.Add(longWait+1), 4) {
 		t.Error("stuck, and a worker has just taken one")
 	}
 }
@@ -69,7 +69,7 @@ func TestQueueAsksForMany(t *testing.T) {
 	q.Take()
 	q.claimed.Add(-1)
 	room("when half of them were taken", 6)
-	q.ahead.moved = time.Now().Add(-late)
+	q.ahead.moved = time.Now().Add(-longWait)
 	if !q.isStuck() {
 		t.Error("not stuck")
 	}

@@ -32,8 +32,8 @@ type Lead struct {
 	Takeovers int      // how many readers in a row neither gave up their lease nor moved the floor
 }
 
-// ErrTermOver says that another process reads the stream.
-var ErrTermOver = errors.New("another process reads the stream for this handler now")
+// ErrTermOver says that the term of this reader is over, for instance because another process reads.
+var ErrTermOver = errors.New("this process may not read the stream for the handler any more")
 
 // Stock says how many events are held for one handler.
 type Stock struct {

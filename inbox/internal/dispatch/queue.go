@@ -1,6 +1,6 @@
-// Package dispatch decides which delivery of a handler may run, and on which worker. Deliveries
-// with the same identity run one at a time. For an ordered handler, the events of a key run in
-// their order. The package does no I/O and starts no goroutine.
+// Package dispatch decides when a handler may run for a delivery, and on which worker. Two
+// deliveries of one event never run at the same time. If the handler is ordered, the events of a
+// key run one after the other, in their order. The package does no I/O and starts no goroutine.
 package dispatch
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Lanes has the queues of the workers: one queue for all workers, or one for each worker.
+// Lanes has the queues (lanes) of the workers: one lane for all workers, or one for each worker.
 type Lanes struct {
 	queues []chan *delivery.Delivery
-	turn   atomic.Uint64 // chooses the lane of the next event without a key
+	turn   atomic.Uint64 // a counter that spreads the events without a key over the lanes
 }
 
-// NewLanes returns n lanes. Each has room for all deliveries that may be in flight.
+// NewLanes returns n lanes. Each has the given room: as many deliveries as may be in flight.
 func NewLanes(n, room int) *Lanes {
 	l := &Lanes{queues: make([]chan *delivery.Delivery, n)}
 	for i := range l.queues {
@@ -27,7 +27,7 @@ func NewLanes(n, room int) *Lanes {
 }
 
 // Put passes a delivery to the workers. If each worker has a lane, all events of a key go to the
-// same worker. If two workers had events of one key, they could wait for each other's rows.
+// same worker. Two workers with events of one key could wait for each other's row locks.
 func (l *Lanes) Put(d *delivery.Delivery) {
 	lane := 0
 	switch {
@@ -42,18 +42,19 @@ func (l *Lanes) Put(d *delivery.Delivery) {
 
 var seed = maphash.MakeSeed()
 
-// Of returns the lane of a worker.
+// Of returns the lane from which the given worker takes deliveries.
 func (l *Lanes) Of(worker int) <-chan *delivery.Delivery { return l.queues[worker%len(l.queues)] }
 
-// Drain calls take for all waiting deliveries, also for those that take itself puts into a lane.
-func (l *Lanes) Drain(take func(*delivery.Delivery)) {
-	for found := true; found; { // take may put a delivery into a lane that was empty before
+// Drain empties the lanes and calls f with each delivery. If f puts a delivery into a lane, Drain
+// also takes that delivery out.
+func (l *Lanes) Drain(f func(*delivery.Delivery)) {
+	for found := true; found; { // f may have put a delivery into a lane that was already empty
 		found = false
 		for _, lane := range l.queues {
 			for more := true; more; {
 				select {
 				case d := <-lane:
-					take(d)
+					f(d)
 					found = true
 				default:
 					more = false
@@ -63,8 +64,7 @@ func (l *Lanes) Drain(take func(*delivery.Delivery)) {
 	}
 }
 
-// Collect returns d, and with it deliveries that wait in a lane. It returns at most n deliveries in
-// all.
+// Collect returns d and deliveries that wait in the given lane, at most n deliveries in all.
 func Collect(d *delivery.Delivery, lane <-chan *delivery.Delivery, n int) []*delivery.Delivery {
 	all := []*delivery.Delivery{d}
 	for len(all) < n {
@@ -78,19 +78,19 @@ func Collect(d *delivery.Delivery, lane <-chan *delivery.Delivery, n int) []*del
 	return all
 }
 
-// Duplicates lets one delivery of each identity run at a time in this process. A second delivery
-// would only wait for the first in the index of table inbox, and would occupy a connection. For an
-// ordered handler that is not external, Duplicates lets one delivery of each key run at a time, in
-// the order in which they came.
+// Duplicates lets deliveries with the same Flight run one at a time in this process, in the order
+// of their arrival. Usually Flight is the dedupe key: otherwise a second delivery of an event would
+// occupy a connection while the unique index of table inbox makes it wait for the first. For an
+// ordered handler that is not external, Flight is the key of the event.
 type Duplicates struct {
 	mu      sync.Mutex
-	waiting map[string][]*delivery.Delivery // for each Flight value, the deliveries that wait
+	waiting map[string][]*delivery.Delivery // for each Flight that is in flight: the deliveries that wait for it
 }
 
 // NewDuplicates returns a Duplicates with nothing in flight.
 func NewDuplicates() *Duplicates { return &Duplicates{waiting: make(map[string][]*delivery.Delivery)} }
 
-// Begin reports whether d may run. If not, d waits until End returns it.
+// Begin reports whether d may run now. If not, it queues d, and a later End returns d.
 func (f *Duplicates) Begin(d *delivery.Delivery) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,17 +103,17 @@ func (f *Duplicates) Begin(d *delivery.Delivery) bool {
 	return true
 }
 
-// Queued returns how many deliveries with the same Flight as d wait.
+// Queued returns the number of waiting deliveries that have the same Flight as d.
 func (f *Duplicates) Queued(d *delivery.Delivery) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.waiting[d.Flight])
 }
 
-// End ends the flight of d. It returns the delivery that waited longest for d, or nil.
-// The returned delivery is in flight from now on.
+// End ends the flight of d. It returns the delivery that has waited longest for d, or nil if none
+// waits. The returned delivery is in flight from now on: do not call Begin for it.
 func (f *Duplicates) End(d *delivery.Delivery) *delivery.Delivery {
-	if d.Flight == "" { // d was in flight together with another delivery: see Along
+	if d.Flight == "" { // Along has added d to the flight of another delivery, which has its own End
 		return nil
 	}
 	f.mu.Lock()
@@ -127,15 +127,15 @@ func (f *Duplicates) End(d *delivery.Delivery) *delivery.Delivery {
 	return queue[0]
 }
 
-// Along returns deliveries that wait for d, in their order. It returns at most n, and stops before
-// the first delivery for which the function may returns false. From now on these deliveries are in
-// flight together with d.
-func (f *Duplicates) Along(d *delivery.Delivery, n int, may func(*delivery.Delivery) bool) []*delivery.Delivery {
+// Along takes up to n deliveries that wait for d out of the queue, the oldest first, and returns
+// them. It stops before the first delivery for which the function allowed returns false. From now
+// on the returned deliveries are in flight together with d.
+func (f *Duplicates) Along(d *delivery.Delivery, n int, allowed func(*delivery.Delivery) bool) []*delivery.Delivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	queue := f.waiting[d.Flight]
 	k := 0
-	for k < min(n, len(queue)) && may(queue[k]) {
+	for k < min(n, len(queue)) && allowed(queue[k]) {
 		queue[k].Flight = ""
 		k++
 	}
@@ -143,13 +143,12 @@ func (f *Duplicates) Along(d *delivery.Delivery, n int, may func(*delivery.Deliv
 	return queue[:k:k]
 }
 
-// Back makes the deliveries that were in flight together with d wait for d again, before
-// all other deliveries.
-func (f *Duplicates) Back(d *delivery.Delivery, along []*delivery.Delivery) {
+// Back undoes Along: the given deliveries wait for d again, before all others.
+func (f *Duplicates) Back(d *delivery.Delivery, taken []*delivery.Delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, other := range along {
+	for _, other := range taken {
 		other.Flight = d.Flight
 	}
-	f.waiting[d.Flight] = append(along[:len(along):len(along)], f.waiting[d.Flight]...)
+	f.waiting[d.Flight] = append(taken[:len(taken):len(taken)], f.waiting[d.Flight]...)
 }

@@ -105,7 +105,7 @@ func (a *Accepts) storeOwn(ctx context.Context, all acceptances) error {
 }
 
 // storeAlone stores the events of one call, and waits for other transactions until shortly before
-// ctx ends. Then the server ends the wait, because pgx would close the connection if ctx ended it.
+// ctx ends. Then the server ends the wait. If ctx ended the wait, pgx would close the connection.
 func (a *Accepts) storeAlone(ctx context.Context, all acceptances) error {
 	patience := WritePatience
 	if end, ok := ctx.Deadline(); ok {

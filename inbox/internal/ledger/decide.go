@@ -51,8 +51,8 @@ func (a *Handler) Decide(ctx context.Context, decision *Statement) (*Tx, pgconn.
 	return a.begin(ctx, a.isolation, *decision)
 }
 
-// Undecided returns why no inbox row was inserted: the event was decided before, another event with
-// its identity was decided, the event must wait for its key, or another process reads now.
+// Undecided returns why no inbox row was inserted: ErrDuplicate, ErrConflict, or ErrBlocked if the
+// event must wait for its key, or if the term of this reader is over.
 func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, key string) error {
 	var same bool
 	err := tx.Tx.QueryRow(ctx, a.sql.verdict, a.name, d.Key, d.Digest).Scan(&same)

@@ -158,14 +158,14 @@ func (s *DurableReader) Ack(ctx context.Context, d *delivery.Delivery) {
 	s.InFlight.drop(d.Msg)
 }
 
-// HandBack gives a message that was not decided back to the broker. The broker delivers the message
+// HandBack gives back to the broker a message that was not decided. The broker delivers the message
 // again at once, perhaps to another process.
 func (s *DurableReader) HandBack(ctx context.Context, d *delivery.Delivery) {
 	s.answer(ctx, d.Msg.Nak(), "hand back")
 	s.InFlight.drop(d.Msg)
 }
 
-// Delay gives a message that could not even be held back to the broker. The broker delivers the
+// Delay gives back to the broker a message that could not even be held. The broker delivers the
 // message again later.
 func (s *DurableReader) Delay(ctx context.Context, d *delivery.Delivery, _ error) {
 	s.answer(ctx, d.Msg.NakWithDelay(delayed), "nak")

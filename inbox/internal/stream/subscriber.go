@@ -79,9 +79,9 @@ type Records interface {
 	Lead(ctx context.Context, lease time.Duration) (*delivery.Lead, error)
 
 	// Keep returns two functions. The first one, keep, records the floor and renews the lease. If
-	// its parameter lease is nil, it gives up the lease instead. If another process has the lease,
-	// it returns delivery.ErrTermOver. keep occupies one connection of the pool until close is
-	// called, because handlers may use all the others.
+	// its parameter lease is nil, keep gives up the lease instead. If the term is over, it returns
+	// delivery.ErrTermOver. keep occupies one connection of the pool until close is called, because
+	// handlers may use all the others.
 	Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, close func())
 
 	// Restart records the position after which reading begins, and returns a new base. An event's

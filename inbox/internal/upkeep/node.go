@@ -115,8 +115,8 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// Beat writes the sign of life. It also sets the clock. It reads the id of this Postroom, and for
-// each handler the time before which inbox rows were removed.
+// Beat writes the sign of life. It also sets the clock. It reads the id of this Postroom database,
+// and for each handler the time before which inbox rows were removed.
 func (n *Node) Beat(ctx context.Context) error {
 	before := time.Now()
 	beat, err := n.cfg.Processes.Beat(ctx, n.id, n.sign())

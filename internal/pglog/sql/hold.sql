@@ -8,9 +8,9 @@
 -- If the log has a value that no event can have, the statement stores what fits. It cuts a text
 -- that is too long. It leaves out a time outside the years 1 to 9999, and headers that are too
 -- large or not an object. If it cut or left out a value, it also stores in raw_headers what the log
--- has: up to 100,000 characters of each text, and up to a million of the headers. But raw_headers
--- does not say that created_at is outside these years: logged_at then gets not_before or the
--- current time. The statement always stores the complete body.
+-- has: up to 100,000 characters of each text, and up to a million of the headers. raw_headers never
+-- gets created_at: if this time is outside these years, logged_at gets not_before or the current
+-- time. The statement always stores the complete body.
 --
 -- The statement sets next_at only for an event without a key. If an event has a key, unblock.sql
 -- sets next_at, because it knows the first event of each key.

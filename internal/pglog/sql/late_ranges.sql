@@ -1,5 +1,6 @@
 -- The seqs of all late rows, as ranges, and the snapshot of this statement. A row with seq > $2 and
--- <= $1 is late if it became visible since the snapshot of the previous pass (run of pass.sql).
+-- <= $1 is late if it became visible since $3: the snapshot of the previous run of pass.sql, or of
+-- this statement if it ran since then.
 --
 -- $1 high   $2 floor   $3 snap, as in pass.sql. This statement searches as part 1 of pass.sql does.
 --

@@ -1,8 +1,9 @@
 -- A page of the events with seq > $1 and <= $2. The column published is true if the seq is at most
 -- high ($7) and not in pending ($5), and the transaction is visible in $3. For a seq up to floor
--- ($4), the transaction does not count. The relay may be publishing the other events. The column
--- relevant is false for held, discarded and cancelled events. It is also false for two kinds of
--- events that the stream may get after the caller of Log.Entries has read the stream's end:
+-- ($4), the transaction does not count. If published is false, the relay may now be publishing the
+-- event. The column relevant is false for held, discarded and cancelled events. It is also false
+-- for two kinds of events that the stream may get after the caller of Log.Entries has read the
+-- stream's end:
 --   - events that a republish still had to publish when the state was read, or that a newer
 --     republish publishes. $8, $9 and $10 are the ids, passed and pending of the republishes that
 --     ran then. $11 is the id of the newest republish at that time.

@@ -1,9 +1,9 @@
--- Counts for each saga the instances that run, the instances that undo their steps, and how many of
--- all these are stuck. Also returns the longest time that an instance has waited for its step. The
--- first two numbers count up to 10,000 instances. To count stuck instances, the statement reads the
--- 10,000 instances that have waited longest. For the longest time, it reads only the first 1,000.
--- The index has only the hour in which an instance began to wait. So if more instances began to
--- wait in one hour than the statement reads, it counts some of them up to an hour late.
+-- Counts for each saga the instances that run, the instances that undo their steps, and the stuck
+-- instances of both kinds. Also returns the longest time that an instance has waited for its step.
+-- The first two numbers count up to 10,000 instances. To count stuck instances, the statement reads
+-- the 10,000 instances that have waited longest. For the longest time, it reads only the first
+-- 1,000. The index has only the hour in which an instance began to wait. So if more instances began
+-- to wait in one hour than the statement reads, it counts some of them up to an hour late.
 --
 -- The statement sorts as the index does, so that it never reads the complete table.
 --

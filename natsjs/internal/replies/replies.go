@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/broker"
 )
 
-// Set is a set of expected replies. Each reply has a number, which is part of the subject of
-// its answer. An answer that comes too late is dropped.
+// Set has the answers that are expected. Each is a Reply, with a number that is part of the subject
+// of the answer. If an answer comes after Drop, the set ignores it.
 type Set struct {
 	prefix string
 
@@ -24,11 +24,11 @@ type Set struct {
 	waiting map[uint64]*Reply
 }
 
-// Reply is an expected answer to messages that were sent.
+// Reply is an answer that the caller expects.
 type Reply struct {
 	number   uint64
-	messages []*broker.Message // the events of the messages; nil if they have none
-	subject  string            // the subject of a message without an event
+	messages []*broker.Message // the messages that were sent, if they have events
+	subject  string            // the subject of the message, if it has no event
 	got      chan Answer
 }
 
@@ -46,11 +46,11 @@ func New(prefix string) *Set {
 	return &Set{prefix: prefix, waiting: make(map[uint64]*Reply)}
 }
 
-// ErrUnanswered means that no stream and no program listens on the subject.
+// ErrUnanswered means that neither a stream nor a program listens on the subject of a message.
 var ErrUnanswered = nats.ErrNoResponders
 
-// Expect adds a reply to the set, for messages that the caller sends next: the messages of events,
-// or one message without an event on the given subject.
+// Expect adds a reply to the set. Call it before you send the messages. For a message without an
+// event, messages is nil, and subject is the subject of the message.
 func (r *Set) Expect(messages []*broker.Message, subject string) *Reply {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,15 +63,15 @@ func (r *Set) Expect(messages []*broker.Message, subject string) *Reply {
 // Subjects returns a pattern that matches the subjects of all answers.
 func (r *Set) Subjects() string { return r.prefix + "*" }
 
-// Drop removes a reply. After that, the set does not use the events of this reply.
+// Drop removes a reply. After that, the set does not read its messages, so they may be used again.
 func (r *Set) Drop(w *Reply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.waiting, w.number)
 }
 
-// Subject returns the reply subject for the first or the last message of a batch. If there
-// is no error, the answer to the first message is empty.
+// Subject returns the reply subject of the last message of a batch, or of the first one if first is
+// true. The answer to the first message is empty, unless it is an error.
 func (r *Set) Subject(w *Reply, first bool) string {
 	subject := r.prefix + strconv.FormatUint(w.number, 36)
 	if first {
@@ -80,16 +80,16 @@ func (r *Set) Subject(w *Reply, first bool) string {
 	return subject
 }
 
-// nameLength is the length of the unique end of a prefix: the random part of a subject from
-// NewInbox of the NATS client, and a dot.
+// A prefix is a subject from NewInbox of the NATS client, and a dot. nameLength is the length of
+// its unique end: 22 random characters and the dot.
 const nameLength = 23
 
-// Name returns a name that is unique among all replies of all sets.
+// Name returns a name for the batch of a reply. No other reply of any set has this name.
 func (r *Set) Name(w *Reply) string {
 	return r.prefix[len(r.prefix)-nameLength:] + strconv.FormatUint(w.number, 36)
 }
 
-// Take handles an answer of the broker.
+// Take passes an answer of the broker to the reply that waits for it.
 func (r *Set) Take(m *nats.Msg) {
 	text, first := strings.CutSuffix(strings.TrimPrefix(m.Subject, r.prefix), "-first")
 	number, err := strconv.ParseUint(text, 36, 64)
@@ -110,7 +110,7 @@ func (r *Set) Take(m *nats.Msg) {
 	}
 }
 
-// Put sends an answer. If there is one already, Put does nothing.
+// Put sends an answer to the channel of Got. If the channel has one already, Put does nothing.
 func (w *Reply) Put(a Answer) {
 	select {
 	case w.got <- a:
@@ -118,7 +118,7 @@ func (w *Reply) Put(a Answer) {
 	}
 }
 
-// FailAll ends all replies with an error.
+// FailAll gives all replies an error as their answer.
 func (r *Set) FailAll(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +128,7 @@ func (r *Set) FailAll(cause error) {
 }
 
 // Deny examines an error of the connection. If the error says that the user may not publish to a
-// subject, Deny ends the replies to messages on this subject.
+// subject, the replies to messages on this subject get the answer broker.ErrNotAllowed.
 func (r *Set) Deny(err error) {
 	subject, denied := DeniedSubject(err)
 	if !denied {
@@ -143,8 +143,8 @@ func (r *Set) Deny(err error) {
 	}
 }
 
-// DeniedSubject returns the subject to which the user may not publish, according to an error of the
-// server. For any other error, denied is false.
+// DeniedSubject returns the subject if err says that the server does not let the user publish to
+// it. For any other error, even if it is about a subscription, denied is false.
 func DeniedSubject(err error) (subject string, denied bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return "", false

@@ -114,9 +114,9 @@ func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int
 //     be read and stored, and the first case would never come.
 //   - Refused: the broker must have stored other events, or so many events must have been read that
 //     other events may not fit. In the second case the failure does not count as an attempt.
-//   - An event of a republish goes to held only for Refused. The broker need not have stored other
-//     events then. The relay reads few events of a republish at a time: if refused events stayed,
-//     they would stop the rest.
+//   - Of these classes, only Refused lets an event of a republish go to held. Then the broker need
+//     not have stored other events, because the relay reads few events of a republish at a time: if
+//     refused events stayed, they would stop the rest.
 func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 	if e.IsRepublished() && c != broker.Refused {
 		return false

@@ -39,8 +39,8 @@ func childNames(cmd *cobra.Command) []string {
 // person may have typed a URL with a password in its place.
 var word = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
 
-// Subcommands refuses every argument of a command that has subcommands. Cobra itself runs a
-// subcommand that the argument names, so the argument names none. The error suggests a subcommand.
+// Subcommands refuses every argument of a command that has subcommands: if the argument named a
+// subcommand, cobra would have run the subcommand instead. The error suggests a subcommand.
 func Subcommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

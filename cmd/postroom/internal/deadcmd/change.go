@@ -85,6 +85,8 @@ at which events were discarded.`,
 	cmd.Flags().IntVar(&limit, "limit", 0, "reopen at most this many events, those that were discarded first (default all)")
 	command.NoFileCompletion(cmd, "limit")
 	w.addFlags(cmd)
+	cmd.Flags().Lookup("since").Usage = "events that were discarded at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)"
+	cmd.Flags().Lookup("until").Usage = "events that were discarded before this time"
 	w.addAll(cmd, "all discarded events")
 	d.AddAuditFlags(cmd)
 	d.AddYes(cmd)
@@ -165,9 +167,9 @@ func newEdit(d *commands) *cobra.Command {
 		Long: `Change the body, the content type or the headers of a dead event. 'postroom dead show'
 still shows the original. The event stays dead: replay it afterwards.
 
-With --revision, the edit is refused if another operator edited the event after you looked
-at it: give the revision that 'postroom dead show --json' prints, 0 for an event that was
-never edited.
+If another operator may edit the event too, give --revision: the revision that 'postroom
+dead show --json' printed, or 0 if the event was never edited. If the event has another
+revision now, the edit is refused.
 
 The edit is also refused if the handler began a call for the event and the outcome of that
 call is unknown. Calls that are done are not made again.`,
@@ -205,8 +207,8 @@ call is unknown. Calls that are done are not made again.`,
 	flags := cmd.Flags()
 	flags.StringVar(&data, "data", "", "file that contains the new body, or - for standard input")
 	flags.StringVar(&contentType, "content-type", "", "the new content type")
-	flags.StringArrayVar(&headers, "header", nil, "name=value; the headers that you give replace all headers; can be repeated. An empty value removes all headers")
-	flags.IntVar(&revision, "revision", 0, "the revision that you edited (default: any)")
+	flags.StringArrayVar(&headers, "header", nil, "name=value; can be repeated. The headers that you give replace all headers; --header '' removes all headers")
+	flags.IntVar(&revision, "revision", 0, "refuse the edit if the event does not have this revision (default any)")
 	command.NoFileCompletion(cmd, "content-type", "header", "revision")
 	d.AddAuditFlags(cmd)
 	d.DB.AddURLFlag(cmd)
@@ -256,10 +258,10 @@ func newResolve(d *commands) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resolve ID --step STEP --happened|--not-happened",
 		Short: "Record the outcome of a call that is unknown",
-		Long: `Record whether a call happened that an external handler began and whose outcome is
-unknown. Ask the vendor: 'postroom dead show' shows the key by which the vendor knows
-the call. If the call happened, the handler continues after it. If not, the next attempt
-makes the call.`,
+		Long: `Record whether a call happened. Use this if an external handler began a call and its
+outcome is unknown. Ask the vendor: 'postroom dead show' shows the key by which the
+vendor knows the call. If the call happened, the next attempt continues after it. If
+not, the next attempt makes the call.`,
 		Example: `  postroom dead resolve 4711 --step charge --happened --result ch_123 --reason 'seen at the vendor'
   postroom dead resolve 4711 --step charge --not-happened --reason 'unknown to the vendor'`,
 		Args:              argument.OneID("an event, as 'postroom dead list' shows it"),

@@ -46,7 +46,7 @@ and why.`,
 		},
 	}
 	cmd.Flags().StringVar(&file, "output", "", "file to write; it must not exist yet (default standard output)")
-	cmd.Flags().BoolVar(&w.f.Discarded, "discarded", false, "discarded events instead of dead ones")
+	cmd.Flags().BoolVar(&w.f.Discarded, "discarded", false, "discarded events instead of dead ones; --since and --until then select by the time of the discard")
 	w.addFlags(cmd)
 	d.DB.AddURLFlag(cmd)
 	return cmd
@@ -91,11 +91,11 @@ func newPurge(d *commands) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge --older-than DURATION --output FILE",
 		Short: "Write old discarded events to a file, then remove them for good",
-		Long: `Remove events from the archive that were discarded long ago. The command first writes
-them to a file, as 'postroom dead export --discarded' does, and removes them when the
-file is on the disk. It also removes replays that ended before the same time. 'postroom
-audit' still shows what was done. Dead events are never removed by age: discard them,
-with a reason.`,
+		Long: `Remove from the archive the events that were discarded long ago. The command first
+writes them to a file, as 'postroom dead export --discarded' does, and removes them when
+the file is on the disk. It also removes replays that ended before the same time.
+'postroom audit' still shows what was done. Dead events are never removed by age:
+discard them, with a reason.`,
 		Example: `  postroom dead purge --older-than 2160h --output archive-2026-01.jsonl --yes`,
 		Args:    command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

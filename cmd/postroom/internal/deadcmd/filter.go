@@ -28,7 +28,7 @@ func (w *filterFlags) addFlags(cmd *cobra.Command) {
 		{&w.f.Class, "class", "events whose last failure has this class"},
 		{&w.f.Cause, "cause", "events with this cause, as 'postroom dead groups' shows it"},
 		{&w.f.Source, "source", "events of this source"},
-		{&w.f.EventID, "event", "events with this id, chosen by the producer"},
+		{&w.f.EventID, "event", "events with this event id, which the producer chose"},
 		{&w.f.Text, "text", "events with this text in the body or in a failure"},
 		{&w.since, "since", "events that died at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)"},
 		{&w.until, "until", "events that died before this time"},

@@ -18,25 +18,27 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-const replayHelp = `Replay dead events. For each event the handler runs again, or the event is published.
-Each event has one attempt, unless you give --attempts. The command fixes the set of
-events when it makes the replay. It leaves out events that are in another replay, so
-that each event is replayed once.
+const replayHelp = `Replay dead events. A handler runs its event again. An outgoing event, which the relay
+could not publish, is published. Each event has one attempt, unless you give --attempts.
+The command fixes the set of events when it makes the replay. It leaves out events that
+are in another replay, so that each event is replayed once.
 
 This command makes the replay and runs it to its end. If the command is interrupted, or
 its machine dies, the replay is idle and nothing is lost: 'postroom dead resume'
 continues it, 'postroom dead cancel' ends it.
 
-With --canary 10, ten events run first. The rest follow when those ten have ended, if no
-more of them failed than --stop-at allows. Events of one key are released together and
-run in their order.
+The replay releases its events step by step: only a released event may run or be
+published. With --canary 10, the replay first releases ten events. It releases the rest
+when those ten have ended, if no more of the ten failed than --stop-at allows. Events of
+one key are released together and run in their order.
 
 --dry-run changes nothing. It shows which events the replay would release. It also asks
 a process that runs the handler to try one event of each cause (see --try), in a
 transaction that is rolled back. Handlers that call other systems are not tried; the
 output counts their calls that are done.
 
-Exit status 3: events failed again, or the replay stopped or was cancelled.`
+Exit status 3: events failed again, or the replay stopped, was cancelled or was
+interrupted. With --dry-run: the output shows a problem that you should solve first.`
 
 // replayFlags has the flags of a replay.
 type replayFlags struct {
@@ -82,7 +84,7 @@ func newReplay(d *commands) *cobra.Command {
 	flags.IntVar(&w.options.Attempts, "attempts", 1, "how many attempts each event has before it is dead again")
 	flags.Float64Var(&w.options.Rate, "rate", 0, "release at most this many events a second (default no limit)")
 	flags.IntVar(&w.options.Canary, "canary", 0, "release this many events first; the rest wait until these have ended (default none)")
-	flags.Float64Var(&w.options.StopAt, "stop-at", 0.1, "stop if a larger share of the events fails; 0 stops at the first failure, 1 never")
+	flags.Float64Var(&w.options.StopAt, "stop-at", 0.1, "stop if a larger share of the events than this fails; with 0 the first failure stops the replay, with 1 no failure does")
 	flags.BoolVar(&w.options.AsNew, "as-new", false, "give outgoing events the present time, because consumers hold events that are too old")
 	flags.BoolVar(&w.dryRun, "dry-run", false, "show what a replay would do, and try some events; change nothing")
 	flags.IntVar(&w.try, "try", 1, "with --dry-run: how many events of each cause to try; 0 for none")
@@ -253,9 +255,10 @@ func newResume(d *commands) *cobra.Command {
 		Short: "Continue a replay that was interrupted, stopped or cancelled",
 		Long: `Continue a replay. If its command was interrupted or died, the replay continues at the
 event that is next. If the replay stopped or was cancelled, it releases the events that
-it left out and that are still dead.
+it did not release and that are still dead.
 
-Exit status 3: events failed again, or the replay stopped or was cancelled.`,
+Exit status 3: events failed again, or the replay stopped, was cancelled or was
+interrupted.`,
 		Example:           `  postroom dead resume 7`,
 		Args:              argument.OneID("a replay, as 'postroom dead replays' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -14,9 +14,9 @@ func newShow(d *commands) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show everything about one held event: body, headers, failures, actions",
-		Long: `Show everything about one held or discarded event: its body and headers, every attempt
-that is recorded with its error, the calls of an external handler, earlier revisions if
-it was edited, and what operators did with it.
+		Long: `Show everything about one held or discarded event: its body and headers, every recorded
+attempt and its error, the calls of an external handler, earlier revisions if the event
+was edited, and what operators did with it.
 
 The command prints the body, which may be confidential.`,
 		Example: `  postroom dead show 4711

@@ -31,8 +31,8 @@ Run it as the role of the relay or of an inbox, because it checks the rights and
 settings of its own role. With --producer-role it also checks roles that only write
 events.
 
-To leave out a finding that you know and accept, give its name, which --json shows. To
-leave it out for one subject only, give name and subject:
+To leave out findings that you know and accept, give the name of their check, which
+--json shows. To leave out only the finding about one subject, give check and subject:
 
     --ignore broker-clock,unknown-handler:billing.old
 
@@ -76,7 +76,7 @@ func New(getenv func(string) string) *cobra.Command {
 	w.db.AddSchemaFlag(cmd)
 	w.broker.AddFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringSliceVar(&w.cfg.ProducerRoles, "producer-role", nil, "roles that only write events, to check too")
+	flags.StringSliceVar(&w.cfg.ProducerRoles, "producer-role", nil, "also check these roles, which only write events")
 	flags.StringSliceVar(&w.cfg.Streams, "stream", nil, "streams to check, besides those in use")
 	flags.StringSliceVar(&w.cfg.Ignore, "ignore", nil, "findings to leave out, each 'check' or 'check:subject'")
 	flags.DurationVar(&w.cfg.Retention, "retention", 72*time.Hour, "the --retention of the relays")

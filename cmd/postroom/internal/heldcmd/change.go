@@ -41,7 +41,7 @@ type changeFunc func(ctx context.Context, store *held.Store, set held.Set, by he
 func (c *change) addFlags(cmd *cobra.Command) {
 	c.flags.add(cmd, changeableStates)
 	flags := cmd.Flags()
-	flags.IntVar(&c.limit, "limit", 0, "at most this many events, those that are due first (default all)")
+	flags.IntVar(&c.limit, "limit", 0, "change at most this many events, those that are due first (default all)")
 	flags.BoolVar(&c.all, "all", false, "all events that are held and not dead")
 	flags.BoolVar(&c.dryRun, "dry-run", false, "print how many events match, and their states; change nothing")
 	command.NoFileCompletion(cmd, "limit")
@@ -140,8 +140,9 @@ func newRetry(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry [ID...]",
 		Short: "Try events now instead of later",
-		Long: `Try events now that wait for their next attempt or are scheduled. A handler runs its
-event at once, which counts as an attempt. An outgoing event is published.
+		Long: `Take events that wait for their next attempt or that are scheduled, and try them now. A
+handler runs its event at once, which counts as an attempt. An outgoing event is
+published.
 
 An event that is due, that runs, or that waits behind an earlier event of its key is not
 changed.
@@ -170,7 +171,8 @@ func newReschedule(getenv func(string) string) *cobra.Command {
 		Use:   "reschedule [ID...] --at TIME|--in DURATION",
 		Short: "Try or publish events at another time",
 		Long: `Give events another time: a handler's event is tried then, an outgoing event is
-published then. Later events of its key that wait for it wait until that time.
+published then. Later events of the same key that wait for such an event wait at least
+until that time.
 
 An event that runs, or that waits behind an earlier event of its key, is not changed. An
 outgoing event that is due is not changed either, because it may be on its way to the
@@ -209,16 +211,16 @@ func newCancel(getenv func(string) string) *cobra.Command {
 	c := &change{Operator: operator.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "cancel [ID...] --reason REASON",
-		Short: "Give up events before they run or are published",
-		Long: `Give up events that have not run. They move to the archive, like discarded events, and
-later events of their keys continue. A cancelled event does not run, even if it is
+		Short: "Give up held events that are not dead",
+		Long: `Give up held events that are not dead. They move to the archive, like discarded events,
+and later events of their keys continue. A cancelled event does not run, even if it is
 delivered again. A cancelled outgoing event is not published. 'postroom dead list
 --discarded' lists cancelled events, and 'postroom dead reopen' brings one back, as a
 dead event.
 
-An event that runs is not changed. An outgoing event is not changed if it is due,
-because it may be on its way to the broker, or if it waits behind an earlier event of
-its key.
+An event that runs is not changed. An outgoing event that waits behind an earlier event
+of its key is not changed. An outgoing event that is due is not changed either, because
+it may be on its way to the broker.
 
 Exit status 3: nothing was changed.`,
 		Example: `  postroom held cancel 4711 --reason 'ordered twice'

@@ -16,14 +16,15 @@ import (
 )
 
 const help = `Look at events that are not done: scheduled, waiting for the next attempt, waiting
-behind their key, running, or dead. Events on their way to the broker have the handler
-'outbox'.
+behind an earlier event of their key, running, or dead. Events on their way to the
+broker have the handler 'outbox'.
 
-'retry', 'reschedule' and 'cancel' change events that are not dead. For dead events, use
-'postroom dead'. These commands first choose the events, then ask you, then change only
-the chosen events. An event that runs, or that is being published, is not changed, and
-the command says so. Each action is recorded with the person and the reason: 'postroom
-audit' lists it.`
+'retry', 'reschedule' and 'cancel' change events that are not dead. Each of them first
+chooses the events, then asks you, then changes only the chosen events. An event that
+runs, or that is being published, is not changed, and the command says so. Postroom
+records each action with the person and the reason: 'postroom audit' lists the actions.
+
+For dead events, use 'postroom dead'.`
 
 // New returns the command held, the group of the commands of this package.
 func New(getenv func(string) string) *cobra.Command {
@@ -82,11 +83,13 @@ func newList(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List held events: scheduled, to be retried, waiting, running or dead",
-		Long: `List the held events that match all conditions that you give, sorted by handler. With
---key they are sorted by the time at which they were held. For each handler, events with
-a due time come first, then events that wait behind their key, then dead events. 'due'
-means that the due time has come. 'abandoned' means that a process claimed the event and
-its claim ended. Changes nothing.`,
+		Long: `List the held events that match all conditions that you give, sorted by handler. For
+each handler, events with a due time come first, then events that wait behind an earlier
+event of their key, then dead events. With --key, events are sorted by the time at which
+they were held, if the key has at most 5,000 held events. Changes nothing.
+
+The state 'due' means that the due time has come. The state 'abandoned' means that a
+process claimed the event, and that the claim expired before the event was done.`,
 		Example: `  postroom held list --handler billing.charge --state retrying,due
   postroom held list --handler outbox --state scheduled --type order.reminder
   postroom held list --key order-7

@@ -20,10 +20,11 @@ import (
 
 const long = `Send a webhook to an endpoint, signed as a provider signs it, and print the answer.
 
-The command takes the secret from the environment variable WEBHOOK_SECRET. Write it as
-the provider shows it. The scheme hmac sets the headers X-Webhook-Id, X-Webhook-Type and
-X-Signature, which is the signature of the body, in hex. With --times the command sends
-the same request several times, as providers do. It fails if an answer is not 2xx.`
+The command takes the secret from the environment variable WEBHOOK_SECRET. Write the
+secret as the provider shows it. The scheme hmac sets the headers X-Webhook-Id,
+X-Webhook-Type and X-Signature, which is the signature of the body, in hex. With --times
+the command sends the same webhook several times, as providers do. The command fails if
+an answer is not 2xx.`
 
 const example = `  WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw postroom webhook send --scheme standard http://localhost:8080/webhooks/acme
   postroom webhook send --scheme stripe --type charge.succeeded --times 2 http://localhost:8080/webhooks/stripe
@@ -65,7 +66,7 @@ func New(getenv func(string) string) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&r.scheme, "scheme", "", "how to sign: standard, stripe, github, shopify, slack or hmac")
+	flags.StringVar(&r.scheme, "scheme", "", "how to sign: standard, stripe, github, shopify, slack or hmac (required)")
 	flags.StringVar(&r.id, "id", "", "the webhook's id (default random)")
 	flags.StringVar(&r.kind, "type", "test", "the webhook's type")
 	flags.StringVar(&r.data, "data", "", "the body (default JSON with id and type)")

@@ -70,9 +70,10 @@ func newEventsList(getenv func(string) string) *cobra.Command {
 events of the log. It also has events that are held or were discarded and that are not
 in the log: events of other services, and events that retention removed.
 
-The log has no index for most of these conditions. So a page searches the newest 200,000
-rows of the log at most. If it stopped at that limit, it prints how to continue. With
---since and --until it reads only that part of the log. Changes nothing.`,
+The log has no index for most of these conditions. So for a page the command reads at
+most 200,000 rows of the log, the newest first, and for about five seconds at most. If
+it stopped at a limit, it prints how to continue. With --since and --until it reads only
+the rows of that time. Changes nothing.`,
 		Example: `  postroom events list --key order-7
   postroom events list --correlation 01936f0e-3c4b-7d7a-9a61-0d3c1c2b8f10
   postroom events list --any order-7 --since 2h

@@ -23,19 +23,21 @@ func NewStatus(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of everything, and what is wrong",
-		Long: `Show the state of everything, and what is wrong: which events are not published yet,
-which relay leads, which events are held, and which replays, republishes and processes
-run. Changes nothing.
+		Long: `Show the state of everything: which events are not published yet, which relay leads,
+which events are held, and which replays, republishes and processes run. Changes
+nothing.
 
-With a broker (--nats-url) it also checks that the streams and consumers of the handlers
-exist. If something is wrong, the last lines say what, and what to do about it. The exit
-status is then 3:
+With a broker (--nats-url) the command also checks that the streams and consumers of the
+handlers exist. If one of the following is wrong, the exit status is 3, and the last
+lines say what is wrong and what to do about it:
 
   - no relay leads
   - an event has waited for more than a minute to be published
-  - events are dead, or they are due and no process runs them
-  - no process runs a handler
-  - a stream or a consumer is gone
+  - events are dead
+  - events are due, and no process runs them
+  - no process runs a handler, or reads the stream of an ordered handler
+  - a handler has paused itself, because nearly all its events fail
+  - a stream or a consumer is gone, or a stream was deleted and made again
   - a replay is idle, or instances of a saga are stuck
   - a handler asks for a type that is probably misspelt
   - the broker cannot be reached

@@ -25,8 +25,9 @@ func New(getenv func(string) string) *cobra.Command {
 		newUp(&db), newStatus(&db), newPrint(&db))
 	cmd.Long = `Create the tables of Postroom, and migrate them to the version of this program.
 
-Within a major version, migrations only add to the tables: migrate first, then deploy.
-Any number of processes may run 'migrate up' at once. Each migration is applied once.`
+Within a major version, migrations only add to the tables, so older programs still work
+afterwards: migrate first, then deploy the new programs. Any number of processes may
+run 'migrate up' at once. Each migration is applied once.`
 	db.AddSchemaFlag(cmd)
 	return cmd
 }

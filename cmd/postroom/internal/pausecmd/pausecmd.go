@@ -18,6 +18,14 @@ import (
 	"github.com/postroom/postroom/control"
 )
 
+// oneHandler accepts the name of one handler.
+func oneHandler(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return exit.Usagef("give the name of one handler; 'postroom handlers' lists them")
+	}
+	return nil
+}
+
 // NewHandlerPause returns the command that pauses a handler.
 func NewHandlerPause(getenv func(string) string) *cobra.Command {
 	return newPause(getenv, (*control.Store).Pause, &cobra.Command{
@@ -28,7 +36,7 @@ finish events that already run. The stream keeps new events; for an external han
 the inbox stores them. The pause continues if processes restart. It ends after --for, or
 with 'postroom handlers resume'.`,
 		Example: "  postroom handlers pause billing.charge --reason 'maintenance at the vendor' --for 2h",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		Args:    oneHandler, ValidArgsFunction: cobra.NoFileCompletions,
 	})
 }
 
@@ -39,7 +47,7 @@ func NewHandlerResume(getenv func(string) string) *cobra.Command {
 		Short:   "End the pause of a handler",
 		Long:    "End the pause of a handler that 'postroom handlers pause' paused.\n\nExit status 3: the handler is not paused.",
 		Example: "  postroom handlers resume billing.charge",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		Args:    oneHandler, ValidArgsFunction: cobra.NoFileCompletions,
 	})
 }
 

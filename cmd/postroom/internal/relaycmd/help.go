@@ -1,18 +1,19 @@
 package relaycmd
 
 const help = `Publish committed events to NATS JetStream until SIGTERM or SIGINT. Any number of relays
-may run for a database. One of them leads, the others stand by and take over if it ends.
+may run for a database. One of them leads: it publishes. The others stand by. If the
+leader ends, another relay leads.
 
 If the database or the broker is unavailable, the relay waits, even at its start. If a
 person has to correct something, it exits with status 1, and the error says what to
-correct. One such error is a stream that acknowledges events and can lose them. The
-error names the risk. To accept the risk, give that name:
+correct. For example, the relay does not start if a stream can lose events that it has
+acknowledged. The error then names the risk. To accept the risk, give that name:
 
     --accept discard-old,memory-storage
 
 With --atomic the relay publishes up to 1,000 events with one acknowledgement. That is
 faster if the broker syncs each acknowledged message to its disk, or if many events have
-one key. 'postroom stream ensure NAME --atomic' makes a stream that accepts such
+the same key. 'postroom stream ensure NAME --atomic' makes a stream that accepts such
 batches.
 
 If something goes wrong while the relay runs, it keeps running: the log and /readyz say
@@ -21,10 +22,11 @@ events that it sent, records them and ends. Another relay leads within a second.
 second signal ends the relay at once: then some events are published twice, and
 consumers drop the second copies.
 
-With --listen it serves
-  /livez    200 while it runs; for any other answer, restart it
-  /readyz   200 if it leads and records, stands by, or is paused by an operator;
-            otherwise 503 and the reason
+With --listen the relay serves
+  /livez    200 while the relay runs; if you get another answer, restart the relay
+  /readyz   200 if the relay works; otherwise 503 and the reason. The relay works if it
+            is connected to the broker and has checked its streams. It must also lead
+            and record its progress, or stand by, or be paused by an operator.
   /metrics  in the format of Prometheus
 /livez and /readyz send JSON. During an outage /readyz is 503 and /livez is 200, because a
 restart does not help.

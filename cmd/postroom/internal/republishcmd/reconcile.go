@@ -24,22 +24,22 @@ import (
 )
 
 const reconcileHelp = `Compare the events that were published with the messages in the streams, and print which
-are missing. With --repair, publish these again.
+events are missing. With --repair, publish the missing events again.
 
 The command compares all events that the log still has, or with --since those that were
-written since then. It reads the headers of the messages and changes nothing. You can
-run it while events flow: it compares no more than --compare-rate events in a second.
-You may interrupt it and run it again.
+written since then. It reads the headers of the messages, and without --repair it
+changes nothing. You can run it while events flow: it compares no more than
+--compare-rate events in a second. You may interrupt it and run it again.
 
-A stream drops old messages because of its age and its limits. Events that are older
-than the first message of the stream are counted as UNKNOWN, because the stream may have
-had them or not. A stream that drops consumed messages cannot be compared.
+A stream drops old messages because of its max_age and its other limits. Events that are
+older than the first message of the stream are counted as UNKNOWN, because the stream
+may have had them or not. A stream that drops consumed messages cannot be compared.
 
-With --repair, missing events are published again like with 'postroom republish': beside
-live events, not faster than --rate, with new message ids and the header
-postroom-republish. A handler that had an event does not apply it twice. If an ordered
-handler did not have it, the event is held as 'late', because later events of its key
-may have taken effect.
+With --repair, the relay publishes missing events again, as for 'postroom republish':
+beside live events, not faster than --rate, with new message ids and the header
+postroom-republish. A handler that has decided an event does not apply it twice. If an
+ordered handler has not decided the event, it holds the event as dead, with the class
+'late', because later events of the key may have taken effect.
 
 If the broker loses the end of a stream, the relay finds and repairs that by itself. Use
 this command for losses in the middle of a stream, or if you want to be sure.
@@ -69,7 +69,7 @@ func NewReconcile(getenv func(string) string) *cobra.Command {
 		Example: `  postroom reconcile
   postroom reconcile --since 24h --stream SHOP --json | jq '.[].missing'
   postroom reconcile --repair --reason 'disk of nats-2 was replaced'`,
-		Args: cobra.NoArgs,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
 	flags := cmd.Flags()
@@ -78,7 +78,7 @@ func NewReconcile(getenv func(string) string) *cobra.Command {
 	flags.Float64Var(&r.pace, "compare-rate", reconcile.DefaultRate, "compare at most this many events a second")
 	flags.BoolVar(&r.repair, "repair", false, "publish missing events again")
 	flags.Float64Var(&r.request.Rate, "rate", republish.DefaultRate, "with --repair: publish at most this many events a second")
-	flags.BoolVar(&r.detach, "detach", false, "with --repair: do not wait for the republish")
+	flags.BoolVar(&r.detach, "detach", false, "with --repair: do not wait until the republish ends")
 	command.NoFileCompletion(cmd, "since", "stream", "compare-rate", "rate")
 	argument.Conditions(cmd, "since")
 	r.AddAuditFlags(cmd)

@@ -22,26 +22,29 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-const help = `Publish events of the log again, unchanged, beside live events: if a stream lost some,
-or if it has a new reader. Select them by the time at which they were written, by type
-and by key.
+const help = `Publish events of the log again, unchanged, beside live events. Use this if a stream
+lost events, or if the stream has a new reader. Select the events by the time at which
+they were written, by type and by key.
 
-The command stores an order, and the leading relay carries it out, in the order of the
-log and not faster than --rate. The command shows the progress. If you interrupt the
-command, the republish continues. If you repeat the command while the republish runs, it
-shows the progress of that republish and starts no other. If the relay crashes, some
-events are sent twice with the same message id, and the stream drops the second copies.
+The command stores the republish in the database. The leading relay carries it out: it
+publishes the events in the order of the log, and not faster than --rate. The command
+shows the progress. If you interrupt the command, the republish continues. If you repeat
+the command while the republish runs, it shows the progress of that republish and starts
+no other. If the relay crashes, some events are sent twice with the same message id, and
+the stream drops the second copies.
 
 Each event gets one more copy in the stream, with a new message id and the header
-postroom-republish. Handlers recognise it by its source and id, and do not apply it
-twice while the inbox keeps its row. An event that is older than that is held. Other
-readers see it twice.
+postroom-republish. A handler recognises the event by its source and id, and does not
+apply it twice as long as the inbox keeps the event's row. If the event is so old that
+the row may be gone, the event is held as dead. Readers that are not handlers of
+Postroom see the event twice.
 
 Events that retention removed from the log cannot be published again: the preview shows
 the time at which the log begins. Events that are held or were discarded are left out:
 see 'postroom dead'.
 
-Exit status 3: the republish was cancelled, events were refused, or no relay leads.`
+Exit status 3: the republish was cancelled, the broker refused events, no relay leads,
+or you interrupted the command.`
 
 // order has the values of the flags that describe a republish.
 type order struct {
@@ -82,8 +85,8 @@ func New(getenv func(string) string) *cobra.Command {
 	flags.StringArrayVar(&w.request.Keys, "key", nil, "events with this key; can be repeated")
 	flags.BoolVar(&w.all, "all", false, "all events of the log")
 	flags.Float64Var(&w.request.Rate, "rate", republish.DefaultRate, "publish at most this many events a second")
-	flags.BoolVar(&w.dryRun, "dry-run", false, "show which events it would publish; change nothing")
-	flags.BoolVar(&w.detach, "detach", false, "do not wait for the republish")
+	flags.BoolVar(&w.dryRun, "dry-run", false, "show which events the command would publish; change nothing")
+	flags.BoolVar(&w.detach, "detach", false, "do not wait until the republish ends")
 	command.NoFileCompletion(cmd, "since", "until", "type", "key", "rate")
 	argument.Conditions(cmd, "since", "until", "type", "key")
 	w.AddAuditFlags(cmd)

@@ -24,8 +24,8 @@ func retry(getenv func(string) string) *cobra.Command {
 Use this if the participant discarded or lost the command. If the command is dead at the
 participant, use 'postroom dead replay' instead.
 
-If the participant carried out the first command, it may do so twice, unless it
-recognises the step key. The time limit of the step (Within) starts again.` + carriedOut,
+If the participant carried out the first command, it may carry out the second one too,
+unless it recognises the step key. The time limit of the step (Within) starts again.` + carriedOut,
 		Example: `  postroom saga retry checkout order-7 --revision 4 --reason 'the command was discarded'`,
 	}
 	return decision(getenv, cmd, saga.Retry, nil)
@@ -36,8 +36,8 @@ func skip(getenv func(string) string) *cobra.Command {
 		Use:   "skip NAME KEY --revision N",
 		Short: "Make an instance continue as if its pending step were done or undone",
 		Long: `Make an instance continue as if its pending step were done. If the instance undoes its
-steps, it continues as if the pending step were undone. Its state does not change. If
-later steps need data of the reply, use 'saga done'.` + carriedOut,
+steps, it continues as if the pending step were undone. The data of the instance does
+not change. If later steps need data of the reply, use 'saga done'.` + carriedOut,
 		Example: `  postroom saga skip checkout order-7 --revision 4 --reason 'paid in cash'`,
 	}
 	return decision(getenv, cmd, saga.Skip, nil)

@@ -24,10 +24,11 @@ const help = `Look at sagas, which run processes across services, and decide abo
 cannot continue. An instance is one process: the process of one saga for one key.
 
 An instance is stuck if it has waited for longer than its definition allows. If the
-definition gives no time, that is an hour. The instance continues by itself when the
-reply comes. 'saga show' prints the id of the command that it waits for. With that id,
-'postroom events show' shows what happened to the command. If the command is dead,
-replay it with 'postroom dead'. That is better than a decision, because the participant
+definition gives no time, an instance is stuck after an hour. It continues by itself
+when the reply comes. 'saga show' prints the id of the pending command, whose reply the
+instance waits for. With that id, 'postroom events show' shows what happened to the
+command. If the command is dead, replay it with 'postroom dead'. That is better than a
+decision, because the participant, which is the service that carries out the command,
 does not learn of a decision.
 
 A decision is for one revision of an instance. If the instance has changed since then,
@@ -135,11 +136,12 @@ func oneInstance(_ *cobra.Command, args []string) error {
 func show(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME KEY",
-		Short: "Show one instance: its steps, what it waits for, its history, its state",
-		Long: `Show one instance: the state of each step, for which events it waits and until when, the
-last event that was ignored and why, its history, and its state. Changes nothing.
+		Short: "Show one instance: its steps, what it waits for, its history, its data",
+		Long: `Show one instance: the state of each step, for which events the instance waits and until
+when, the last event that was ignored and why, the history of the instance, and its
+data, under the title 'state'. Changes nothing.
 
-The command prints the state, which may be confidential.`,
+The data may be confidential.`,
 		Example: `  postroom saga show checkout order-7
   postroom saga show checkout order-7 --json | jq .history`,
 		ValidArgsFunction: cobra.NoFileCompletions,

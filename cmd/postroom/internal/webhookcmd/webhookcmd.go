@@ -87,7 +87,7 @@ func endpoints(getenv func(string) string) *cobra.Command {
 		Long:  "List the endpoints to which webhooks are sent, and the state of each. Secrets are not shown. Changes nothing.",
 		Example: `  postroom webhook endpoints --account acme
   postroom webhook endpoints --json | jq '.[] | select(.failing_since)'`,
-		Args: cobra.NoArgs,
+		Args: command.NoArguments,
 	}
 	cmd.Flags().StringSliceVar(&accounts, "account", nil, "endpoints of this account (default all)")
 	argument.Conditions(cmd, "account")
@@ -170,11 +170,16 @@ The URL must begin with https://. The role needs the rights of postroom.grant_we
 	return cmd
 }
 
-func (t *tool) printSecret(cmd *cobra.Command, id string, secret webhook.Secret) error {
+// print prints what a command did: the value as JSON, or the text.
+func (t *tool) print(cmd *cobra.Command, value any, text string) error {
 	if t.JSON {
-		return output.JSON(cmd.OutOrStdout(), map[string]string{"id": id, "secret": string(secret)})
+		return output.JSON(cmd.OutOrStdout(), value)
 	}
-	return output.Line(cmd.OutOrStdout(), "endpoint: %s\nsecret:   %s", id, string(secret))
+	return output.Line(cmd.OutOrStdout(), "%s", text)
+}
+
+func (t *tool) printSecret(cmd *cobra.Command, id string, secret webhook.Secret) error {
+	return t.print(cmd, map[string]string{"id": id, "secret": string(secret)}, fmt.Sprintf("endpoint: %s\nsecret:   %s", id, string(secret)))
 }
 
 func rotate(getenv func(string) string) *cobra.Command {
@@ -201,9 +206,9 @@ func enable(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enable ENDPOINT",
 		Short: "Send events to an endpoint again",
-		Long: `Send events to an endpoint again. If it still fails, it is disabled again after five
-days. Events that died meanwhile stay dead until you replay them. 'webhook resend' sends
-the events that were not given to the endpoint while it was disabled.`,
+		Long: `Send events to an endpoint again. If the endpoint still fails, the sender disables it
+again after five days. Events that died meanwhile stay dead until you replay them.
+'webhook resend' sends the events that were written while the endpoint was disabled.`,
 		Example: `  postroom webhook enable ep_7 --reason 'the customer fixed it'
   postroom dead replay --class endpoint_disabled --key ep_7`,
 	}
@@ -212,7 +217,7 @@ the events that were not given to the endpoint while it was disabled.`,
 			if err := s.Enable(ctx, id, t.by()); err != nil {
 				return err
 			}
-			return output.Line(cmd.OutOrStdout(), "enabled")
+			return t.print(cmd, map[string]string{"id": id, "state": "enabled"}, "enabled")
 		})
 	})
 }
@@ -231,7 +236,7 @@ required.`,
 			if err := s.Disable(ctx, id, t.by()); err != nil {
 				return err
 			}
-			return output.Line(cmd.OutOrStdout(), "disabled")
+			return t.print(cmd, map[string]string{"id": id, "state": "disabled"}, "disabled")
 		})
 	})
 }
@@ -253,7 +258,7 @@ rights of postroom.grant_inbox and postroom.grant_webhooks.`,
 			if err != nil {
 				return err
 			}
-			return output.Line(cmd.OutOrStdout(), "event %s is due; see 'postroom events show %s'", event, event)
+			return t.print(cmd, map[string]string{"id": id, "event": event}, fmt.Sprintf("event %s is due; see 'postroom events show %s'", event, event))
 		})
 	})
 }
@@ -265,9 +270,9 @@ func resend(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resend ENDPOINT",
 		Short: "Send an endpoint events that it was not given",
-		Long: `Send an endpoint events that it was not given: events from before it was added, or from
-while it was disabled. The log of this database must still have them. Events that it was
-given are not sent again; for dead events, use 'postroom dead replay'.
+		Long: `Send an endpoint the events that were written before the endpoint was added, or while it
+was disabled. The log of this database must still have these events. Other events are
+not sent again: if they are dead, use 'postroom dead replay'.
 
 The log also has internal events, and events of all customers. So --types is required:
 the types that customers may get, as in SenderConfig.Types of the sender. An endpoint
@@ -299,7 +304,7 @@ postroom.grant_operator.`,
 			if err != nil {
 				return err
 			}
-			return output.Line(cmd.OutOrStdout(), "%s due", output.Plural(int(n), "event"))
+			return t.print(cmd, map[string]any{"id": id, "events": n}, output.Plural(int(n), "event")+" due")
 		})
 	})
 }

@@ -3,7 +3,7 @@
 -- event's key $5. This is safe even if the previous reader has just held an earlier event of the
 -- key: this reader reads that earlier event first, finds that it is decided, and so uses
 -- decide_ordered.sql for the next event of the key. No row means that event $2 is decided already,
--- or that another process reads now. Timeouts and result are as in decide.sql.
+-- or that the term with epoch $6 is over. Timeouts and result are as in decide.sql.
 --
 -- Locks   the key, until the transaction ends; the new row. Waits for a transaction
 --         that is deciding the same event.

@@ -1,6 +1,6 @@
 -- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, if no event of its key
 -- $5 is held. The event's place in the key is $6, and it was read in epoch $7. No row means that
--- the event is decided already or has to wait, or that another process reads now. Timeouts and
+-- the event is decided already or has to wait, or that the term with epoch $7 is over. Timeouts and
 -- result are as in decide.sql.
 --
 -- Locks   the key, until the transaction ends; the new row. Waits for a transaction

@@ -2,8 +2,8 @@
 --
 -- $3 the time from now until the next attempt; NULL: there is none   $4 attempts made
 -- $5 class   $6 fingerprint   $7 the failure   $8 true: later events of the event's key do not
--- wait for the event   $9 true: the attempt counts as snoozed. If the class of the last failure is
--- snoozed, $7 replaces that failure, so that other failures stay among the last ten
+-- wait for the event   $9 true: the attempt counts as snoozed. Then, if the class of the last
+-- failure is snoozed, $7 replaces that failure, so that other failures stay among the last ten
 --
 -- Locks   the held row.
 -- Index   held_pkey (id).

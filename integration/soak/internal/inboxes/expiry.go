@@ -16,10 +16,11 @@ import (
 )
 
 // AboutExpiry says what the scenario of RunExpiry does.
-const AboutExpiry = `An inbox keeps its rows for 10 seconds, and refuses events that are older than 5, while 1,000 events arrive in a second, for
-three minutes. The table, with its files and indexes, must stop growing when the first rows have expired and autovacuum, with its
-default settings, has run. When no more events arrive, all rows must go, except those of held events. Then the same with a table
-that has five million expired rows when the inbox starts, until they are removed.`
+const AboutExpiry = `An inbox keeps its rows for 10 seconds, and refuses events that are older than 5 seconds. 1,000
+events a second arrive for three minutes. The table inbox, with its files and indexes, must stop
+growing when the first rows have expired and autovacuum, with its default settings, has run. When no
+more events arrive, all rows must go, except those of held events. In a second part, the table has
+five million expired rows when the inbox starts. This part ends when these rows are removed.`
 
 const (
 	deadEvents = 5 // the handler refuses these events for good
@@ -148,12 +149,12 @@ func (e *expiryRun) judge() {
 	slack := 3 * time.Second // for a sweep to remove a row, and for an event to be decided after it arrived
 	fits := int(e.traffic.rate * (e.keep + slack).Seconds())
 	r.Measure("most rows", figures.Grouped(most.rows), "≤ "+figures.Grouped(fits), most.rows <= fits)
-	r.Measure("oldest row at any time", most.oldest.Round(100*time.Millisecond).String(), "≤ "+(e.keep+slack).String(), most.oldest <= e.keep+slack)
+	r.Measure("age of the oldest row, at most", most.oldest.Round(100*time.Millisecond).String(), "≤ "+(e.keep+slack).String(), most.oldest <= e.keep+slack)
 	half, end := e.samples[len(e.samples)/2-1], e.samples[len(e.samples)-1]
 	r.Note("table with indexes", "at most %s; at half time %s, at the end %s", figures.Megabytes(most.all), figures.Megabytes(half.all), figures.Megabytes(end.all))
 	compare := func(figure string, first, second int64) {
 		ratio := float64(second) / float64(max(first, 1))
-		r.Measure(figure+", second half to first", fmt.Sprintf("%.2f", ratio), "≤ 1.25", ratio <= 1.25)
+		r.Measure(figure+": the second half, divided by the first", fmt.Sprintf("%.2f", ratio), "≤ 1.25", ratio <= 1.25)
 	}
 	compare("largest table with indexes", largest[0].all, largest[1].all)
 	compare("largest indexes", largest[0].indexes, largest[1].indexes)
@@ -189,7 +190,7 @@ func arrears(ctx context.Context, e *expiryRun) error {
 		if err != nil && !errors.Is(err, childproc.ErrLate) {
 			return err
 		}
-		r.Check("old rows: the last is removed", "after "+took.Round(100*time.Millisecond).String(), "≤ "+patience.String(), err == nil)
+		r.Check("old rows: time until the last one is removed", took.Round(100*time.Millisecond).String(), "≤ "+patience.String(), err == nil)
 		var left int
 		if err := e.db.Pool.QueryRow(ctx, "SELECT count(*) FROM postroom.inbox WHERE at < now() - interval '1 day'").Scan(&left); err != nil {
 			return fmt.Errorf("count old rows: %w", err)
@@ -237,12 +238,12 @@ func (e *expiryRun) conclude(ctx context.Context, where string) error {
 	r.Count(where+": neither applied nor held", published-o.applied-o.owed, "")
 	r.Measure(where+": held as too old", figures.Grouped(o.tooOld), "0", o.tooOld == 0)
 	r.Count(where+": held for another reason", o.others, "")
-	r.Check(where+": refused for good, with their inbox rows", figures.Grouped(o.dead+o.kept-o.owed), figures.Grouped(deadEvents), o.dead == deadEvents && o.kept == o.owed)
-	r.Check(where+": rows removed after the last", figures.Grouped(o.applied-o.unowed), figures.Grouped(o.applied), o.unowed == 0)
+	r.Check(where+": dead, with their inbox rows", figures.Grouped(o.dead+o.kept-o.owed), figures.Grouped(deadEvents), o.dead == deadEvents && o.kept == o.owed)
+	r.Check(where+": rows removed after the last event", figures.Grouped(o.applied-o.unowed), figures.Grouped(o.applied), o.unowed == 0)
 	all, indexes, err := e.db.tableSize(ctx)
 	if err != nil {
 		return err
 	}
-	r.Note(where+": what is left", "table %s, indexes %s", figures.Megabytes(all-indexes), figures.Megabytes(indexes))
+	r.Note(where+": size at the end", "table %s, indexes %s", figures.Megabytes(all-indexes), figures.Megabytes(indexes))
 	return nil
 }

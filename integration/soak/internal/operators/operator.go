@@ -22,10 +22,12 @@ import (
 )
 
 // About says what the scenario does.
-const About = `An operator asks ten questions, each with one command, and searches dead events. The database has ten million events in the log, five
-million rows in the inbox table and 100,000 held events; 20,000 of these are dead, and 30,000 wait behind 300 keys. A relay and an inbox
-run, and the stream has 120,000 messages. A few statements load all of that. Each command is a process of its own and runs three times:
-the slowest time counts, connections included. Exit statuses 0 and 3 are answers.`
+const About = `An operator asks ten questions, each with one command, and searches the dead events. The database
+has ten million events in the log, five million rows in the table inbox, and 100,000 held events. Of
+these, 20,000 are dead, and 30,000 wait behind 300 keys. A few statements load all of that. A relay
+and an inbox run, and the stream has 120,000 messages. Each command runs three times, in its own
+process, and the slowest time counts. It includes the time to connect. The exit statuses 0 and 3
+count as answers.`
 
 // Run runs the scenario.
 func Run(ctx context.Context, r *stage.Stage) error {

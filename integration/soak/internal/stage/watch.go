@@ -17,12 +17,12 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// Watch has functions that [WhileRelaying] calls for what its relay does. Each of them may be nil.
+// Watch has functions that [WhileRelaying] calls when its relay does something. Each may be nil.
 type Watch struct {
 	Led      func()                               // the relay began a term
 	Passed   func(took time.Duration, events int) // the relay read a page of the log
 	Acked    func(id string)                      // the broker stored the event with this id
-	Recorded func(took time.Duration, events int) // the relay recorded events as published
+	Recorded func(took time.Duration, events int) // the relay recorded 0 or more published events
 }
 
 type watchedLog struct {
