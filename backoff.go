@@ -9,17 +9,17 @@ import (
 // waits are used up, the last one repeats. A nil Backoff does not wait.
 type Backoff []time.Duration
 
-// jitter limits the random addition to a wait: at most this share of the wait is added. A wait is
-// never shortened.
+// jitter limits the random addition to a wait: at most this share of the wait is
+// added. A wait is never shortened.
 const jitter = 0.2
 
-// The number of attempts for each schedule: the number of its waits plus one.
+// The numbers of attempts of the schedules. Each is the schedule's number of waits plus one.
 const (
-	// DefaultAttempts is for [DefaultBackoff].
+	// DefaultAttempts is the number of attempts for [DefaultBackoff].
 	DefaultAttempts = 8
-	// ExternalAttempts is for [ExternalBackoff].
+	// ExternalAttempts is the number of attempts for [ExternalBackoff].
 	ExternalAttempts = 10
-	// FastAttempts is for [FastBackoff].
+	// FastAttempts is the number of attempts for [FastBackoff].
 	FastAttempts = 5
 )
 

@@ -127,10 +127,10 @@ func SnoozeDelay(err error) (time.Duration, bool) {
 
 // SnoozeKey is [Snooze] for an event whose key cannot be served now: an account is at its limit, or
 // an endpoint does not answer. If the event was held before this attempt, the inbox also postpones
-// the other held events of its key that are due. The postponed events lose no attempt. The first is
-// due after d at the earliest, and the time from each event to the next is pace. Thus a key with
-// many events does not delay the events of other keys. The parameter pace is the time that the key
-// needs for one event. A pace of less than a millisecond counts as a millisecond.
+// the other held events of its key that are due. The postponed events lose no attempt. The first of
+// them is due after d at the earliest, and the time from each event to the next is the given pace.
+// Thus a key with many events does not delay the events of other keys. The parameter pace is the
+// time that the key needs for one event. A pace of less than a millisecond counts as a millisecond.
 //
 // SnoozeKey is for handlers that are not ordered. An ordered handler runs one event of a key at a
 // time anyway. For an event without a key, SnoozeKey is Snooze. [SnoozeDelay] returns d, and
@@ -153,7 +153,7 @@ func SnoozePace(err error) (time.Duration, bool) {
 
 type snoozeError struct {
 	after time.Duration
-	pace  time.Duration // of SnoozeKey; 0 for Snooze
+	pace  time.Duration // the pace that SnoozeKey got; 0 for Snooze
 	err   error
 }
 

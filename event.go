@@ -80,7 +80,7 @@ type Event struct {
 	// log or the broker have a LoggedAt. The outbox ignores LoggedAt.
 	LoggedAt time.Time
 
-	// fault is why NewEvent failed. Validate reports it.
+	// The field fault is the error of NewEvent, or nil. Validate reports this error.
 	fault error
 }
 

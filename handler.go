@@ -63,10 +63,10 @@ func Chain(h Handler, middleware ...Middleware) Handler {
 	return c
 }
 
-// chain is a handler that is wrapped in middleware.
+// A chain is a handler that is wrapped in middleware.
 type chain struct {
-	Handler         // with the middleware
-	wrapped Handler // without the middleware
+	Handler         // the handler with the middleware
+	wrapped Handler // the handler without the middleware
 }
 
 // Check calls the method Check of the wrapped handler, if there is one.

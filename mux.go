@@ -75,7 +75,7 @@ func (m *Mux) Check(ctx context.Context) error {
 }
 
 // isSame reports whether two handlers are the same pointer. For other values it returns false,
-// because Go cannot compare all of them.
+// because Go cannot compare all other values.
 func isSame(a, b Handler) bool {
 	return reflect.ValueOf(a).Kind() == reflect.Pointer && reflect.ValueOf(b).Kind() == reflect.Pointer && a == b
 }

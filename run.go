@@ -57,7 +57,7 @@ func Run(ctx context.Context, parts ...Runner) error {
 	return errors.Join(ended...)
 }
 
-// run runs a part. If the part panics, its error has the stack.
+// run runs one part. If the part panics, the returned error has the stack.
 func run(ctx context.Context, part Runner) error {
 	err := guard.Call(func() error { return part.Run(ctx) })
 	if panicked, ok := err.(*guard.PanicError); ok { //nolint:errorlint // one that the part returned is its error
@@ -82,7 +82,7 @@ func isOnlyCancellation(err error, most *int) bool {
 		if err == context.Canceled { //nolint:errorlint // this is the walk that errors.Is does
 			return true
 		}
-		switch x := err.(type) { //nolint:errorlint // likewise
+		switch x := err.(type) { //nolint:errorlint // this is the walk that errors.Is does
 		case interface{ Unwrap() error }:
 			err = x.Unwrap()
 		case interface{ Unwrap() []error }:

@@ -32,13 +32,13 @@ type Publisher interface {
 	// It may stop receiving while the broker is unavailable. It does not retry: the relay sends a
 	// failed event again in a later batch.
 	//
-	// Run calls report at most once for each message that it received, from any goroutine. It
-	// reports the class Stored after the broker stored the event durably, and otherwise what went
-	// wrong. report does not block. No goroutine may call report after Run has returned, even if
-	// some messages have no outcome yet. If the error of Run matches [postroom.ErrUnrecoverable],
-	// the relay ends. After any other error, the relay calls Run again. Run returns
-	// [ErrReconnected] after a broken connection was restored. The relay then checks whether the
-	// broker lost messages.
+	// Run calls the function report at most once for each message that it received, from any
+	// goroutine. Run reports the class Stored after the broker stored the event durably, and
+	// otherwise what went wrong. The function report does not block. No goroutine may call report
+	// after Run has returned, even if some messages have no outcome yet. If the error of Run
+	// matches [postroom.ErrUnrecoverable], the relay ends. After any other error, the relay calls
+	// Run again. Run returns [ErrReconnected] after a broken connection was restored. The relay
+	// then checks whether the broker lost messages.
 	Run(ctx context.Context, batches <-chan []*Message, report func(m *Message, o Outcome)) error
 
 	Inspector
@@ -56,8 +56,8 @@ type Inspector interface {
 	//   - If it matches [ErrNoStream] or [ErrFull], the relay waits until the fault is
 	//     gone.
 	//
-	// covered reports whether any of the subjects has a stream. If err is not nil, there is an
-	// outage, and faults may be incomplete.
+	// The result covered reports whether any of the subjects has a stream. If err is not nil, there
+	// is an outage, and the result faults may be incomplete.
 	Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error)
 }
 
@@ -68,8 +68,8 @@ type Verifier interface {
 	// outage, and says nothing about the message.
 	Compare(ctx context.Context, at eventlog.StreamPosition) (StreamState, error)
 
-	// ReadStored begins to read which events a stream has in a range. Each call of next returns
-	// more events. At the end it returns none. Call stop after the last call of next.
+	// ReadStored begins to read which events a stream has in a range. Each call of the function
+	// next returns more events, at the end none. Then call the function stop.
 	ReadStored(ctx context.Context, stream string, within SeqRange) (next func(ctx context.Context) ([]StoredMessage, error), stop func(), err error)
 }
 

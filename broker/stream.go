@@ -26,7 +26,7 @@ type Verdict string
 
 // The verdicts.
 const (
-	// Intact means that the stream still has these messages.
+	// Intact means that the stream still has the messages that it acknowledged.
 	Intact Verdict = "intact"
 
 	// LostTail means that the last of these messages is gone: the stream ends before it, has

@@ -3,8 +3,8 @@
 // A pause is a row of the database. All processes that run the handler obey it within two seconds.
 // Processes that start later obey it too. A paused handler starts no event, but finishes the events
 // that run. The stream keeps the events that are published during the pause. For a paused external
-// handler, the inbox still stores events in held, but runs none. Paused relays send nothing: events
-// wait in the log. Each action writes a row of the audit in the same transaction.
+// handler, the inbox still stores events in the table held, but runs none. Paused relays send
+// nothing: events wait in the log. Each action writes a row of the audit in the same transaction.
 package control
 
 import (
@@ -26,7 +26,7 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements are the statements of this package, for one schema. Each has a file in sql.
+// statements has this package's statements for one schema, each from a file in sql.
 type statements struct{ Pause, Resume, List, Handlers string }
 
 var written = sqlfile.MustRead[statements](files)
@@ -87,9 +87,9 @@ const Relay = held.Outgoing
 
 // Pause says that an operator has paused a handler, or the relays.
 type Pause struct {
-	Handler  string    `json:"handler"` // or Relay
+	Handler  string    `json:"handler"` // the handler's name, or Relay
 	PausedAt time.Time `json:"paused_at"`
-	Until    time.Time `json:"until,omitzero"` // zero: until an operator ends the pause
+	Until    time.Time `json:"until,omitzero"` // zero if it lasts until an operator ends it
 	Actor    string    `json:"actor"`
 	Reason   string    `json:"reason"`
 }

@@ -18,13 +18,13 @@ import (
 // limit events, or all if limit is zero, and returns how many it discarded. audit.Reason is
 // required.
 //
-// Discarded events move to the archive. Their rows in inbox stay, so a discarded event stays
-// discarded if it is delivered again. Later events of its key continue.
+// Discarded events move to the archive. Their rows in the table inbox stay, so a discarded event
+// stays discarded if it is delivered again. Later events of its key continue.
 //
 // Discard chooses the events when it begins. It skips an event that is no longer dead when its turn
-// comes. Each transaction discards up to 1,000 events and adds a row to the audit. If progress is
-// not nil, Discard calls it after each transaction that discarded events, with the number of events
-// that it has discarded so far.
+// comes. Each transaction discards up to 1,000 events and adds a row to the audit. If the function
+// progress is not nil, Discard calls it after each transaction that discarded events, with the
+// number of events that it has discarded so far.
 func (s *Store) Discard(ctx context.Context, f Filter, limit int, audit Audit, progress func(n int64)) (int64, error) {
 	if audit.Reason == "" {
 		return 0, errors.New("deadletter: discard: Audit.Reason is empty: say why")

@@ -24,8 +24,8 @@ type database struct {
 // explain adds advice to an error of the database.
 func (s *database) explain(err error) error { return s.tables.Explain(err) }
 
-// inTx runs do in a transaction. It tries again if the transaction fails because of a conflict with
-// another transaction.
+// inTx runs the function do in a transaction. It tries again if the transaction fails because of a
+// conflict with another transaction.
 func (s *database) inTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	if s.err != nil {
 		return s.err

@@ -55,7 +55,7 @@ var (
 	ErrReplayRunning = errors.New("the replay has not ended; run it")
 )
 
-// Outgoing is the handler name of outgoing events in held: events on their way to the broker.
+// Outgoing is the handler name, in the table held, of events on their way to the broker.
 const Outgoing = held.Outgoing
 
 // DB is the part of a *pgxpool.Pool or a *pgx.Conn that a [Store] uses.

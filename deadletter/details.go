@@ -4,11 +4,11 @@ import "time"
 
 // Details is everything that the database has about one held or discarded event.
 //
-// Wide because programs read it as one JSON document.
+// It has many fields because programs read it as one JSON document.
 type Details struct {
 	Letter
 
-	DedupeKey     string            `json:"dedupe_key,omitempty"`  // the event's key in inbox
+	DedupeKey     string            `json:"dedupe_key,omitempty"`  // its key in the table inbox
 	BlockedKey    string            `json:"blocked_key,omitempty"` // the event's key, if the event blocks the key or waits behind an earlier event of the key
 	Position      int64             `json:"position,omitempty"`    // the event's position among the events of that key
 	NextAt        *time.Time        `json:"next_at,omitempty"`
@@ -24,7 +24,7 @@ type Details struct {
 	Headers       map[string]string `json:"headers,omitempty"`
 	Data          []byte            `json:"data"`                  // base64 in JSON
 	RawHeaders    []byte            `json:"raw_headers,omitempty"` // headers of a message that is not an event
-	Steps         []Step            `json:"steps,omitempty"`       // of an external handler
+	Steps         []Step            `json:"steps,omitempty"`       // for an external handler
 	Revisions     []Revision        `json:"revisions,omitempty"`
 	History       []AuditEntry      `json:"history,omitempty"`
 }
@@ -67,5 +67,5 @@ type AuditEntry struct {
 	Action   string    `json:"action"`
 	Reason   string    `json:"reason,omitempty"`
 	ReplayID int64     `json:"replay_id,omitempty"`
-	Outcome  string    `json:"outcome,omitempty"` // outcome of the event in the replay
+	Outcome  string    `json:"outcome,omitempty"` // the event's outcome in the replay
 }

@@ -63,7 +63,7 @@ func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit)
 	if !e.raw {
 		// Check only the edited parts: the other parts may be invalid if another system sent them.
 		ev := postroom.Event{Type: "edited", ContentType: c.ContentType, Data: c.Data, Headers: c.Headers}
-		check := ev.ValidateAccepted // for an event that runs from held and is not published
+		check := ev.ValidateAccepted // for a handler's event, which is not published
 		if e.handler == Outgoing {
 			check = ev.Validate
 		}

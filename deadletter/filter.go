@@ -10,7 +10,7 @@ import (
 // Filter selects events. An event must match every field that is set. The zero value selects all
 // dead events.
 type Filter struct {
-	IDs     []int64 `json:"ids,omitempty"`     // ids of the events in held
+	IDs     []int64 `json:"ids,omitempty"`     // ids of the events in the table held
 	Handler string  `json:"handler,omitempty"` // [Outgoing] for events that could not be published
 	Type    string  `json:"type,omitempty"`
 	Key     string  `json:"key,omitempty"`

@@ -59,7 +59,7 @@ func (o ReplayOptions) defaults() ReplayOptions {
 	return o
 }
 
-// limit returns the largest number of events in the replay. nil means all.
+// limit returns the largest number of events in the replay. The result nil means all.
 func (o ReplayOptions) limit() *int {
 	if o.Limit == 0 {
 		return nil
@@ -84,7 +84,7 @@ func (o ReplayOptions) validate() error {
 
 // Replay is an operator's order to run dead events again, and its progress.
 //
-// Wide because programs read it as one JSON document.
+// It has many fields because programs read it as one JSON document.
 type Replay struct {
 	ID        int64         `json:"id"`
 	CreatedAt time.Time     `json:"created_at"`
@@ -97,9 +97,9 @@ type Replay struct {
 
 	Events    int `json:"events"`    // events of the replay
 	Released  int `json:"released"`  // of these, how many were released
-	Succeeded int `json:"succeeded"` // took effect, or were published
-	Failed    int `json:"failed"`    // are dead again
-	Skipped   int `json:"skipped"`   // were skipped: no process began them, or they were no longer dead
+	Succeeded int `json:"succeeded"` // events that took effect or were published
+	Failed    int `json:"failed"`    // events that are dead again
+	Skipped   int `json:"skipped"`   // events that no process began, or that were no longer dead
 
 	LastStepAt *time.Time `json:"last_step_at,omitempty"` // when RunReplay last made a step
 	EndedAt    *time.Time `json:"ended_at,omitempty"`

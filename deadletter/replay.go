@@ -103,9 +103,9 @@ func (s *Store) GetReplay(ctx context.Context, id int64) (Replay, error) {
 	return jobs[0], nil
 }
 
-// ListReplays returns at most limit replays, the newest first. If before is not zero, it is the id
-// of a replay, and ListReplays returns only replays with smaller ids. If running is true,
-// ListReplays returns only running replays.
+// ListReplays returns at most limit replays, the newest first. If the parameter before is not zero,
+// it is the id of a replay, and ListReplays returns only replays with smaller ids. If the parameter
+// running is true, ListReplays returns only running replays.
 func (s *Store) ListReplays(ctx context.Context, limit int, before int64, running bool) ([]Replay, error) {
 	var behind *int64
 	if before != 0 {
@@ -119,9 +119,9 @@ func (s *Store) ListReplays(ctx context.Context, limit int, before int64, runnin
 // that locks the replay. If no process runs the replay any longer, it makes no progress until
 // RunReplay is called again.
 //
-// RunReplay calls progress after each step, unless progress is nil. When ctx ends, RunReplay
-// returns an error, and does not cancel the replay. If ctx ends in the pause between two steps,
-// RunReplay also returns the last state of the replay.
+// RunReplay calls the function progress after each step, if progress is not nil. When ctx ends,
+// RunReplay returns an error, and does not cancel the replay. If ctx ends in the pause between two
+// steps, RunReplay also returns the last state of the replay.
 func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) (Replay, error) {
 	for {
 		moved, err := s.step(ctx, id)
@@ -285,7 +285,7 @@ func (s *Store) jobs(ctx context.Context, id *int64, limit int, behind *int64, r
 	return jobs, nil
 }
 
-// step advances a replay by one step. moved reports whether the step changed anything.
+// step advances a replay by one step, and reports whether the step changed anything.
 func (s *Store) step(ctx context.Context, id int64) (moved bool, err error) {
 	if s.err != nil {
 		return false, s.err

@@ -12,7 +12,7 @@ var files embed.FS
 
 // statements are the SQL statements of this package, for one schema.
 //
-// Wide because each statement has a file in sql.
+// It has many fields because each statement has a file in sql.
 type statements struct {
 	Groups, GroupsFound                                               string
 	Steps, Revisions, History                                         string

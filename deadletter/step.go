@@ -36,14 +36,14 @@ type replayState struct {
 	added   counts // counts that this step adds
 }
 
-// limits are the options of a replay.
+// limits has the options of a replay.
 type limits struct {
 	canary, attempts int
 	stopAt           float64
 	asNew            bool
 }
 
-// counts are numbers of events of a replay.
+// counts has numbers of events of a replay.
 type counts struct{ released, succeeded, failed, skipped int }
 
 // remaining returns how many events the replay has neither released nor skipped yet.
@@ -57,7 +57,7 @@ type replayStep struct {
 	j  *replayState
 }
 
-// advance records outcomes, stops the replay if too many events failed, and releases events.
+// advance records outcomes, stops a replay with too many failures, and releases events.
 func (s *replayStep) advance(ctx context.Context) error {
 	j := s.j
 	if err := s.recordOutcomes(ctx); err != nil {

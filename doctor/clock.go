@@ -14,12 +14,12 @@ const (
 	clockFault   = time.Minute // with a larger difference, events become due or too old at the wrong time
 )
 
-// clock says how far the clock of another machine is ahead of the clock of this machine.
-// uncertainty is half of the time that the answer took.
+// A clock says how far the clock of another machine is ahead of the clock of this machine. The
+// field uncertainty is half of the time that the answer took.
 type clock struct{ ahead, uncertainty time.Duration }
 
-// measureClock returns the clock of a server. told is the time in the server's answer. before and
-// after are the times at which this machine sent the question and got the answer.
+// measureClock returns the clock of a server. The parameter told is the time in the server's
+// answer. This machine sent the question at the time before, and got the answer at the time after.
 func measureClock(before, told, after time.Time) clock {
 	doubt := after.Sub(before) / 2
 	return clock{ahead: told.Sub(before.Add(doubt)), uncertainty: doubt}

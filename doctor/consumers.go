@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/internal/identity"
 )
 
-// durable asks the broker for the durable consumer of a handler. It returns nil if there is none.
+// durable gets a handler's durable consumer from the broker, or nil if there is none.
 func durable(ctx context.Context, s *stream, sub subscription) (*jetstream.ConsumerInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()

@@ -142,8 +142,8 @@ func checkIsolation(ctx context.Context, e *examination) error {
 	})
 }
 
-// timeouts are settings of the server that end the work of a handler. least is the shortest value
-// that leaves a handler enough time. An inbox sets its own lock_timeout and
+// The list timeouts has settings of the server that end the work of a handler. The field least is
+// the shortest value that leaves a handler enough time. An inbox sets its own lock_timeout and
 // idle_in_transaction_session_timeout in the transactions of handlers, but not in its other
 // transactions.
 var timeouts = []struct {
@@ -173,8 +173,8 @@ func checkTimeouts(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// milliseconds parses a timeout. A value in pg_settings has no unit and is in milliseconds. A value
-// that a person set for a role or a database may have a unit, such as 5s.
+// milliseconds parses a timeout. A value in pg_settings has no unit and is in
+// milliseconds. A value that a person set for a role or a database may have a unit, such as 5s.
 func milliseconds(value string) (time.Duration, bool) {
 	value = strings.ReplaceAll(value, " ", "")
 	if n, err := strconv.Atoi(value); err == nil {

@@ -18,7 +18,7 @@ import (
 // checkTimeout is the time limit of each check.
 const checkTimeout = 15 * time.Second
 
-// requirement is what a check needs.
+// A requirement is what a check needs.
 type requirement int
 
 const (
@@ -26,7 +26,7 @@ const (
 	broker                         // a connection to NATS
 )
 
-// check is one check of an examination.
+// A check is one check of an examination.
 type check struct {
 	name  string
 	needs requirement
@@ -34,10 +34,10 @@ type check struct {
 	run   func(ctx context.Context, e *examination) error
 }
 
-// checks are all checks, in the order in which they run.
+// The list checks has all checks, in the order in which they run.
 var checks = slices.Concat(databaseChecks, logChecks, handlerChecks, brokerChecks)
 
-// examination is one run of all checks. Only one goroutine uses it.
+// An examination is one run of all checks. Only one goroutine uses it.
 type examination struct {
 	d        *Doctor
 	findings []Finding

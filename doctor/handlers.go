@@ -19,7 +19,7 @@ var handlerChecks = []check{
 	{"replay", tables, "every replay is done, or a process runs it", checkReplays},
 }
 
-// subscription is a row of postroom.subscription.
+// A subscription is a row of postroom.subscription.
 type subscription struct {
 	Handler, Stream string
 	Created         time.Time // when the stream was created
@@ -33,7 +33,7 @@ type subscription struct {
 	instance        string
 }
 
-// consumer returns the name that the handler's durable consumer has if the handler is not ordered.
+// consumer returns the durable consumer's name, for a handler that is not ordered.
 func (s subscription) consumer() string { return identity.Consumer(s.instance, s.Handler) }
 
 // ackFloorPosition returns the position of the message at the handler's ack floor.

@@ -35,7 +35,7 @@ var brokerChecks = []check{
 // without permission.
 const brokerTimeout = 3 * time.Second
 
-// stream is a stream that is in use, or that the Config names.
+// stream describes a stream that is in use, or that the Config names.
 type stream struct {
 	name     string
 	nc       *nats.Conn
@@ -44,7 +44,7 @@ type stream struct {
 	err      error                 // why the stream could not be examined, or nil
 	clock    clock                 // the clock of the stream's server
 	handlers []subscription        // the handlers that read the stream
-	log      bool                  // it stores events of the log
+	log      bool                  // the stream stores events of the log
 	missing  []string              // subjects that no stream stores; only in the stream without a name
 }
 

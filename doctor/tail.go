@@ -135,9 +135,9 @@ func mayHaveDropped(info *jetstream.StreamInfo, at time.Time) bool {
 }
 
 // findMissing reads the headers of the messages since a time, and returns the events that are not
-// among these messages. read reports whether it read all of the messages or found all events. It
-// reads the newest messages first, because nearly always all events are among them, and because
-// there may be too many messages to read all of them.
+// among these messages. The result read reports whether findMissing read all of the messages or
+// found all events. The method reads the newest messages first, because nearly always all events
+// are among them, and because there may be too many messages to read all of them.
 func (s *stream) findMissing(ctx context.Context, info *jetstream.StreamInfo, events []publishedEvent, since time.Time) (missing []publishedEvent, read bool, err error) {
 	if info.State.Msgs == 0 {
 		return events, true, nil
@@ -160,7 +160,7 @@ func (s *stream) findMissing(ctx context.Context, info *jetstream.StreamInfo, ev
 }
 
 // missingAmong returns the events that are not among the messages of a consumer up to a sequence.
-// read reports whether it reached that sequence in time or found all events.
+// The result read reports whether that sequence was reached in time, or all events were found.
 func (s *stream) missingAmong(ctx context.Context, cfg jetstream.ConsumerConfig, last uint64, end time.Time, events []publishedEvent) (missing []publishedEvent, read bool, err error) {
 	consumer, err := s.handle.CreateConsumer(ctx, cfg)
 	if err != nil {
@@ -192,8 +192,8 @@ func filterOf(events []publishedEvent) []string {
 	return subjects
 }
 
-// readNames returns the names of the events in a consumer's messages up to a sequence. read reports
-// whether it reached that sequence in time.
+// readNames returns the names of the events in a consumer's messages up to a sequence. The result
+// read reports whether that sequence was reached in time.
 func readNames(ctx context.Context, nc *nats.Conn, consumer jetstream.Consumer, last uint64, end time.Time) (there map[string]bool, read bool, err error) {
 	there = make(map[string]bool)
 	if consumer.CachedInfo().NumPending == 0 {

@@ -36,7 +36,7 @@ func checkTypes(ctx context.Context, e *examination) error {
 }
 
 // compareTypes compares the types of a stream's events with the types that the handlers of the
-// stream ask for. seen are the types of the newest events in the database.
+// stream ask for. The parameter seen has the types of the newest events in the database.
 func compareTypes(ctx context.Context, e *examination, s *stream, seen []string) error {
 	within, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()

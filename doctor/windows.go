@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// process is a living process that runs handlers.
+// A process is a living process that runs handlers.
 type process struct {
 	Name     string
 	Handlers []string
@@ -16,7 +16,7 @@ type process struct {
 // defaultWindow is the default of inbox.Config.DedupeWindow.
 const defaultWindow = 30 * 24 * time.Hour
 
-// span is the shortest and the longest of several durations.
+// A span is the shortest and the longest of several durations.
 type span struct{ least, most time.Duration }
 
 func (s *span) add(d time.Duration) {
@@ -33,8 +33,8 @@ func (s span) String() string {
 	return duration(s.least) + " to " + duration(s.most)
 }
 
-// windows returns two spans for the living processes. kept is how long they keep the inbox rows of
-// their handlers. trusted is how long they rely on these rows: they run no event older than that.
+// windows returns two spans of the living processes: kept is how long they keep inbox
+// rows of their handlers, and trusted is how long they rely on the rows: they run no older event.
 func (e *examination) windows(ctx context.Context) (kept, trusted span, err error) {
 	nodes, err := e.loadProcesses(ctx)
 	for _, n := range nodes {

@@ -9,7 +9,7 @@ type Event struct {
 
 	postroom.Event
 
-	// Held reports whether the event was read from held: it was scheduled, the broker
+	// Held reports whether the event was read from the table held: it was scheduled, the broker
 	// refused it before, or it waited behind an earlier event of its key.
 	Held bool
 

@@ -10,8 +10,8 @@ type Progress struct {
 	// Held has the events that Record must insert into table "held", or update there.
 	Held []Deferral
 
-	// Returned are the seqs of events that were read from held and not published. They
-	// stay in held as they are.
+	// Returned are the seqs of events that were read from the table held and not published. They
+	// stay in that table as they are.
 	Returned []int64
 
 	// Lost are the seqs of events that were published and that the broker has lost. They
@@ -36,7 +36,7 @@ func (p *Progress) Empty() bool {
 	return len(p.Published)+len(p.Held)+len(p.Returned)+len(p.Lost)+len(p.LostBehindKey)+len(p.Positions)+len(p.Republished) == 0
 }
 
-// Deferral says why an event goes to held, and when it is tried again.
+// Deferral says why an event goes to the table held, and when it is tried again.
 type Deferral struct {
 	Seq int64
 
@@ -44,7 +44,7 @@ type Deferral struct {
 	Key string
 
 	// RepublishID is the id of the republish for which the event was read. It is zero if there was
-	// no such republish, and for an event that was read from held.
+	// no such republish, and for an event that was read from the table held.
 	RepublishID int64
 
 	// Failure is what went wrong. It is nil if the event only waits for an earlier event of its
@@ -54,7 +54,7 @@ type Deferral struct {
 
 // Failure is one failure of an event.
 type Failure struct {
-	Class    string        // from a closed set
+	Class    string        // the class, from a closed set
 	Text     string        // tells an operator what happened; never contains the event's data
 	Attempts int           // the attempts so far; some failures, as in an outage, do not count
 	Dead     bool          // no attempt follows

@@ -21,10 +21,10 @@ type Source interface {
 	Check(ctx context.Context) error
 
 	// Lead begins a term, in which the relay with the name owner leads. The parameter lease says
-	// how long the term lasts. The term lasts longer if the relay calls Renew or Record in time.
-	// If another owner leads, Lead returns an error that matches [ErrLeaseHeld]. If owner leads
-	// already, Lead ends the previous term. Lead first prepares all that a term needs, and takes
-	// the lease last. If the log does not answer, Lead returns an error after some time.
+	// how long the term lasts. The term lasts longer if the relay calls Renew or Record in time. If
+	// another owner leads, Lead returns an error that matches [ErrLeaseHeld]. If the given owner
+	// leads already, Lead ends the previous term. Lead first prepares all that a term needs, and
+	// takes the lease last. If the log does not answer, Lead returns an error after some time.
 	Lead(ctx context.Context, owner string, lease time.Duration) (Term, error)
 
 	// Paused returns an operator's pause of the log's relays, and whether there is one. While
@@ -52,9 +52,9 @@ type History interface {
 	Checkpoints(ctx context.Context, stream string) ([]Checkpoint, error)
 
 	// Entries begins to read the events that were published after a checkpoint, and the events that
-	// a relay may be publishing now. If since is not zero, Entries may leave out events that were
-	// written before since. Each call of the function next returns more events, in the order of
-	// their seqs. At the end it returns none.
+	// a relay may be publishing now. If the time since is not zero, Entries may leave out events
+	// that were written before that time. Each call of the function next returns more events, in
+	// the order of their seqs. At the end it returns none.
 	Entries(ctx context.Context, after Checkpoint, since time.Time) (next func(ctx context.Context) ([]HistoryEntry, error), err error)
 }
 
@@ -86,8 +86,8 @@ type Term interface {
 	// time as Read.
 	ReadRepublish(ctx context.Context, limit int) (RepublishPage, error)
 
-	// HeldKeys returns the keys that have events in held, in any order. The relay must hold later
-	// events of these keys too. HeldKeys must not run at the same time as Read.
+	// HeldKeys returns the keys that have events in the table held, in any order. The relay must
+	// hold later events of these keys too. HeldKeys must not run at the same time as Read.
 	HeldKeys(ctx context.Context) ([]string, error)
 
 	// Record stores what happened to events, and extends the lease. It keeps no reference
@@ -95,9 +95,9 @@ type Term interface {
 	// [ErrLeaseLost].
 	Record(ctx context.Context, p Progress) error
 
-	// Prune deletes from the log the published events that are older than keep. One call deletes a
-	// limited number of events. It returns this number, and whether there are more to delete. It
-	// must not run at the same time as Record or Release.
+	// Prune deletes from the log the published events that are older than the duration keep. One
+	// call deletes a limited number of events. It returns this number, and whether there are more
+	// to delete. It must not run at the same time as Record or Release.
 	Prune(ctx context.Context, keep time.Duration) (removed int64, more bool, err error)
 
 	// Positions returns the positions that the streams had when the term began. The relay calls it

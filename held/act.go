@@ -14,8 +14,8 @@ import (
 
 // Retry takes events that would be due later, and makes them due now: handlers run their events at
 // once, and the relay publishes outgoing events at once. A transaction of Retry changes up to 1,000
-// events. If progress is not nil, Retry calls it after each transaction that changed events, with
-// the number of all events that Retry has changed so far.
+// events. If the function progress is not nil, Retry calls it after each transaction that changed
+// events, with the number of all events changed so far.
 //
 // Retry does not change events that are due, running or dead, or that wait behind an earlier
 // event of their key.
@@ -29,8 +29,8 @@ func (s *Store) Retry(ctx context.Context, set Set, audit Audit, progress func(n
 }
 
 // Reschedule makes events due at the given time, by the database's clock. If that time has passed,
-// they are due now. Reschedule also changes events that are due already, if they are events of
-// handlers. It calls progress as [Store.Retry] does.
+// the events are due now. Reschedule also changes events of handlers that are due already. It calls
+// the function progress as [Store.Retry] does.
 //
 // Reschedule does not change events that are running or dead, or that wait behind an earlier event
 // of their key. Events that wait behind a rescheduled event wait at least until the new time of the
@@ -64,8 +64,8 @@ func (s *Store) RescheduleIn(ctx context.Context, set Set, in time.Duration, aud
 }
 
 // Cancel gives up events that are scheduled, retrying, due or waiting: it moves them to the
-// archive, where discarded events are too. Later events of their keys go on. audit.Reason is
-// required. Cancel calls progress as [Store.Retry] does.
+// archive, where discarded events are too. Later events of their keys go on. The field Reason of
+// the parameter audit is required. Cancel calls the function progress as [Store.Retry] does.
 //
 // A cancelled event of a handler does not run, even if the broker delivers it again. A cancelled
 // outgoing event is not published. Package deadletter lists cancelled events among the discarded
@@ -86,14 +86,14 @@ func (s *Store) Cancel(ctx context.Context, set Set, audit Audit, progress func(
 	return r, nil
 }
 
-// action is one action on a set of events.
+// An action is one action on a set of events, such as a retry.
 type action struct {
 	*Store
 
 	name     string
 	set      Set
 	by       Audit
-	progress func(n int64) // or nil
+	progress func(n int64) // may be nil
 	states   []State       // the states in which the action changes an event
 	details  map[string]any
 
@@ -123,7 +123,7 @@ func (a *action) run(ctx context.Context) (all Result, err error) {
 	return all, nil
 }
 
-// step acts on the events with these ids, in one transaction.
+// step acts on the events with the given ids, in one transaction.
 func (a *action) step(ctx context.Context, tx pgx.Tx, ids []int64) (r Result, err error) {
 	free, err := a.lock(ctx, tx, ids, &r)
 	if err != nil || len(free) == 0 {
@@ -143,8 +143,8 @@ func (a *action) step(ctx context.Context, tx pgx.Tx, ids []int64) (r Result, er
 	return r, a.archive(ctx, tx, free, audit)
 }
 
-// lock locks the events that the action changes, and returns their ids. It counts the
-// other events in r.
+// lock locks the events that the action changes, and returns their ids. It counts the other events
+// in the result r.
 func (a *action) lock(ctx context.Context, tx pgx.Tx, ids []int64, r *Result) (free []int64, err error) {
 	rows, _ := tx.Query(ctx, a.sql.LockOutgoing, ids) // CollectRows reports the error
 	busy, err := pgx.CollectRows(rows, pgx.RowTo[int64])
@@ -197,7 +197,7 @@ func (a *action) archive(ctx context.Context, tx pgx.Tx, ids []int64, audit int6
 	return a.tables.Wake(ctx, tx, handlers, keys)
 }
 
-// audit writes the row of the audit. If there is only one event, the row names it.
+// audit writes a row of the table audit. If there is only one event, the row names it.
 func (a *action) audit(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error) {
 	details := map[string]any{"filter": a.set.Filter}
 	for name, v := range a.details {

@@ -53,7 +53,7 @@ type Config struct {
 type Store struct {
 	db     DB
 	schema string
-	err    error // the fault of the Config
+	err    error // the fault of the Config, or nil
 	tables change.Tables
 	sql    statements
 }
@@ -76,10 +76,10 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.tables.Explain(schema.Require(ctx, s.db, s.schema))
 }
 
-// Audit says who changes something, and why. Each action stores it in the audit.
+// Audit says who changes something, and why. Each action stores its Audit in the table audit.
 type Audit struct {
 	Actor  string // required, 255 bytes at most
-	Reason string // 4,096 bytes at most; Cancel needs one
+	Reason string // 4,096 bytes at most; Cancel needs a reason
 }
 
 // State is the state of a held event.
@@ -146,7 +146,7 @@ type Result struct {
 	Unchanged map[State]int64 `json:"unchanged,omitempty"`
 }
 
-// add adds another result.
+// add adds another result to r.
 func (r *Result) add(more Result) {
 	r.Events += more.Events
 	for state, n := range more.Unchanged {

@@ -13,9 +13,9 @@ import (
 // selectable are the states that Filter.States may have.
 var selectable = []State{Scheduled, Due, Retrying, Running, Waiting}
 
-// Select chooses events that match now. If limit is zero, it chooses all of them. Otherwise limit
-// is the largest number of events that it chooses, and it prefers events that are due earlier. It
-// changes nothing. If no event matches, it returns [ErrNoMatch].
+// Select chooses events that match now. If limit is 0, Select chooses all. Otherwise the parameter
+// limit is the largest number of events that it chooses, and it prefers events that are due
+// earlier. Select changes nothing. If no event matches, it returns [ErrNoMatch].
 func (s *Store) Select(ctx context.Context, f Filter, limit int) (Set, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return Set{}, err
@@ -73,7 +73,7 @@ func (f Filter) arguments(limit int) []any {
 	}
 }
 
-// given returns a pointer to s. If s is empty, it returns nil, which is NULL.
+// The function given returns a pointer to s, or nil, which is NULL, if s is empty.
 func given(s string) *string {
 	if s == "" {
 		return nil

@@ -15,8 +15,7 @@ type statements struct{ Choose, LockOutgoing, Lock, Name, Move, Archive string }
 
 var written = sqlfile.MustRead[statements](files)
 
-// load returns the statements for a schema. The name must be one that schema.Name
-// accepted.
+// load returns the statements for a schema. The function schema.Name must have accepted the name.
 func load(name string) statements {
 	return sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
 }

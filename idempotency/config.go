@@ -20,7 +20,7 @@ import (
 
 // How long answers are kept. [Route.TTL] and [Operation.TTL] also take any other duration.
 const (
-	// TTLRequests is the default.
+	// TTLRequests is the default time.
 	TTLRequests = 24 * time.Hour
 
 	// TTLPayments is for operations that move money.
@@ -30,13 +30,13 @@ const (
 	TTLJobs = 7 * 24 * time.Hour
 )
 
-// Omit, given as the name of a header in a [Config], makes the guard leave this header out.
+// Omit is the name for a header in a [Config] with which the guard leaves this header out.
 const Omit = "-"
 
 // Config has the settings that all routes of a [Guard] share. The zero value is ready to
 // use for [Do]; [Guard.Handler] needs Principal.
 //
-// Wide because each field is an independent choice, as in a [Route].
+// It has many fields because each field is an independent choice, as in a [Route].
 type Config struct {
 	// Schema is the database schema that holds Postroom's tables.
 	//
@@ -124,7 +124,7 @@ func (c Config) defaults() Config {
 	return c
 }
 
-// faultsOf collects faults.
+// faultsOf collects the faults of a configuration.
 type faultsOf []error
 
 func (f *faultsOf) add(bad bool, format string, args ...any) {

@@ -24,14 +24,14 @@
 //
 // # Lease mode
 //
-// This mode is for handlers that call other systems, because a call must not keep a transaction
+// Lease mode is for handlers that call other systems, because a call must not keep a transaction
 // open. The guard claims the key for a limited time. The handler works in phases ([Phase]) and
 // calls ([Call]), which the guard records. If the process dies, the next attempt continues after
 // the last recorded step. A claim has a fence, a number that rises with each takeover, so an
 // attempt that lost its claim can record nothing. If a vendor recognises keys only for a time, or
 // not at all, use [VendorWindow] and [Lookup]. Then the guard also records when a call begins. If a
 // call's outcome is unknown and the vendor may no longer recognise the key, the guard asks the
-// Lookup. It repeats the call only if the Lookup says that the call did not happen.
+// Lookup. The guard repeats the call only if the Lookup says that the call did not happen.
 //
 // # What is not covered
 //

@@ -21,9 +21,9 @@ var (
 	ErrUnavailable = errors.New("the store of keys is not available")
 
 	// ErrOutcomeUnknown says that it is not known whether something was done. If a guard returns
-	// it, usually the database did not answer a commit: try the same key again to find out. If
-	// [Call] returns it, this attempt or an earlier one began the call, and the vendor might not
-	// recognise a repetition. So Call does not repeat the call: ask the vendor, or use a [Lookup].
+	// this error, usually the database did not answer a commit: try the key again. If [Call]
+	// returns it, this attempt or an earlier one began the call, and the vendor might not recognise
+	// a repetition. So Call does not repeat the call: ask the vendor, or use a [Lookup].
 	ErrOutcomeUnknown = errors.New("it is not known whether it was done")
 
 	// ErrContention says that the transaction conflicted with another one and was rolled back.
@@ -48,14 +48,14 @@ var (
 	ErrLeaseLost = claim.ErrLost
 
 	// ErrNotFound is returned by [Guard.Get] and [Guard.Delete] if the key does not exist. Delete
-	// also returns it if an attempt holds the key.
+	// also returns this error if an attempt holds the key.
 	ErrNotFound = errors.New("no such key")
 
 	// ErrTxOwned is returned by Commit and Rollback of a handler's transaction, because the guard
 	// ends the transaction when the handler has returned.
 	ErrTxOwned = errors.New("idempotency: the guard ends the transaction; to roll back, answer with an error")
 
-	// ErrRunning is returned by [Guard.Run] if it already runs.
+	// ErrRunning is returned by [Guard.Run] if the guard already runs.
 	ErrRunning = errors.New("idempotency: the guard runs already")
 )
 

@@ -36,12 +36,12 @@ type operation struct {
 	keyed   bool // there is a key, so the answer gets a row
 	lock    int64
 	rules   *Route
-	timeout time.Duration // limit of run; 0 means none
+	timeout time.Duration // the time limit of run; 0 means no limit
 
 	print   fingerprint.Sum
 	reprint func(kind fingerprint.Kind) (fingerprint.Sum, error)
 
-	// run does the work. The guard calls it once for each attempt, with the attempt's context.
+	// run does the work. The guard calls it once for each attempt, with its context.
 	run func(ctx context.Context, a *attempt) (result, error)
 }
 
@@ -52,7 +52,7 @@ type attempt struct {
 	tx     *tx    // in transaction mode
 	asked  bool   // the handler asked for the transaction
 	lease  *lease // in lease mode
-	ref    string // given by KeepRef
+	ref    string // the reference that the handler gave to KeepRef
 }
 
 // result is the result of one run of an operation.
@@ -76,8 +76,8 @@ const (
 type callResult struct {
 	key      Key
 	outcome  Outcome
-	response Response // of a call that ran
-	record   Record   // of a call that was replayed
+	response Response // the answer of a call that ran
+	record   Record   // the record of a call that was replayed
 	kept     bool
 	number   int
 	from, to State
@@ -144,7 +144,7 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e callResult) {
 		return callResult{err: fmt.Errorf("%w: %w", ErrUnavailable, g.store.advise(err))}
 	}
 	defer func() {
-		if t.owner != nil { // even if run panics
+		if t.owner != nil { // even if the function run panics
 			t.rollback(ctx)
 		}
 	}()
@@ -226,7 +226,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 	defer func() {
 		cancel()
 		letGo()
-		if !returned { // run panicked
+		if !returned { // the function run panicked
 			l.Fail(ctx)
 		}
 	}()
@@ -249,7 +249,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 	return e
 }
 
-// claim tries to take the key. It returns the row that the key had, and what the row means.
+// claim tries to take the key. It returns the key's row, and what the row means.
 func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 	bounded, cancel := g.store.bounded(ctx)
 	defer cancel()
@@ -394,9 +394,9 @@ func (a *attempt) refOf(res result) string {
 	return a.ref
 }
 
-// recent remembers the lock numbers of operations that were answered recently. For these operations
-// the guard first tries one statement without a transaction, which probably finds the answer. For
-// other operations it would probably find nothing. Correctness does not depend on recent.
+// recent has the lock numbers of operations that were answered recently. For these the
+// guard first tries one statement without a transaction, which probably finds the answer. For other
+// operations it would probably find nothing. Correctness does not depend on this memory.
 type recent [4096]atomic.Int64
 
 func (r *recent) add(lock int64)      { r[uint64(lock)%uint64(len(r))].Store(lock) }

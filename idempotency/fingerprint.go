@@ -13,8 +13,8 @@ type Fingerprint [1 + sha256.Size]byte
 
 // Print says which parts of a request its fingerprint covers. Each row stores the Print of its
 // fingerprint, and the guard uses that Print to compare a retry. So if you change Print, the guard
-// still recognises retries of earlier requests. It does not recognise them if you change
-// [Route.PrintFunc], or a [Route.PrintHeaders] that was not empty.
+// still recognises retries of earlier requests. But not if you change [Route.PrintFunc], or a
+// [Route.PrintHeaders] that was not empty.
 type Print byte
 
 // The values of Print.
@@ -28,13 +28,13 @@ const (
 	// other body byte by byte.
 	PrintRaw = Print(fingerprint.Raw)
 
-	// PrintBody covers only the body. It compares the body as PrintRequest does.
+	// PrintBody covers only the body, which it compares as PrintRequest does.
 	PrintBody = Print(fingerprint.Body)
 
 	// PrintJCS is like PrintRequest, but compares JSON in the form of RFC 8785 ([CanonicalJCS]). It
 	// is for clients whose retries are equal only in that form. Its numbers are doubles, so two
 	// amounts beyond 2^53, or with more than 15 digits, may count as equal. Then the second request
-	// gets the answer of the first. Do not use it if amounts are numbers.
+	// gets the answer of the first. Do not use PrintJCS if amounts are numbers.
 	PrintJCS = Print(fingerprint.JCS)
 )
 

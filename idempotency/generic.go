@@ -73,9 +73,9 @@ func DoLease[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx con
 	return do(ctx, g, op, LeaseMode, fn)
 }
 
-// Job runs fn once for each run of a scheduled job, in a transaction. scheduled is the time at
-// which the run was due. If an earlier attempt at the run has succeeded, Job does not run fn. Job
-// calls Do with [RunID] as the key, and keeps the result for a week.
+// Job runs fn once for each run of a scheduled job, in a transaction. The parameter scheduled is
+// the time at which the run was due. If an earlier attempt at the run has succeeded, Job does not
+// run fn. Job calls Do with [RunID] as the key, and keeps the result for a week.
 func Job(ctx context.Context, g *Guard, job string, scheduled time.Time, fn func(ctx context.Context, tx pgx.Tx) error) (Outcome, error) {
 	op := Operation{Scope: "job " + job, Key: RunID(job, scheduled), TTL: TTLJobs}
 	_, outcome, err := Do(ctx, g, op, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
@@ -93,7 +93,7 @@ func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(c
 	var failure error
 	o.run = func(ctx context.Context, a *attempt) (result, error) {
 		if out, failure = fn(ctx); failure != nil {
-			return result{}, nil // verdict: undo
+			return result{}, nil // the verdict is undo
 		}
 		a.ref = "" // Do has no Render that could make the result from the reference
 		text, err := json.Marshal(out)

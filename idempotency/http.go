@@ -30,11 +30,11 @@ type route struct {
 // Handler puts the guard in front of next. Put authentication, rate and size limits, CORS and
 // compression around the guard: a request that they refuse must not use up its key.
 //
-// next gets a copy of the request, with the body in memory, and a ResponseWriter that holds the
-// answer back until the guard has stored it. So next cannot stream, hijack or send trailers. The
-// ResponseWriter has the headers that outer code set, and next may remove them. The request's
-// context does not end when the client disconnects; see [Route.Timeout]. If next panics, the guard
-// rolls back, and the panic continues.
+// The handler next gets a copy of the request, with the body in memory, and a ResponseWriter that
+// holds the answer back until the guard has stored it. So next cannot stream, hijack or send
+// trailers. The ResponseWriter has the headers that outer code set, and next may remove them. The
+// request's context does not end when the client disconnects; see [Route.Timeout]. If next panics,
+// the guard rolls back, and the panic continues.
 //
 // [Guard.Check] returns rt's faults. Until they are fixed, the guard answers requests with 500.
 func (g *Guard) Handler(rt Route, next http.Handler) http.Handler {
@@ -126,8 +126,8 @@ func (rt *route) misconfigured(w http.ResponseWriter, r *http.Request, fault err
 	rt.refuse(w, CodeMisconfigured, "")
 }
 
-// operation returns the operation that a request asks for. If it cannot, it answers the request and
-// returns false.
+// operation returns the operation that a request asks for. If there is none, it answers
+// the request and returns false.
 func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string) (*operation, []byte, bool) {
 	principal, err := rt.g.cfg.Principal(r)
 	if err != nil && failure.IsInterruption(err) { // Principal ran out of time
@@ -183,7 +183,7 @@ func (rt *route) kind() fingerprint.Kind {
 	return kind
 }
 
-// scope returns the operation's name, or "" if there is none.
+// scope returns the operation's name, or "" if the operation has no name.
 func (rt *route) scope(r *http.Request) string {
 	switch {
 	case rt.Scope != nil:
@@ -206,7 +206,7 @@ func (rt *route) timeout(r *http.Request) time.Duration {
 	return min(rt.Timeout, time.Duration(ms)*time.Millisecond)
 }
 
-// read returns the complete body. If it cannot, it answers the request and returns false.
+// read returns the complete body, or it answers the request and returns false.
 func (rt *route) read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	if r.Body == nil {
 		return nil, true
@@ -234,7 +234,7 @@ func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
 	run := rt.runner(w, r, body)
 	op.run = func(ctx context.Context, a *attempt) (result, error) {
 		res, err := run(ctx, a)
-		if res.verdict == keepAnswer { // there is no key under which to keep it
+		if res.verdict == keepAnswer { // there is no key under which to keep the answer
 			res.verdict = undo
 		}
 		return res, err

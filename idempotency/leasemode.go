@@ -23,7 +23,7 @@ func (s *store) lease(op *operation) *lease {
 	})}
 }
 
-// took returns mine, the result of Take or TakeOver. It wraps err in ErrUnavailable, with advice.
+// took returns mine, of Take or TakeOver. It wraps err in ErrUnavailable, with advice.
 func (l *lease) took(mine bool, err error) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("%w: claim key: %w", ErrUnavailable, l.store.advise(err))

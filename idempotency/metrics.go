@@ -40,7 +40,7 @@ func (m *metrics) removed(ctx context.Context, n int) {
 	}
 }
 
-// tell counts and logs the result of a call, and records it in the caller's span.
+// tell counts and logs a call's result, and records the result in the caller's span.
 func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e callResult, took time.Duration) {
 	if !op.keyed {
 		return
@@ -79,7 +79,7 @@ func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e callRe
 	cfg.Logger.LogAttrs(ctx, level, "idempotency key", attrs...)
 }
 
-// of returns the counter of a call's result, or nil if there is none, and the name of the result.
+// The method of returns the counter of a call's result, or nil, and the name of the result.
 func (m *metrics) of(e callResult) (metric.Int64Counter, string) {
 	switch {
 	case e.err == nil && e.outcome == Replayed, errors.Is(e.err, ErrDropped):

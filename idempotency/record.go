@@ -20,7 +20,7 @@ type State string
 const (
 	StatePending  State = "pending"  // an attempt claimed the key, and runs or died
 	StateFailed   State = "failed"   // an attempt failed, and the next attempt continues
-	StateComplete State = "complete" // answered
+	StateComplete State = "complete" // the operation is done and its answer is kept
 )
 
 // Response is a kept answer.
@@ -56,7 +56,7 @@ type row struct {
 
 	fence   int64
 	headers []byte
-	live    bool // it has not expired
+	live    bool // if true, the row has not expired
 	leased  bool // an attempt holds the key
 	begun   bool // attempts in lease mode have done or begun steps
 }

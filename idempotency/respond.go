@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/idempotency/internal/failure"
 )
 
-// answer answers a request with the result of its call.
+// answer answers a request with the result of the request's call.
 func (rt *route) answer(w http.ResponseWriter, r *http.Request, e callResult) {
 	switch {
 	case errors.Is(e.err, ErrInProgress) && rt.StatusURL != nil:

@@ -68,14 +68,14 @@ const (
 
 // Route says how a guard treats keys of one operation. The zero value is ready to use.
 //
-// Wide because each field is an independent choice. A service sets two or three of them. If the
-// fields were grouped in structs, each setting would need a nested literal.
+// It has many fields because each field is an independent choice. A service sets two or three of
+// them. If the fields were grouped in structs, each setting would need a nested literal.
 type Route struct {
 	// Mode says how the guard prevents two effects: with a transaction or with a claim.
 	Mode Mode
 
 	// Required lists the methods whose requests must have a key. Optional lists the methods whose
-	// requests may have one. The guard passes requests with other methods on to the handler. If a
+	// requests may have a key. The guard passes requests with other methods on to the handler. If a
 	// request with a method in Optional has no key, the guard does not keep its answer. In
 	// transaction mode, such a request runs in its own transaction too.
 	//
@@ -132,7 +132,7 @@ type Route struct {
 	MismatchStatus int
 
 	// Wait is how long a request waits for a running request with the same key. While it waits, it
-	// holds no connection of the pool. After Wait the guard answers it with 409.
+	// holds no connection of the pool. After Wait the guard answers the request with 409.
 	Wait time.Duration
 
 	// StatusURL, if set, returns a URL. If the key of a request is in progress, the guard answers
@@ -148,8 +148,8 @@ type Route struct {
 	// Store says which answers the guard keeps.
 	Store StorePolicy
 
-	// ReplayStatus, if set, returns the status of a repeated answer. kept is the status of the kept
-	// answer. [CreatedAs200] is an example.
+	// ReplayStatus, if set, returns the status of a repeated answer. Its parameter is the status of
+	// the kept answer. [CreatedAs200] is an example.
 	ReplayStatus func(kept int) int
 
 	// OmitHeaders are headers that a repeated answer does not have. Some headers are never
@@ -213,7 +213,7 @@ type Route struct {
 	TxRequired bool
 }
 
-// without removes from methods those that are also in others, and returns the rest.
+// The function without returns the given methods, except those that are in the list others too.
 func without(methods, others []string) []string {
 	return slices.DeleteFunc(methods, func(m string) bool { return slices.Contains(others, m) })
 }

@@ -77,7 +77,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	return out, nil
 }
 
-// because adds ErrLeaseLost to an error if the context ended because the claim was lost.
+// The function because adds ErrLeaseLost to an error if the lost claim ended the context.
 func because(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(ctx), ErrLeaseLost) {
 		return err
@@ -139,7 +139,7 @@ func NotApplied(err error) error { return failure.NotApplied(err) }
 type CallOption func(*callOptions)
 
 type callOptions struct {
-	noted  bool // record that the call begins
+	noted  bool // if true, Call records that the call begins
 	window time.Duration
 	lookup any // func(ctx context.Context, key string) (T, bool, error)
 }
@@ -155,7 +155,7 @@ func VendorWindow(d time.Duration) CallOption {
 
 // Lookup sets a function that asks the vendor whether a call happened. Call runs f if the outcome
 // is unknown and the vendor may no longer recognise the key. f gets the key of the earlier calls.
-// If f finds a call, result must be what the call's function would have returned, with the same
+// If f finds a call, its result must be what the call's function would have returned, with the same
 // type. If f finds no call, Call makes the call again. So f must find every call that reached the
 // vendor. If f returns an error, Call returns it.
 func Lookup[T any](f func(ctx context.Context, key string) (result T, found bool, err error)) CallOption {
@@ -177,9 +177,9 @@ var (
 // recognises keys only for a time, or not at all, use [VendorWindow], and use [Lookup] to ask the
 // vendor about a call. With an option, Call records the beginning of the call before it runs fn. If
 // fn then returns an error or the process ends, the outcome is unknown. While the vendor recognises
-// the key, Call makes the call again with the same key. After that it asks Lookup. Without a
+// the key, Call makes the call again with the same key. After that Call asks Lookup. Without a
 // Lookup, Call returns an error that matches [ErrOutcomeUnknown], now and in every later attempt:
-// it never repeats a call blindly. If fn wraps an error in [NotApplied], the outcome is known. If
+// Call never repeats a call blindly. If fn wraps an error in [NotApplied], the outcome is known. If
 // the database does not accept the record of a known outcome, Call tries again until ctx ends.
 //
 // If Call returns [ErrLeaseLost], another attempt has the operation: return from the handler. Call
@@ -249,7 +249,7 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 			return none, err
 		}
 		if !free {
-			return none, c.unknown(ctx, noted) // another attempt began it meanwhile
+			return none, c.unknown(ctx, noted) // another attempt began the call meanwhile
 		}
 	}
 	if ctx.Err() != nil { // ctx ended while the beginning was being recorded
@@ -267,8 +267,8 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 	return result, err
 }
 
-// ask asks the Lookup whether one of the calls with an unknown outcome happened. If none did, ask
-// records that.
+// ask asks the Lookup whether one of the calls with an unknown outcome happened. If no
+// call happened, ask records that.
 func (c *call[T]) ask(ctx context.Context, noted claim.Receipt) (result T, found bool, err error) {
 	if c.lookup == nil {
 		return result, false, c.unknown(ctx, noted)

@@ -32,13 +32,13 @@ func (s *store) advise(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "idempotency", Schema: s.schema, DB: s.pool})
 }
 
-// bounded returns a context for a use of the database. It does not end when the caller's context
-// ends, because pgx would then close the connection.
+// bounded returns a context for a use of the database. This context does not end when
+// the caller's context ends, because pgx would then close the connection.
 func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 }
 
-// look returns the row of a key, or nil if there is none. It begins no transaction.
+// look returns the row of a key, or nil if there is no row. It begins no transaction.
 func (s *store) look(ctx context.Context, k Key) (*row, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -81,14 +81,14 @@ func Tx(ctx context.Context) pgx.Tx {
 	return a.tx
 }
 
-// rollbackPatience limits the time of a rollback. If it takes longer, the connection is closed.
+// rollbackPatience limits the time of a rollback. After that time the connection is closed.
 const rollbackPatience = 5 * time.Second
 
 // savepoint is the savepoint to which effects are rolled back if only the answer is kept.
 const savepoint = "postroom_handler"
 
 // open begins a transaction, tries to take the operation's lock and looks for the operation's row.
-// If there is no row, open makes one round trip. held says that open has the lock or needs none.
+// If there is no row, open makes one round trip. If held is true, open has the lock or needs none.
 func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, held bool, err error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -169,7 +169,7 @@ type tx struct {
 	store *store
 	owner *pgxpool.Conn // nil after it was given back
 	began time.Time     // by the database's clock; no other transaction of the connection began then
-	lent  bool          // a handler got it
+	lent  bool          // a handler got the transaction
 }
 
 // undo rolls the effects back to the savepoint, with a statement of the batch. If a statement has
@@ -191,8 +191,8 @@ func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 // failed reports whether a statement of the transaction has failed.
 func (t *tx) failed() bool { return t.owner.Conn().PgConn().TxStatus() == 'E' }
 
-// end sends the statements that end the transaction. If one fails, the server skips the rest. So it
-// commits only if all succeed.
+// end sends the statements that end the transaction. If a statement fails, the server
+// skips the rest. So the server commits only if all statements succeed.
 func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	t.Fate.End()
 	statements := batch.Len()
@@ -238,14 +238,14 @@ func (t *tx) rollback(ctx context.Context) {
 	t.give(ctx, left)
 }
 
-// give gives the connection back. left is the error after which the connection was closed, or nil.
+// The method give gives the connection back. If left is not nil, it is closed already.
 func (t *tx) give(ctx context.Context, left error) {
 	t.store.given(ctx, t.owner.Conn(), t.Fate, left)
 	t.owner.Release() // closes the connection if it is not idle
 	t.owner = nil
 }
 
-// given closes a handler's connection if its session has changes that a reset cannot undo.
+// The method given closes a handler's connection if a reset cannot undo the changes of its session.
 func (s *store) given(ctx context.Context, conn *pgx.Conn, f *watched.Fate, left error) {
 	if f.Keeps() {
 		_ = conn.Close(ctx) // the pool opens a new connection
@@ -273,9 +273,9 @@ func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *watched.Fate,
 	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: level}, fn)
 }
 
-// healthy returns an error if the transaction cannot end as v says: its connection is closed or
-// busy, or a statement failed and the effects must be kept. Only the server knows whether this is
-// still the transaction that the guard began: see still.sql.
+// healthy returns an error if the transaction cannot end as the verdict v says: its
+// connection is closed or busy, or a statement failed and the effects must be kept. Only the server
+// knows whether the guard began this transaction: see still.sql.
 func (t *tx) healthy(v verdict) error {
 	switch conn := t.owner.Conn(); {
 	case conn.IsClosed():

@@ -40,14 +40,14 @@ type Acceptance struct {
 }
 
 // Accept stores an event that comes without a broker, such as a webhook or a line of an import.
-// When Accept returns [Stored], the event is committed in table held, and a process that runs the
-// handler will handle it. Accept itself runs no handler. The event may be of any age.
+// When Accept returns [Stored], the event is committed in the table held, and a process that runs
+// the handler will handle it. Accept itself runs no handler. The event may be of any age.
 //
 // Register the handler first, with [Inbox.Handle] or [Inbox.HandleExternal], or with
-// [Inbox.Declare] in a process that does not run it. This process need not call [Inbox.Run]. For an
-// ordered handler, Accept returns [ErrOrdered], because its events get their order from a stream.
-// An event without an ID gets a new ID, so only [Subscription.DedupeKey] can make it a duplicate.
-// An event without a TraceParent gets the trace of ctx.
+// [Inbox.Declare] in a process that does not run the handler. This process need not call
+// [Inbox.Run]. For an ordered handler, Accept returns [ErrOrdered], because its events get their
+// order from a stream. An event without an ID gets a new ID, so only [Subscription.DedupeKey] can
+// make it a duplicate. An event without a TraceParent gets the trace of ctx.
 //
 // Accept is safe for concurrent use. One statement may store the events of several calls. If ctx
 // ends before this statement begins, the event is not stored. If the statement fails, it may have

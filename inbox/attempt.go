@@ -34,8 +34,8 @@ func VendorWindow(d time.Duration) StepOption {
 
 // Lookup sets the function f, which asks the vendor whether a step happened. If earlier calls have
 // an unknown outcome and the vendor may no longer recognise their key, Step calls f with that key.
-// If f finds the call, it must return what the step's function would have returned. If f does not
-// find it, Step calls the step's function again. If f returns an error, Step returns it.
+// If f finds the call, f must return what the step's function would have returned. If f finds no
+// call, Step calls the step's function again. If f returns an error, Step returns it.
 func Lookup(f func(ctx context.Context, key string) (result []byte, found bool, err error)) StepOption {
 	return func(o *steps.Options) { o.Lookup = f }
 }
@@ -52,12 +52,12 @@ type Attempt struct {
 	steps *steps.Attempt
 }
 
-// Step calls another system, the vendor, so that the call has one effect. f makes the call. Unless
-// an operator edits the event, f gets the same key in every attempt, 32 hexadecimal digits, so that
-// the vendor recognises a repeated call. Step records in the database that the step begins, and
-// calls f. If f returns no error, Step records the result of f. From then on, in every attempt and
-// every process, Step returns that result and does not call f again. If two processes run the step
-// at the same time, Step returns in both the result that was recorded first.
+// Step calls another system, the vendor, so that the call has one effect. The function f makes the
+// call. Unless an operator edits the event, f gets the same key in every attempt, 32 hexadecimal
+// digits, so that the vendor recognises a repeated call. Step records in the database that the step
+// begins, and calls f. If f returns no error, Step records the result of f. From then on, in every
+// attempt and every process, Step returns that result and does not call f again. If two processes
+// run the step at the same time, Step returns in both the result that was recorded first.
 //
 // If f returned an error, or the process ended before the result was recorded, the outcome of the
 // call is not known. In later attempts, Step calls f again with the same key, as long as the vendor

@@ -20,7 +20,7 @@ type handler struct {
 	sub      Subscription
 	window   delivery.Window
 	apply    postroom.Handler
-	external ExternalHandler // set instead of apply
+	external ExternalHandler // this field is set instead of the field apply
 	log      *slog.Logger
 	signals  *signals.Handler
 	workers  int // set when the inbox begins to run
@@ -44,10 +44,10 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 	return h
 }
 
-// grace returns how long the inbox waits for a handler after the handler's context ended.
+// grace returns how long the inbox waits for a handler whose context ended.
 func (h *handler) grace() time.Duration { return invoke.Grace(h.sub.Timeout) }
 
-// lease returns how long a claim lasts: for an external handler, as long as the parameter renewed;
+// lease returns how long a claim lasts: for an external handler, the parameter renewed;
 // for any other, long enough to abandon a handler that does not return, and to record its failure.
 func (h *handler) lease(renewed time.Duration) time.Duration {
 	if h.external != nil {
@@ -56,8 +56,8 @@ func (h *handler) lease(renewed time.Duration) time.Duration {
 	return h.sub.Timeout + 2*h.grace()
 }
 
-// connections returns how many connections of the pool a handler needs. It returns 0 if
-// the handler gets a share of the remaining connections.
+// connections returns how many connections of the pool a handler needs, or 0 if the
+// handler gets a share of the remaining connections.
 func (h *handler) connections() int {
 	if h.external != nil {
 		return min(h.sub.Workers, externalSettles)
@@ -65,7 +65,7 @@ func (h *handler) connections() int {
 	return h.sub.Workers
 }
 
-// leases returns how many connections of the pool are needed to renew the lease of a reader.
+// leases returns how many connections of the pool renew the lease of a reader.
 func (h *handler) leases() int {
 	if h.isOrdered() {
 		return 1
@@ -90,7 +90,7 @@ func (h *handler) spared() int32 {
 
 func (h *handler) isOrdered() bool { return h.sub.Order != Unordered }
 
-// blocks returns the key that an event blocks or waits for if it is held in the given way, or "".
+// blocks returns the key that an event held in the given way blocks or waits for, or "".
 func (h *handler) blocks(d *delivery.Delivery, as delivery.Holding) string {
 	if !h.isKeyed(d) || as.IsBesideTheOrder() || as.After == nil && h.sub.Order == SkipKey {
 		return ""

@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// holds stores deliveries of a handler in table held.
+// holds stores deliveries of a handler in the table held.
 type holds struct {
 	*loop
 
@@ -22,7 +22,7 @@ type holds struct {
 }
 
 // holdWithOthers queues a delivery, and the deliveries that follow it, for the holder. The holder
-// stores them in held and finishes them.
+// stores all of them in the table held and finishes them.
 func (c *holds) holdWithOthers(d *delivery.Delivery, h delivery.Holding, along ...*delivery.Delivery) delivery.Result {
 	c.owing.Add(1)
 	c.inbox.holder.Put(holder.Parcel{Owner: c, D: d, H: h, Along: along})
@@ -61,7 +61,7 @@ func (c *holds) isAskedFor(ctx context.Context, ev postroom.Event) (bool, error)
 	return err == nil && (types == nil || slices.Contains(types, ev.Type)), delivery.Written(err)
 }
 
-// hold stores an event in held instead of handling it now.
+// hold stores an event in the table held instead of handling the event now.
 func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Holding) delivery.Result {
 	became := delivery.FateDecided
 	write := func() (err error) {
@@ -96,7 +96,7 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 	}
 }
 
-// fated returns the result of a delivery. became is its fate, as the database reported it.
+// fated returns the result of a delivery whose fate in the database is became.
 func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.Holding, became delivery.Fate) delivery.Result {
 	switch became {
 	case delivery.FateHeld:
@@ -129,8 +129,8 @@ func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.H
 
 // holdCommitted checks whether the delivery is decided only because a handler committed the
 // transaction itself and then failed. Such a delivery must not count as done, because the inbox
-// does not know what the handler did. So holdCommitted holds it and returns the result. For any
-// other delivery it returns false.
+// does not know what the handler did. So holdCommitted holds the delivery and returns the result.
+// For any other it returns false.
 func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (delivery.Result, bool) {
 	if d.Began == "" {
 		return delivery.Result{}, false
@@ -152,8 +152,8 @@ func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (del
 	return c.hold(life, d, delivery.Holding{Failure: &f, Attempts: 1, Decided: true}), true
 }
 
-// moved logs and counts an event that is now held, or still held. It makes the runner look again
-// when the event is due.
+// moved logs and counts an event that is now held, or still held. It makes the runner
+// look again when the event is due.
 func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, h delivery.Holding) {
 	c.signals.Moved(ctx, t, from, to, h)
 	if h.After != nil {
@@ -191,15 +191,15 @@ func (c *holds) finishTogether(life delivery.Lifetime, p holder.Parcel, became [
 	c.finish(life.Work, p.D, c.fated(life, p.D, p.H, became[0])) // last, because this starts the next delivery of its key
 }
 
-// again queues a delivery once more. It should have waited behind a held event of its key, but by
-// now no event of the key is held.
+// The method again queues a delivery once more. The delivery should have waited behind a held event
+// of its key, but by now no event of the key is held.
 func (c *holds) again(d *delivery.Delivery) delivery.Result {
 	c.keys.Doubt(delivery.Bounded(d.Event.Key))
 	c.lanes.Put(d)
 	return delivery.Result{}
 }
 
-// waitBehind makes a delivery wait for its key: in memory if the wait is short, otherwise in held.
+// waitBehind makes a delivery wait for its key: briefly in memory, or for long in the table held.
 func (c *holds) waitBehind(d *delivery.Delivery) delivery.Result {
 	if c.keys.Park(d, c.unpark) {
 		return delivery.Result{}
@@ -223,7 +223,7 @@ func newHolder(in *Inbox) *holder.Holder {
 	return holder.New(storing(in), room, in.cfg.DrainTimeout)
 }
 
-// storing returns a function that stores parcels of several handlers with one statement.
+// storing returns one that stores parcels of several handlers with one statement.
 func storing(in *Inbox) holder.Store {
 	return func(life delivery.Lifetime, parcels []holder.Parcel) (fates []delivery.Fate, err error) {
 		var events []ledger.Owed

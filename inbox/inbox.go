@@ -1,13 +1,13 @@
 // Package inbox applies events exactly once.
 //
-// A handler gets events from a stream, and has rows in table inbox. For each delivery the inbox
-// runs one transaction. In it, the inbox inserts a row, which says that this handler has decided
-// this event, and then runs the handler. After the commit it acknowledges the message. If the
-// broker delivers the event again, the inbox finds the row and does not run the handler.
+// A handler gets events from a stream, and has rows in the table inbox. For each delivery the inbox
+// runs one transaction. In this transaction, the inbox inserts a row, which says that this handler
+// has decided this event, and then runs the handler. After the commit it acknowledges the message.
+// If the broker delivers the event again, the inbox finds the row and does not run the handler.
 //
-// If a handler fails, the event is held: it gets a row in table held. Its inbox row stays, so that
-// another delivery does not run the event. The inbox tries a held event again on the handler's
-// schedule. When its attempts are used up, the event is dead, and an operator decides.
+// If a handler fails, the event is held: it gets a row in the table held. Its inbox row stays, so
+// that another delivery does not run the event. The inbox tries a held event again on the handler's
+// schedule. When the event's attempts are used up, it is dead, and an operator decides.
 package inbox
 
 import (
@@ -69,8 +69,8 @@ type core struct {
 	gates   gate.Set
 	lines   repeat.Lines // limits log lines that repeat
 
-	// alone lets an event that may end the process run alone: this event runs with the write lock,
-	// and all other events run with the read lock.
+	// The lock alone lets an event that may end the process run alone: this event runs with the
+	// write lock, and all other events run with the read lock.
 	alone sync.RWMutex
 }
 
@@ -115,10 +115,10 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 }
 
 // Handle registers a transactional handler. The changes that the handler makes in its transaction
-// are committed once for each event. Call Handle before Run. It panics if the name has a handler
-// already, or if h is nil. [Inbox.Check] and [Inbox.Run] return other faults of the subscription.
-// They call h.Check(ctx) if h has that method. If h has a method Types, as a Mux does, they check
-// that the subscriptions of h have all these types.
+// are committed once for each event. Call Handle before Run. Handle panics if the name has a
+// handler already, or if h is nil. [Inbox.Check] and [Inbox.Run] return other faults of the
+// subscription, and call h.Check(ctx) if h has that method. If h has a method Types, as a Mux does,
+// they check that the subscriptions of h have all these types.
 func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("inbox: Handle: no handler for %q", sub.Name))
@@ -127,11 +127,11 @@ func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 }
 
 // HandleExternal registers a handler that calls other systems. No transaction of this database can
-// undo such a call. The inbox first stores the event in held and acknowledges it. Then it runs the
-// handler outside a transaction, because a call may take long. One process at a time runs the
-// handler for an event. While the handler runs, the process renews its claim on the event. If that
-// process dies or stalls, another process takes over after Config.AckWait. The receipts tell the
-// new process which steps are done.
+// undo such a call. The inbox first stores the event in the table held and acknowledges it. Then it
+// runs the handler outside a transaction, because a call may take long. One process at a time runs
+// the handler for an event. While the handler runs, the process renews its claim on the event. If
+// that process dies or stalls, another process takes over after Config.AckWait. The receipts tell
+// the new process which steps are done.
 //
 // A step happens at least once, and only once if the vendor recognises keys: see [Attempt.Step].
 // The changes of the functions of [Attempt.OnSuccess] are committed once. Call HandleExternal
@@ -304,7 +304,7 @@ func (in *Inbox) pauses() upkeep.Pauses {
 	return upkeep.Pauses{Paused: ledger.Upkeep{DB: in.db}.Paused, Handlers: in.names(), Warn: in.warn, Set: in.gates.SetOperator}
 }
 
-// gauges returns the part of the inbox that measures held events, and deliveries in memory.
+// gauges returns the part that measures held events, and deliveries in memory.
 func (in *Inbox) gauges() *signals.Gauges {
 	backlog := func(ctx context.Context) ([]delivery.Stock, error) {
 		ctx, cancel := context.WithTimeout(ctx, ledger.WritePatience)

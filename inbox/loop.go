@@ -52,7 +52,7 @@ func newLoop(in *Inbox, h *handler) *loop {
 const orderedHand = 2048
 
 // open creates the queues of a run. The lanes have room for every delivery in memory, so
-// sending to them does not block.
+// sending to a lane does not block.
 func (c *loop) open() {
 	queues, most := 1, 8*c.workers
 	if c.sub.Batch > 1 {
@@ -129,7 +129,7 @@ func (c *loop) Run(ctx context.Context) error {
 	return err
 }
 
-// read reads the stream until ctx ends. It returns only errors that a person must correct.
+// read reads the stream until ctx ends. A person must correct the errors it returns.
 func (c *loop) read(life delivery.Lifetime) error {
 	if c.reader == nil { // the events come from Accept
 		<-life.Take.Done()
@@ -163,9 +163,9 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	case keyed && c.external == nil:
 		d.Flight = "\x00" + d.Event.Key // no dedupe key begins with \x00
 	case keyed:
-		// The holder, which stores deliveries in held, takes them in the order in which they come.
-		// Flight contains the epoch: if an event is read again in a later term, the second delivery
-		// does not wait for the first. So it reaches the holder before later events of its key.
+		// The holder, which stores deliveries in the table held, takes them in their order. Flight
+		// contains the epoch: if an event is read again in a later term, the second delivery does
+		// not wait for the first. So it reaches the holder before later events of its key.
 		d.Flight = fmt.Sprintf("\x00%d %s", d.Epoch(), d.Key)
 	}
 	if c.flights.Begin(d) {
@@ -239,10 +239,10 @@ func (c *loop) lane(worker int) <-chan *delivery.Delivery {
 	return c.lanes.Of(worker)
 }
 
-// deliverRun decides the delivery in next and the deliveries that wait behind it, until none waits
-// or the worker must do something else first. Each commit also begins the transaction of the next
-// delivery. While a transaction is open the worker must not wait for the broker, so the goroutine
-// of acknowledge finishes the committed deliveries.
+// deliverRun decides the delivery in the parameter next and the deliveries behind it, until none
+// waits or the worker must do something else first. Each commit also begins the transaction of the
+// next delivery. While a transaction is open the worker must not wait for the broker, so the
+// goroutine of the method acknowledge finishes the committed deliveries.
 func (c *loop) deliverRun(life delivery.Lifetime, next *ledger.Ahead) {
 	for d := next.Pop(); d != nil; d = next.Pop() {
 		pass, ok := c.enter(life, d, next)
@@ -276,7 +276,7 @@ func (c *loop) handBackRest(ctx context.Context) {
 	c.lanes.Drain(func(d *delivery.Delivery) { c.finish(ctx, d, delivery.HandedBack) })
 }
 
-// level returns how many deliveries the handler has in memory, and whether it is paused.
+// level returns how many deliveries the handler has in memory, and if it is paused.
 func (c *loop) level() signals.Level {
 	l := signals.Level{
 		Of: c.signals, InFlight: c.inflight.Len() + c.retries.queue.Claimed(), Capacity: c.inflight.Most() + c.retries.queue.Cap(),

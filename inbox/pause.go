@@ -17,7 +17,7 @@ import (
 // ([postroom.Permanent], [postroom.Discard]) neither cause a pause nor end it. If a probe fails in
 // that way, the next probe follows at once.
 type Pause struct {
-	Off bool // turns pauses off
+	Off bool // if true, the handler never pauses
 
 	// Events is how many different events must be tried within Window before the handler can pause.
 	//
@@ -51,7 +51,7 @@ func (c *loop) enter(life delivery.Lifetime, d *delivery.Delivery, next *ledger.
 	return c.gate.Enter(life.Take, d.Key)
 }
 
-// deliverBatch decides a delivery and those that wait behind it. A probe is decided alone.
+// deliverBatch decides a delivery and the deliveries that wait behind it. A probe is decided alone.
 func (c *loop) deliverBatch(life delivery.Lifetime, d *delivery.Delivery, lane <-chan *delivery.Delivery) {
 	pass, ok := c.enter(life, d, nil)
 	defer pass.Leave()

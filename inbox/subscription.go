@@ -33,10 +33,10 @@ const (
 	// Unordered handles events as they come. Events with the same key may run at the same time.
 	Unordered Order = iota
 
-	// HoldKey handles the events of a key one after the other, in the order of the stream.
-	// While an event waits for its next attempt, later events of its key wait in table
-	// held. If the event is dead, they wait until an operator decides. Events of other
-	// keys, and events without a key, do not wait.
+	// HoldKey handles the events of a key one after the other, in the order of the stream. While an
+	// event waits for its next attempt, later events of its key wait in the table held. If the
+	// event is dead, they wait until an operator decides. Events of other keys, and events without
+	// a key, do not wait.
 	HoldKey
 
 	// SkipKey is like HoldKey, but later events of a key do not wait for a dead event.
@@ -47,7 +47,7 @@ const (
 // A handler that reads a stream also needs Stream, and either Types or Subjects. A handler
 // without any of these three gets its events from [Inbox.Accept].
 //
-// Wide because each field is an independent choice.
+// It has many fields because each field is an independent choice.
 type Subscription struct {
 	// Name identifies the handler. It must be unique within this database and must never
 	// change: do not derive it from the name of a Go type. Each event is handled once for
@@ -61,12 +61,12 @@ type Subscription struct {
 	// Types are the event types to handle. The inbox reads the subjects that have these names. An
 	// event's subject is its type, unless the producer chose another. The database records every
 	// type that a process of this handler ever had in Types. If this process gets an event whose
-	// type only other processes have in Types, it holds the event, and one of those processes runs
-	// it. If no process ever had the type, the inbox acknowledges the event and counts it as
-	// skipped.
+	// type only other processes have in Types, this process holds the event, and one of those
+	// processes runs it. If no process ever had the type, the inbox acknowledges the event and
+	// counts it as skipped.
 	//
 	// If you add a type, its events before the handler's position in the stream are not read. If
-	// you remove a type, it stays recorded: its events are still read, and wait in table held.
+	// you remove a type, it stays recorded: its events are still read, and wait in the table held.
 	Types []string
 
 	// Subjects are the NATS subjects to read, in place of Types. They may have wildcards. The

@@ -40,14 +40,14 @@ type AuditPage struct {
 
 // AuditEntry is one action of an operator or a program, such as a handler that discards an event.
 //
-// Wide because programs read it as one JSON document.
+// It has many fields because programs read it as one JSON document.
 type AuditEntry struct {
 	ID       int64     `json:"id"`
 	At       time.Time `json:"at"`
 	Actor    string    `json:"actor"`
 	Action   string    `json:"action"`
 	Reason   string    `json:"reason,omitempty"`
-	Events   int64     `json:"events"` // how many events it changed
+	Events   int64     `json:"events"` // how many events the action changed
 	Handler  string    `json:"handler,omitempty"`
 	Source   string    `json:"source,omitempty"`
 	EventID  string    `json:"event_id,omitempty"` // for an action on one event
@@ -86,7 +86,7 @@ func readAudit(m *view, f AuditFilter) ([]AuditEntry, error) {
 	return rows(m, "audit", m.sql.Audit, scanAuditEntry, f.Actor, f.Action, f.Handler, since, before, most)
 }
 
-// fill adds the found actions to the page. If there may be more actions, fill sets Next.
+// fill adds the found actions to the page. If there may be more, it sets Next.
 func (p *AuditPage) fill(all []AuditEntry, f AuditFilter) {
 	for _, a := range all {
 		if len(p.Entries) == limit(f.Limit) {

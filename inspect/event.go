@@ -72,8 +72,8 @@ func (m *view) readByID(j *EventTrace, source string) (err error) {
 	return err
 }
 
-// readRelated reads the events that caused this event, and the events that it caused. If several
-// sources have an event with this id, each event may have its own cause.
+// readRelated reads the events that caused this event, and the events that this event caused. If
+// several sources have an event with this id, each event may have its own cause.
 func (m *view) readRelated(j *EventTrace) (err error) {
 	if j.Caused, err = rows(m, "what it caused", m.sql.CausedEvents, scanRelatedEvent, j.EventID); err != nil {
 		return err
@@ -206,8 +206,8 @@ func (j *EventTrace) note(format string, args ...any) {
 	j.Notes = append(j.Notes, fmt.Sprintf(format, args...))
 }
 
-// empty reports whether nothing is known about the event. If source is given, caused events,
-// revisions, and actions without a source do not count: they may belong to another source.
+// empty reports whether nothing is known about the event. If source is given, caused
+// events, revisions, and actions without a source do not count: they may belong to another source.
 func (j *EventTrace) empty(source string) bool {
 	found := slices.ContainsFunc(j.Streams, func(s StreamSearch) bool { return s.Found })
 	its := slices.ContainsFunc(j.Audit, func(a AuditEntry) bool { return a.Source == source })

@@ -11,7 +11,7 @@ import (
 // EventFilter selects events. An event must match every field that is set. The zero value selects
 // the newest 100 events.
 //
-// Wide because these are the properties of an event.
+// It has many fields because its fields are the properties of an event.
 type EventFilter struct {
 	Key           string
 	Type          string
@@ -61,7 +61,7 @@ type EventPage struct {
 
 // EventSummary describes an event and its progress.
 //
-// Wide because programs read it as one JSON document.
+// It has many fields because programs read it as one JSON document.
 type EventSummary struct {
 	Source        string    `json:"source"`
 	EventID       string    `json:"event_id"`
@@ -96,10 +96,10 @@ type HandlerState struct {
 	Database int `json:"database"`
 }
 
-// Events returns the events that match, newest first. It searches the log. It also returns events
-// that the log does not have, if they are held or were discarded. It reads the tables held and
-// archive backwards, from the event that was held last. Only for CausationID, Events uses an index
-// of the log. To match any other property, it reads the log from its end.
+// Events returns the events that match, newest first. It searches the log (the table outbox). It
+// also returns events that the log does not have, if they are held or were discarded. It reads the
+// tables held and archive backwards, from the event that was held last. Only for CausationID,
+// Events uses an index of the log. To match any other property, it reads the log from its end.
 func (i *Inspector) Events(ctx context.Context, f EventFilter) (*EventPage, error) {
 	s := eventsearch.Selection{
 		Key: f.Key, Type: f.Type, Source: f.Source, CorrelationID: f.CorrelationID, CausationID: f.CausationID, Any: f.Any, Since: f.Since, Until: f.Until,

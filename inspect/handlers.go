@@ -13,7 +13,7 @@ type Handlers struct {
 
 // Handler is the state of one handler.
 //
-// Wide because programs read it as one JSON document.
+// It has many fields because programs read it as one JSON document.
 type Handler struct {
 	Name string `json:"handler"`
 

@@ -278,7 +278,7 @@ func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*AuditPage, error
 	return page, nil
 }
 
-// view is the database at one moment.
+// A view is the database at one moment.
 type view struct {
 	ctx    context.Context // ends when inTx returns
 	tx     pgx.Tx
@@ -288,7 +288,7 @@ type view struct {
 	events eventsearch.Reader
 }
 
-// rows returns the rows of a statement. scan reads each row.
+// rows returns the rows of a statement. The function scan reads each row.
 func rows[T any](m *view, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) ([]T, error) {
 	r, _ := m.tx.Query(m.ctx, sql, args...) // CollectRows returns the error of Query
 	all, err := pgx.CollectRows(r, func(row pgx.CollectableRow) (T, error) {
@@ -302,7 +302,7 @@ func rows[T any](m *view, what, sql string, scan func(row pgx.CollectableRow, to
 	return all, nil
 }
 
-// one returns the only row of a statement.
+// The function one returns the only row of a statement.
 func one[T any](m *view, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) (T, error) {
 	all, err := rows(m, what, sql, scan, args...)
 	if err == nil && len(all) != 1 {

@@ -55,7 +55,7 @@ type Key struct {
 
 // Head is the first event of a key. The other events of the key wait for it.
 type Head struct {
-	ID       int64     `json:"id"` // id of its row in held
+	ID       int64     `json:"id"` // id of the event's row in the table held
 	Source   string    `json:"source"`
 	EventID  string    `json:"event_id"`
 	Type     string    `json:"type"`

@@ -26,7 +26,7 @@ type Process struct {
 	// all events.
 	Paused map[string]SelfPause `json:"paused,omitempty"`
 
-	longest float64 // the longest time for which it keeps inbox rows, in seconds
+	longest float64 // the longest time for which the process keeps inbox rows, in seconds
 }
 
 func readProcesses(m *view) ([]Process, error) {

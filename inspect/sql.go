@@ -12,7 +12,7 @@ var files embed.FS
 
 // statements are the SQL statements of this package, for one schema.
 //
-// Wide because each statement has a file in sql.
+// It has many fields because each statement has a file in the directory sql.
 type statements struct {
 	Relay, HeldCounts, DiscardedCount, RunningReplays, Processes, Subscriptions string
 	Keys, Key, HandlersWithKeys                                                 string
@@ -24,7 +24,7 @@ type statements struct {
 
 var written = sqlfile.MustRead[statements](files)
 
-// load returns the statements for a schema. schema.Name must have accepted the schema's name.
+// load returns a schema's statements. schema.Name must have accepted its name.
 func load(name string) statements {
 	return sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// subscription is a row of postroom.subscription.
+// A subscription is a row of the table postroom.subscription.
 //
-// Wide because it has the columns of the row.
+// It has many fields because it has the columns of the row.
 type subscription struct {
 	Handler, Stream string
 	Created         time.Time // when the stream was created
@@ -33,7 +33,7 @@ func readSubscriptions(m *view) ([]subscription, error) {
 	})
 }
 
-// takes reports whether the handler gets events that are published to a subject.
+// The function takes reports whether the handler gets events that are published to a subject.
 func (s *subscription) takes(subject string) bool {
 	return len(wildcard.Uncovered([]string{subject}, s.Subjects)) == 0
 }

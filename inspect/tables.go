@@ -16,7 +16,7 @@ type Tables struct {
 // Table is one of Postroom's tables.
 type Table struct {
 	Name              string `json:"table"`
-	Bytes             int64  `json:"bytes"`          // on disk, without indexes
+	Bytes             int64  `json:"bytes"`          // the size on disk, without indexes
 	IndexBytes        int64  `json:"index_bytes"`    // size of its indexes
 	EstimatedRows     int64  `json:"estimated_rows"` // the server's estimate
 	EstimatedDeadRows int64  `json:"estimated_dead_rows"`
@@ -29,12 +29,12 @@ type Table struct {
 	OldestAt         time.Time `json:"oldest_at,omitzero"`
 	OldestAgeSeconds float64   `json:"oldest_age_seconds,omitzero"`
 
-	// OverdueSeconds is how long the removal of the oldest row has been overdue. Only table outbox
-	// has it.
+	// OverdueSeconds is how long the removal of the oldest row has been overdue. Only the table
+	// outbox has this field.
 	OverdueSeconds float64 `json:"overdue_seconds,omitzero"`
 }
 
-// Sweep is the state of the sweep, which goes through the pages of inbox and removes expired rows.
+// Sweep is the state of the sweep of the table inbox's pages, which removes expired rows.
 type Sweep struct {
 	Page  int64 `json:"page"`
 	Pages int64 `json:"pages"`
@@ -60,7 +60,7 @@ type VacuumStatus struct {
 // VacuumBlocker is a transaction, a replication slot or a standby that keeps vacuum from removing
 // dead rows.
 type VacuumBlocker struct {
-	Kind        string  `json:"kind"` // transaction, prepared, slot, standby
+	Kind        string  `json:"kind"` // "transaction", "prepared", "slot" or "standby"
 	Name        string  `json:"name"` // the process id of a transaction
 	Database    string  `json:"database,omitempty"`
 	Owner       string  `json:"owner,omitempty"`

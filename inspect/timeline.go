@@ -90,8 +90,8 @@ func (j *EventTrace) addHeld(add func(at time.Time, where, format string, args .
 	add(h.DiscardedAt, where, "%s (audit %d)", given, h.AuditID)
 }
 
-// addPastFailures adds failures that held no longer has: failures before a replay or before a
-// success. It adds each failure once, even if several tables have it.
+// addPastFailures adds failures that the table held no longer has: failures before a replay or
+// before a success. It adds each failure once, even if several tables have it.
 func (j *EventTrace) addPastFailures(add func(at time.Time, where, format string, args ...any)) {
 	type failure struct {
 		at             time.Time
@@ -144,8 +144,8 @@ func (j *EventTrace) replaced(a AuditEntry) string {
 	return ""
 }
 
-// attempt says in which attempt failure n happened. The attempt is known only if h has exactly one
-// failure for each attempt. Otherwise attempt returns "".
+// attempt says in which attempt failure n happened. The attempt is known only if h has
+// exactly one failure for each attempt. Otherwise attempt returns "".
 func attempt(h HeldEvent, n int) string {
 	if int64(len(h.Failures)) != h.Attempts {
 		return ""

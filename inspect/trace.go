@@ -11,19 +11,19 @@ import (
 
 // EventTrace is everything that is known about an event.
 //
-// Wide because programs read it as one JSON document.
+// It has many fields because programs read it as one JSON document.
 type EventTrace struct {
 	EventID string `json:"event_id"`
 
 	// Sources are the sources that have an event with this id. An id is unique within a source.
 	Sources []string `json:"sources"`
 
-	LogEntries []LogEntry     `json:"log_entries"` // from the log of this database
+	LogEntries []LogEntry     `json:"log_entries"` // from this database's log (table outbox)
 	Streams    []StreamSearch `json:"streams"`     // from the broker
-	Decisions  []Decision     `json:"decisions"`   // of handlers in this database
+	Decisions  []Decision     `json:"decisions"`   // the decisions of handlers in this database
 	Held       []HeldEvent    `json:"held"`
 	Discarded  []HeldEvent    `json:"discarded"`
-	Steps      []Step         `json:"steps"` // of external handlers
+	Steps      []Step         `json:"steps"` // the steps of external handlers
 	Revisions  []Revision     `json:"revisions"`
 	Replays    []ReplayItem   `json:"replays"`
 	Audit      []AuditEntry   `json:"audit"`
@@ -63,7 +63,7 @@ const (
 
 // LogEntry is an event in the log.
 //
-// Wide because programs read it as one JSON document.
+// It has many fields because programs read it as one JSON document.
 type LogEntry struct {
 	Seq           int64        `json:"seq"`
 	Source        string       `json:"source"`
@@ -80,7 +80,7 @@ type LogEntry struct {
 	OccurredAt    time.Time    `json:"occurred_at,omitzero"`
 	State         PublishState `json:"state"`
 
-	// Failures are the last ten failures before the relay published the event from held.
+	// Failures are the last ten failures before the relay published the event from the table held.
 	Failures []Failure `json:"failures"`
 }
 
@@ -128,7 +128,7 @@ type Decision struct {
 
 // HeldEvent is an event that is held for a handler, or was discarded.
 //
-// Wide because programs read it as one JSON document.
+// It has many fields because programs read it as one JSON document.
 type HeldEvent struct {
 	ID            int64     `json:"id"`
 	Handler       string    `json:"handler"`
@@ -151,14 +151,14 @@ type HeldEvent struct {
 	ClaimedBy     string    `json:"claimed_by,omitempty"`
 	Isolated      bool      `json:"isolated"`
 	Revision      int64     `json:"revision"`
-	ReplayID      int64     `json:"replay_id,omitzero"` // the last replay that contained it
+	ReplayID      int64     `json:"replay_id,omitzero"` // the last replay that contained the event
 	Replays       int64     `json:"replays"`
 	LoggedAt      time.Time `json:"logged_at"`
 	CausationID   string    `json:"causation_id,omitempty"`
 	CorrelationID string    `json:"correlation_id,omitempty"`
 
 	DiscardedAt time.Time `json:"discarded_at,omitzero"`
-	AuditID     int64     `json:"audit_id,omitzero"` // the action that discarded it
+	AuditID     int64     `json:"audit_id,omitzero"` // the action that discarded the event
 }
 
 // Failure is one failure of an event.
@@ -240,7 +240,7 @@ func scanLogEntry(row pgx.CollectableRow, l *LogEntry) error {
 	return readFailures(&l.Failures, failures, err)
 }
 
-// heldEvent converts a row of held or archive.
+// heldEvent converts a row of the table held or archive.
 func heldEvent(r *held.Row) HeldEvent {
 	e, c := &r.Event, &r.Progress
 	h := HeldEvent{

@@ -67,7 +67,7 @@ const (
 // TreeEvent.Handlers has the states in all databases. Tree returns [ErrNotFound] if it finds
 // neither the event, nor an effect of it, nor an event with the id as its correlation id.
 //
-// It keeps a read-only transaction open in each database until it returns. It does not ask the
+// Tree keeps a read-only transaction open in each database until it returns. It does not ask the
 // broker.
 func Tree(ctx context.Context, q TreeQuery, of ...*Inspector) (*EventTree, error) {
 	if q.ID == "" || !text.Valid(q.ID) || !text.Valid(q.Source) {
@@ -97,12 +97,12 @@ func Tree(ctx context.Context, q TreeQuery, of ...*Inspector) (*EventTree, error
 	return t, nil
 }
 
-// inAll calls do with a snapshot of each inspector's database.
+// inAll calls the function do with a snapshot of each inspector's database.
 func inAll(ctx context.Context, of []*Inspector, opened []eventsearch.Database, do func(all []eventsearch.Database) error) error {
 	if len(of) == 0 {
 		return do(opened)
 	}
-	var inner error // an error of do or of another database
+	var inner error // an error of the function do or of another database
 	err := of[0].inTx(ctx, func(m *view) error {
 		inner = inAll(m.ctx, of[1:], append(opened, eventsearch.Database{Reader: m.events, DB: m.tx}), do)
 		return inner

@@ -24,12 +24,12 @@ func readTypes(m *view) ([]string, error) {
 // streamTypes are the types of a stream's events.
 type streamTypes struct {
 	subjects []string
-	complete bool // subjects has all types of the stream
+	complete bool // the field subjects has all types of the stream
 	accepts  []string
 }
 
-// types asks the broker which types the events in streams have. It leaves out a stream that it
-// cannot look up. If it cannot list the subjects of a stream, it sets b.Fault and stops.
+// types asks the broker which types the events in streams have. It leaves out a stream
+// that it cannot look up. If it cannot list the subjects of a stream, it sets b.Fault and stops.
 func (o brokerClient) types(ctx context.Context, b *Broker, subs []subscription) map[string]streamTypes {
 	all := map[string]streamTypes{}
 	if o.nc == nil || b.Fault != "" {
@@ -67,7 +67,7 @@ func streamsOf(subs []subscription) []string {
 
 // checkTypes finds types that handlers ask for and that are probably misspelt. It also returns a
 // note about each handler for whose types no event is known, if all types of the handler's stream
-// are known. seen are the subjects in the database.
+// are known. The parameter seen has the subjects in the database.
 func (l *findingList) checkTypes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	notes := []string{}
 	for _, sub := range subs {

@@ -28,12 +28,12 @@ const (
 // sequences. Also, all events must be new, or all must be duplicates: a cluster may answer a
 // duplicate before a new message that came earlier, because it must first store the new message. If
 // one of these conditions is not met, the group is ambiguous, and the publisher sends its events
-// again without a group. The stream drops those that it already has, because it knows their ids.
+// again without a group. The stream drops events that it already has, because it knows their ids.
 type ackGroup struct {
 	messages      []*broker.Message // none if the slot is vacant
 	serial        uint64
 	sent          time.Time
-	shared        bool // it had several events when it was sent
+	shared        bool // the group had several events when it was sent
 	allSent       bool // all events were written to the connection; before that, they must not be reported
 	earlyFailures []earlyFailure
 
@@ -93,8 +93,8 @@ func (w *window) split(batch []*broker.Message) (messages, rest []*broker.Messag
 	return batch[:n], batch[n:]
 }
 
-// resolve reports the outcomes of a group if all answers are there. If the group is ambiguous,
-// resolve sends its events again.
+// resolve reports the outcomes of a group if all answers are there. If the group is
+// ambiguous, resolve sends its events again.
 func (w *window) resolve(slot int) {
 	g := &w.slots[slot]
 	switch {

@@ -33,15 +33,15 @@ type atomicRun struct {
 	streams map[string]*batchSender
 }
 
-// serve passes batches to the senders of the streams. It returns when ctx ends, batches is closed,
-// a sender fails, or the connection was restored or is closed.
+// serve passes batches to the senders of the streams. It returns when ctx ends, the
+// channel batches is closed, a sender fails, or the connection was restored or is closed.
 func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message, reconnects uint64) error {
 	nc := r.p.nc
 	status := nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer nc.RemoveStatusListener(status)
 	tick := time.NewTicker(ackTimeout / 10)
 	defer tick.Stop()
-	denied := nc.LastError() // as in Run
+	denied := nc.LastError() // as in Run, the loop looks for a newer error
 	for {
 		incoming := batches
 		if !nc.IsConnected() {
@@ -75,9 +75,9 @@ func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message,
 	}
 }
 
-// split passes the events of a batch to their streams. An atomic batch goes to one stream. If the
-// events of a key go to several streams, split passes on only the events before the first change of
-// stream. The later events of the key get BlockedByKey.
+// split passes the events of a batch to their streams. An atomic batch goes to one
+// stream. If the events of a key go to several streams, split passes on only the events before the
+// first change of stream. The later events of the key get BlockedByKey.
 func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 	if name, one := r.oneStream(batch); one {
 		r.stream(ctx, name).push(batch)
@@ -159,7 +159,7 @@ func (r *atomicRun) lookUp(ctx context.Context, subject string, messages []*brok
 		return
 	}
 	r.mu.Lock()
-	if len(r.routes) >= maxRoutes { // subjects that contain ids do not come again: forget all
+	if len(r.routes) >= maxRoutes { // subjects that contain ids do not come again: forget all subjects
 		clear(r.routes)
 	}
 	r.routes[subject] = o.Stream
@@ -174,7 +174,7 @@ func (r *atomicRun) forget(subject string) {
 	delete(r.routes, subject)
 }
 
-// stream returns the sender for a stream. If there is none, it starts one.
+// stream returns the sender for a stream. If there is no sender, it starts one.
 func (r *atomicRun) stream(ctx context.Context, name string) *batchSender {
 	r.mu.Lock()
 	defer r.mu.Unlock()

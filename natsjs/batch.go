@@ -29,13 +29,13 @@ type batchSender struct {
 	name      string
 	encoder   *wire.Encoder
 	fence     fence
-	msg       nats.Msg // memory for reuse, as are id and seq
+	msg       nats.Msg // memory for reuse, like the fields id and seq
 	id, seq   []string
 	maxEvents int // the largest number of events in a batch
 
 	mu       sync.Mutex
-	queue    [][]*broker.Message // to be sent in batches
-	isolated []*broker.Message   // to be sent one by one
+	queue    [][]*broker.Message // events to be sent in batches
+	isolated []*broker.Message   // events to be sent one by one
 	news     chan struct{}
 }
 
@@ -46,8 +46,8 @@ func newBatchSender(run *atomicRun, name string) *batchSender {
 	}
 }
 
-// push queues events that came together. Events that the broker refused before are sent one
-// by one, so that they do not make a batch fail again.
+// push queues events that came together. Events that the broker refused before are sent
+// one by one, so that they do not make a batch fail again.
 func (b *batchSender) push(messages []*broker.Message) {
 	group := make([]*broker.Message, 0, len(messages))
 	b.mu.Lock()
@@ -65,9 +65,9 @@ func (b *batchSender) push(messages []*broker.Message) {
 	signal(b.news)
 }
 
-// pop removes the events of the next batch from the queue. If events that were pushed together fit
-// into one batch, they stay in one batch: a second batch with later events of a key could be sent
-// before the first batch is stored.
+// pop removes the events of the next batch from the queue. If events that were pushed
+// together fit into one batch, they stay in one batch: a second batch with later events of a key
+// could be sent before the first batch is stored.
 func (b *batchSender) pop() (messages []*broker.Message) {
 	b.mu.Lock()
 	var behind []*broker.Message
@@ -95,8 +95,8 @@ func (b *batchSender) pop() (messages []*broker.Message) {
 	return messages
 }
 
-// splitFirst removes a batch from the first group of the queue, which has more events than
-// fit into a batch. behind are the remaining events whose keys are in the batch.
+// splitFirst removes a batch from the first group of the queue, which has more events than fit into
+// a batch. The result behind has the remaining events whose keys are in the batch.
 func (b *batchSender) splitFirst() (messages, behind []*broker.Message) {
 	group := b.queue[0]
 	messages = group[:b.maxEvents:b.maxEvents]
@@ -140,11 +140,11 @@ type batch struct {
 	messages  []*broker.Message
 	sent      []*broker.Message // the messages that are in the batch
 	id        string
-	fence     uint64 // the fence with which it was sent
+	fence     uint64 // the fence with which the batch was sent
 	reply     *replies.Reply
 	due       time.Time // when the answer is overdue
 	duplicate bool      // the batch is one event, which the broker called a duplicate
-	tries     int       // how often the broker refused its fence
+	tries     int       // how often the broker refused the fence of the batch
 
 	faults map[*broker.Message]broker.Outcome // events that the client library refuses
 }
@@ -154,7 +154,7 @@ const maxPipelined = 2
 
 // work sends the pushed events until ctx ends or the term ends.
 func (b *batchSender) work(ctx context.Context) error {
-	var open []*batch // in the order in which they were sent
+	var open []*batch // the batches in flight, in the order in which they were sent
 	for {
 		waits := b.hasIsolated()
 		if waits && len(open) == 0 {
@@ -219,13 +219,13 @@ func (b *batchSender) start(ctx context.Context, messages []*broker.Message) (*b
 		}
 	}
 	if b.sendAll(next) {
-		return nil, nil //nolint:nilnil // the client refuses all its events
+		return nil, nil //nolint:nilnil // the client refuses all events of the batch
 	}
 	return next, nil
 }
 
-// refence takes the fence, for the first time or again. If it fails, done is true, and refence
-// reports the outcomes of the batch's events. If the term or ctx has ended, it reports none.
+// refence takes the fence, for the first time or again. If it fails, the result done is true, and
+// refence reports the outcomes of the batch's events, or no outcome if the term or ctx has ended.
 func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err error) {
 	err = b.fence.take(ctx)
 	switch {
@@ -247,7 +247,7 @@ func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err er
 // sendAll sends a batch, for the first time or again. If the client library refuses an event,
 // sendAll begins again without this event, because the messages of a batch must have consecutive
 // numbers. To keep the order, it also leaves out later events of the same key. If no event is left,
-// it reports the outcomes of all events, and done is true.
+// it reports the outcomes of all events, and the result done is true.
 func (b *batchSender) sendAll(of *batch) (done bool) {
 	for {
 		if of.reply != nil {
@@ -297,8 +297,8 @@ func (of *batch) sendable() []*broker.Message {
 	return sendable
 }
 
-// refused adds f to faults and returns true, if err says that the client library will always refuse
-// f. For any other err, it returns false.
+// refused adds f to the field faults and returns true, if err says that the client
+// library will always refuse f. For any other err, it returns false.
 func (of *batch) refused(f *broker.Message, err error) bool {
 	o := failure(fmt.Errorf("send: %w", err))
 	if o.Class != broker.Permanent {
@@ -311,9 +311,9 @@ func (of *batch) refused(f *broker.Message, err error) bool {
 	return true
 }
 
-// send sends the n-th message of a batch. The first message has the fence: the broker stores the
-// batch only if the lease message is still the last one of its subject. The last message commits
-// the batch.
+// send sends the n-th message of a batch. The first message has the fence: the broker
+// stores the batch only if the lease message is still the last message of its subject. The last
+// message commits the batch.
 func (b *batchSender) send(of *batch, n int) error {
 	f := of.sent[n]
 	last := n == len(of.sent)-1

@@ -67,7 +67,7 @@ func checkConnection(nc *nats.Conn) error {
 	return nil
 }
 
-// withCause adds cause to err, if cause is not nil and err does not contain it already.
+// withCause adds the error cause to err, if cause is not nil and err does not contain cause.
 func withCause(err, cause error) error {
 	if cause == nil || errors.Is(err, cause) {
 		return err
@@ -127,8 +127,8 @@ func isStoreFault(err error) bool {
 	return errors.As(err, &refused) && refused.ErrorCode == code
 }
 
-// widen adds to the stream those subjects of cfg that the stream does not take. It allows atomic
-// batches if cfg does.
+// widen adds to the stream those subjects of cfg that the stream does not take. It
+// allows atomic batches if cfg does.
 func widen(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, cfg.Name)
 	if err != nil {

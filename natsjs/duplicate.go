@@ -36,9 +36,9 @@ type duplicateVerifier struct {
 	unanswered atomic.Bool // maxFailedLookups lookups for one event had no answer, so there are no more lookups for any event
 }
 
-// verify looks up the first message of an event that the broker called a duplicate. If the stream
-// lost that message, or maxFailedLookups lookups failed, verify gives the event another message id.
-// When it does so for the first time, again is true, and the caller must send the event again.
+// verify looks up the first message of an event that the broker called a duplicate. If
+// the stream lost that message, or maxFailedLookups lookups failed, verify gives the event another
+// message id. The first time, the result again is true, and the caller must send the event again.
 // Otherwise verify returns the event's outcome, with a sequence if the message is there.
 func (v *duplicateVerifier) verify(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) {
 	has, err := v.lookUp(ctx, f, o)
@@ -69,9 +69,9 @@ func (v *duplicateVerifier) verify(ctx context.Context, f *broker.Message, o bro
 type copyState int
 
 const (
-	copyStored  copyState = iota // the stream has it
-	copyExpired                  // the stream removed it because of its configuration
-	copyLost                     // the stream lost it
+	copyStored  copyState = iota // the stream has the message
+	copyExpired                  // the stream removed the message because of the stream's configuration
+	copyLost                     // the stream lost the message
 )
 
 // lookUp returns whether the stream still has the first message of an event that the
@@ -84,7 +84,7 @@ func (v *duplicateVerifier) lookUp(ctx context.Context, f *broker.Message, o bro
 	defer cancel()
 	id, err := v.p.messageAt(ctx, o.Stream, o.Sequence)
 	if refused := (*BrokerError)(nil); errors.As(err, &refused) && refused.Code == codeNoStream {
-		return copyLost, nil // a stream of another account, which cannot be read
+		return copyLost, nil // the stream belongs to another account, and cannot be read
 	}
 	if err != nil {
 		return copyLost, err

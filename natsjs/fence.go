@@ -48,10 +48,10 @@ var (
 // message.
 func LeaseSubjects(stream string) string { return wire.LeasePrefix + "*." + stream }
 
-// fence prevents a leader that was replaced from storing anything in a stream. In each term, the
+// A fence prevents a leader that was replaced from storing anything in a stream. In each term, the
 // leader publishes the lease message on a subject that only its log uses. With each batch or single
-// event, the leader asks the broker to store it only if the lease message is still the last message
-// on that subject.
+// event, the leader asks the broker to store this batch or event only if the lease message is still
+// the last message on that subject.
 type fence struct {
 	run     *atomicRun
 	stream  string
@@ -62,10 +62,10 @@ type fence struct {
 	replicas int // the stream's number of replicas
 }
 
-// take publishes the lease message, in three steps: it reads the last message of the subject,
-// confirms that the term still leads, and publishes on the condition that the last message has not
-// changed. If the process stalls between two steps and another leader replaces it, the broker
-// refuses the third step.
+// The method take publishes the lease message, in three steps: it reads the last message of the
+// subject, confirms that the term still leads, and publishes on the condition that the last message
+// has not changed. If the process stalls between two steps and another leader replaces it, the
+// broker refuses the third step.
 func (f *fence) take(ctx context.Context) error {
 	f.seq = 0
 	ctx, cancel := context.WithTimeout(ctx, 2*ackTimeout)
@@ -79,7 +79,7 @@ func (f *fence) take(ctx context.Context) error {
 	}
 }
 
-// maxRaces is how many times take tries again because another message was published first.
+// maxRaces is how often the method take tries again because another message was published first.
 const maxRaces = 10
 
 func (f *fence) try(ctx context.Context) error {
@@ -90,7 +90,7 @@ func (f *fence) try(ctx context.Context) error {
 	if last == 0 {
 		// The publish at the end names the last message of the subject as its condition. Without a
 		// last message (it may have become too old), the broker could not refuse a leader that
-		// stalled. So put publishes a message first.
+		// stalled. So the method put publishes a message first.
 		if _, err := f.put(ctx, 0); err != nil {
 			return err
 		}
@@ -108,8 +108,8 @@ func (f *fence) try(ctx context.Context) error {
 	return err
 }
 
-// look returns the sequence of the last message of the subject, or 0 if there is none. If
-// the stream was created again, look returns an error.
+// look returns the sequence of the last message of the subject, or 0 if there is none.
+// If the stream was created again, look returns an error.
 func (f *fence) look(ctx context.Context) (last uint64, err error) {
 	stream, err := f.run.js.Stream(ctx, f.stream)
 	if err != nil {
@@ -139,7 +139,7 @@ func (f *fence) look(ctx context.Context) (last uint64, err error) {
 	return msg.Sequence, nil
 }
 
-// put publishes a message on the lease subject if the last message there has the given sequence.
+// The method put publishes on the lease subject if the last message there has the given sequence.
 func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	reply := f.run.replies.Expect(nil, f.subject)
 	defer f.run.replies.Drop(reply)
@@ -165,28 +165,28 @@ func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	return seq, nil
 }
 
-// set adds the fence to the headers of a message. Do not send a message while seq is 0: the broker
-// would store it if the lease subject had no message.
+// set adds the fence to the headers of a message. Send no message while seq is 0: the
+// broker would store it if the lease subject had no message.
 func (f *fence) set(header map[string][]string) {
 	header[expectedSequence] = []string{strconv.FormatUint(f.seq, 10)}
 	header[expectedSubject] = []string{f.subject}
 	header[expectedStream] = []string{f.stream}
 }
 
-// clear removes the headers that set added.
+// clear removes the headers that the method set added.
 func (f *fence) clear(header map[string][]string) {
 	for _, name := range []string{expectedSequence, expectedSubject, expectedStream} {
 		delete(header, name)
 	}
 }
 
-// endsTerm reports whether an error of take ends the term.
+// endsTerm reports whether an error of the method take ends the term.
 func endsTerm(err error) bool {
 	return errors.Is(err, eventlog.ErrLeaseLost) || errors.Is(err, ErrStreamReplaced)
 }
 
-// outcomeOf returns the outcome of the events that wait for the fence, for an error of take that
-// does not end the term.
+// outcomeOf returns the outcome of the events that wait for the fence, for an error of the method
+// take that does not end the term.
 func (f *fence) outcomeOf(err error) broker.Outcome {
 	o := failure(err)
 	switch {

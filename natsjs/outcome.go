@@ -25,8 +25,8 @@ func failure(err error) broker.Outcome {
 	return broker.Outcome{Class: classify(err), Err: err, Reason: reasonOf(err)}
 }
 
-// codes are the classes of JetStream's API errors. The texts of the errors change from
-// version to version, so they are not used.
+// codes has the classes of JetStream's API errors. The texts of the errors change from
+// version to version, so the texts are not used.
 var codes = map[int]broker.Class{
 	10071: broker.Unknown, // the broker refused the fence, which only RunAtomic sends
 	10158: broker.Unknown, // the same message id is being stored
@@ -44,8 +44,8 @@ var codes = map[int]broker.Class{
 	10210: broker.Unavailable, // too many batches in flight
 	10211: broker.Unavailable, // too many publishes in flight
 
-	10054: broker.Permanent, // larger than the stream allows
-	10097: broker.Permanent, // headers larger than 64 KiB
+	10054: broker.Permanent, // the message is larger than the stream allows
+	10097: broker.Permanent, // the headers are larger than 64 KiB
 	10166: broker.Permanent, // the stream does not allow messages with a time to live
 	10188: broker.Permanent, // the stream allows no scheduled messages
 }

@@ -29,11 +29,11 @@ type Publisher struct {
 
 	listenOnce sync.Once
 	mu         sync.Mutex
-	watchers   map[permissionWatcher]struct{} // one for each running Run or RunAtomic
+	watchers   map[permissionWatcher]struct{} // one for each running call of Run or RunAtomic
 }
 
 // permissionWatcher has messages in flight. Deny gets each error of the connection. If the error
-// says that a permission is missing, Deny treats the messages that need it as refused.
+// says that a permission is missing, Deny treats the messages that need this permission as refused.
 type permissionWatcher interface{ Deny(err error) }
 
 // NewPublisher returns a publisher on the given connection. Connect with [ConnectOptions].
@@ -95,7 +95,7 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, r
 	if err != nil {
 		return p.refuseClosed(fmt.Errorf("subscribe to acknowledgements: %w", err))
 	}
-	defer func() { _ = acks.Unsubscribe() }() // fails only on a closed connection, which has no subscriptions
+	defer func() { _ = acks.Unsubscribe() }() // Unsubscribe fails only on a closed connection, which has no subscriptions
 
 	status := p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer p.nc.RemoveStatusListener(status)
@@ -165,13 +165,13 @@ func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, bat
 	if err != nil {
 		return p.refuseClosed(fmt.Errorf("subscribe to acknowledgements: %w", err))
 	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection, which has no subscriptions
+	defer func() { _ = sub.Unsubscribe() }() // Unsubscribe fails only on a closed connection, which has no subscriptions
 	return run.serve(ctx, batches, reconnects)
 }
 
 // startLookups starts goroutines that work until ctx ends. They look up which stream takes a
-// subject, and whether the broker still has the first message of a duplicate. wait waits
-// until they have ended.
+// subject, and whether the broker still has the first message of a duplicate. The function wait
+// waits until these goroutines have ended.
 func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	var asking sync.WaitGroup
 	asking.Go(func() { w.lookUp(ctx, p.nc) })
@@ -192,9 +192,9 @@ func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
 	return err
 }
 
-// listen tells w about publishes that are not allowed, until end is called. The server sends
-// a denial as an error of the connection. The connection remembers only the last error, so
-// the error handler must see each one.
+// listen tells w about publishes that are not allowed, until the result end is called.
+// The server sends a denial as an error of the connection. The connection remembers only the last
+// error, so the error handler must see each error.
 func (p *Publisher) listen(w permissionWatcher) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,9 +238,9 @@ func (p *Publisher) refuseClosed(err error) error {
 	return err
 }
 
-// send writes a batch to the connection, unless the connection broke and was restored since Run
-// began. It does not use a message after it sent the message's group: as soon as an event is
-// acknowledged, the relay may use its Message for another event.
+// send writes a batch to the connection, unless the connection broke and was restored
+// since Run began. It does not use a message after it sent the message's group: as soon as an event
+// is acknowledged, the relay may use its Message for another event.
 func (p *Publisher) send(batch []*broker.Message, w *window, reconnects uint64) {
 	if p.nc.Stats().Reconnects != reconnects {
 		reportAll(batch, failure(nats.ErrDisconnected), w.reportFn)

@@ -88,10 +88,10 @@ const maxMessage = postroom.MaxData + 64<<10
 // minDuplicates is the shortest duplicate window that covers the first retry of an event.
 const minDuplicates = time.Second
 
-// check examines a stream for one risk. found returns what is wrong, or "" if nothing is wrong.
+// A check examines a stream for one risk. Its function found returns the problem, or "" for none.
 type check struct {
 	risk     broker.Risk
-	constant string // the risk's name in Go, if it can be accepted
+	constant string // the risk's name in Go, if the risk can be accepted
 	found    func(cfg jetstream.StreamConfig) string
 	remedy   string
 }
@@ -204,7 +204,7 @@ func dropsOld(cfg jetstream.StreamConfig) string {
 // errors.Is.
 type StreamError struct {
 	Stream  string      // the stream's name
-	Risk    broker.Risk // what is wrong with it
+	Risk    broker.Risk // what is wrong with the stream
 	Problem string      // what is wrong, in words
 	Remedy  string      // what to change
 }

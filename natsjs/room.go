@@ -62,7 +62,7 @@ func (i *inspection) checkAccount(ctx context.Context) error {
 	var reported []string
 	for _, cfg := range i.streams {
 		name, tier := "the account", account.Tier
-		if len(account.Tiers) > 0 { // its limits depend on the number of replicas
+		if len(account.Tiers) > 0 { // the limits of the account depend on the number of replicas
 			key := fmt.Sprintf("R%d", max(cfg.Replicas, 1))
 			name, tier = "the account, tier "+key, account.Tiers[key]
 		}

@@ -22,7 +22,7 @@ const lookTimeout = 2 * ackTimeout
 // Compare compares a stream with a position, as [broker.Verifier] describes. A missing message at
 // the position counts as lost, even if it was deleted: a stream that [EnsureStream] created does
 // not allow deletes. But it does not count as lost if the stream now begins after the position, or
-// if its configuration lets it remove messages before their maximum age (see mayDrop).
+// if the stream's configuration lets it remove messages before their maximum age (see mayDrop).
 func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -54,7 +54,7 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (br
 		s.Verdict = broker.Recreated
 	case at.Seq > s.Last.Seq:
 		s.Verdict = broker.LostTail
-	case at.Seq < s.First || at.MessageID == "": // the stream removed its oldest messages up to this one, or no message id was recorded
+	case at.Seq < s.First || at.MessageID == "": // the stream removed its oldest messages up to this message, or no message id was recorded
 	default:
 		id, err := p.messageAt(ctx, at.Stream, at.Seq)
 		if err != nil {
@@ -116,7 +116,7 @@ func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (s
 var errUnreadable = errors.New("the answer cannot be read")
 
 // ReadStored reads the headers of a stream's messages, as [broker.Verifier] describes. It creates a
-// consumer. Call stop to remove this consumer.
+// consumer. Call the function stop to remove this consumer.
 func (p *Publisher) ReadStored(ctx context.Context, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	js, err := jetstream.New(p.nc)
 	if err != nil {

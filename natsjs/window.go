@@ -18,9 +18,9 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
-// window has the events that were sent and not acknowledged. Each group of events has a slot. The
+// A window has the events that were sent and not acknowledged. Each group of events has a slot. The
 // number of the slot and a serial number are part of the subject of the group's acknowledgements.
-// So window recognises a late answer: its slot is empty, or has another serial number.
+// So the window recognises a late answer: the answer's slot is empty, or has another serial number.
 type window struct {
 	prefix   string
 	reportFn func(f *broker.Message, o broker.Outcome)
@@ -30,7 +30,7 @@ type window struct {
 	slots   []ackGroup
 	vacant  []int
 	serial  uint64            // the serial number of the last group
-	streams map[string]string // stream names in acknowledgements, so that each is allocated once
+	streams map[string]string // stream names in acknowledgements, so that each name is allocated once
 	closed  bool
 	resends
 	duplicates
@@ -57,7 +57,7 @@ type resends struct {
 
 // duplicates has the events that the broker called duplicates.
 type duplicates struct {
-	verify     func(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) // see duplicateVerifier; if nil, duplicates count as stored
+	verify     func(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) // see duplicateVerifier; if this field is nil, duplicates count as stored
 	unverified []duplicateAnswer
 	verifyDue  chan struct{} // signals that there are unverified duplicates
 }
@@ -68,7 +68,7 @@ type slotRef struct {
 	serial   uint64
 	messages []*broker.Message // the messages of the group
 	reply    string
-	end      int // where the reply subject ends in names
+	end      int // where the reply subject ends in sendState.names
 }
 
 func newWindow(prefix string, report func(f *broker.Message, o broker.Outcome)) *window {
@@ -167,9 +167,9 @@ func (w *window) Deny(err error) {
 	}
 }
 
-// fail reports err for the events for which the given function returns true. If a group is still
-// being sent, fail only records the failure, and sentAll reports it after the group was sent. The
-// publisher sends the other events of the group again.
+// fail reports err for the events for which the given function returns true. If a group
+// is still being sent, fail only records the failure, and sentAll reports it after the group was
+// sent. The publisher sends the other events of the group again.
 func (w *window) fail(err error, which func(g *ackGroup, f *broker.Message) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,7 +202,7 @@ func (w *window) failGroup(slot int, err error, which func(g *ackGroup, f *broke
 	w.vacate(slot)
 }
 
-// close stops all reports. Run calls close at its end.
+// close stops all reports. Run calls it at the end.
 func (w *window) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -265,8 +265,8 @@ func (w *window) unanswered(p slotRef) {
 	}
 }
 
-// ask queues a lookup of an event's stream. The lookup is needed because the server gives the same
-// answer in two cases: no stream takes the subject, or the stream has no leader.
+// ask queues a lookup of an event's stream. The lookup is needed because the server
+// gives the same answer in two cases: no stream takes the subject, or the stream has no leader.
 func (w *window) ask(p slotRef) {
 	unanswered := []slotRef{p}
 	for {
@@ -283,7 +283,7 @@ func (w *window) ask(p slotRef) {
 func (w *window) lookUp(ctx context.Context, nc *nats.Conn) {
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return // not reached, because New fails only for contradictory options
+		return // this is not reached, because New fails only for contradictory options
 	}
 	for {
 		select {

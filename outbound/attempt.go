@@ -43,7 +43,7 @@ func (op *operation) attempt() result {
 		}
 		return result{class: ClassBreaker, reason: ReasonBreaker}
 	}
-	word := errNoWord // word stays errNoWord if Next panics
+	word := errNoWord // the variable word stays errNoWord if Next panics
 	defer func() { done(word) }()
 	op.attempts++
 	op.attemptsLeft--
@@ -119,7 +119,7 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	if op.foreign {
 		goAbroad(req.Header)
 	}
-	if op.authorization != "" { // refresh never sets it for another host
+	if op.authorization != "" { // the method refresh never sets this field for another host
 		req.Header.Set("Authorization", op.authorization)
 	}
 	if name := op.t.cfg.TimeoutHeader; name != "" {
@@ -138,8 +138,8 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	}
 }
 
-// account records what the vendor may have done because of the attempt. Then it calls Config.Decide
-// and, if necessary, Protocol.Decide.
+// account records what the vendor may have done because of the attempt. Then it calls
+// Config.Decide and, if necessary, Protocol.Decide.
 func (op *operation) account(r *result, unsent bool) {
 	r.unsent = r.err != nil && unsent
 	if !r.unsent {
@@ -173,7 +173,7 @@ func (op *operation) account(r *result, unsent bool) {
 	r.later = r.again || decision == Undecided && r.resp != nil && op.sent != "" && slices.Contains(op.t.cfg.Protocol.Busy, r.resp.StatusCode)
 }
 
-// word returns what an attempt tells the breaker: nil for a success, errOutage or errNoWord.
+// word returns what an attempt tells the breaker: nil (success), errOutage or errNoWord.
 func (op *operation) word(r result) error {
 	switch {
 	case r.resp != nil && !isOutage(r.resp.StatusCode):
@@ -186,7 +186,7 @@ func (op *operation) word(r result) error {
 	return errNoWord
 }
 
-// probe records whether an attempt asked for a connection and got one.
+// A probe records whether an attempt asked for a connection and got one.
 type probe struct{ asked, got atomic.Bool }
 
 func (p *probe) trace() *httptrace.ClientTrace {
@@ -196,9 +196,9 @@ func (p *probe) trace() *httptrace.ClientTrace {
 	}
 }
 
-// unsent reports whether an attempt that ended with err certainly sent nothing. Two conditions make
-// this certain. The attempt got no connection. And either it asked for a connection, or err says
-// that nothing was sent.
+// unsent reports whether an attempt that ended with err certainly sent nothing. Two
+// conditions make this certain. The attempt got no connection. And either it asked for a
+// connection, or err says that nothing was sent.
 func (p *probe) unsent(err error) bool {
 	if err == nil || p.got.Load() {
 		return false

@@ -34,7 +34,7 @@ func newBody(req *http.Request, inMemory, repeat bool, limit int64) (*body, erro
 		return b, nil
 	}
 	kept, err := readBody(req.Context(), req.Body, req.ContentLength, limit)
-	b.first = nil // readBody closed it
+	b.first = nil // readBody closed the caller's body
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (b *body) close() {
 	}
 }
 
-// parse reads the body as a JSON object, for a vendor that expects the key as a member of the body.
+// parse reads the body as a JSON object, for a vendor that expects the key as a member.
 func (b *body) parse() error {
 	if json.Unmarshal(b.kept, &b.object) != nil || b.object == nil {
 		return errors.New("the vendor expects the key as a member of the body, but the body is not a JSON object")
@@ -116,7 +116,7 @@ func (b *body) member(name string) (text string) {
 	return text
 }
 
-// insert adds a member at the front of the body's JSON object and leaves the rest unchanged.
+// insert adds a member at the front of the JSON object and leaves the rest unchanged.
 func (b *body) insert(name, text string) error {
 	if raw, ok := b.object[name]; ok {
 		if b.member(name) == text {

@@ -118,8 +118,8 @@ func newBreaker(cfg Breaker, changed func(to gobreaker.State)) *breaker {
 	return b
 }
 
-// allow asks for permission for an attempt. If ok is true, call done once with the
-// attempt's result.
+// allow asks for permission for an attempt. If ok is true, call the function done once
+// with the attempt's result.
 func (b *breaker) allow() (done func(error), ok bool) {
 	if b == nil {
 		return func(error) {}, true
@@ -136,7 +136,7 @@ func (b *breaker) open() (time.Duration, bool) {
 	return b.remaining(), true
 }
 
-// remaining returns how long the breaker stays open, or 0 if it never opened or OpenFor is over.
+// remaining says how long the breaker stays open: 0 if OpenFor is over or never began.
 func (b *breaker) remaining() time.Duration {
 	at := b.opened.Load()
 	if at == nil {

@@ -68,7 +68,7 @@ func underWay(resp *http.Response) bool {
 	if resp.Header.Get("Retry-After") != "" {
 		return true
 	}
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // "" if there is an error
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // media is "" if there is an error
 	if resp.Body == nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
 		return false
 	}
@@ -114,8 +114,8 @@ func isOutage(status int) bool {
 }
 
 // classOfError returns the class of an attempt's error, and whether another attempt may end
-// differently. native says that Next is an http.Transport. asked says that the attempt asked for a
-// connection.
+// differently. The parameter native says that Next is an http.Transport, and asked says that the
+// attempt asked for a connection.
 func classOfError(err error, native, asked bool) (Class, bool) {
 	var (
 		verification *tls.CertificateVerificationError

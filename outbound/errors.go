@@ -162,9 +162,9 @@ func (e *Error) Is(target error) bool {
 func (e *Error) Timeout() bool { return e.Class == ClassTimeout }
 
 // NotApplied reports whether err says that the vendor certainly did nothing: nothing was sent, or
-// the vendor rejected everything. If it returns true, wrap err with inbox.NotApplied in a step of
-// an external handler, or with idempotency.NotApplied in an idempotency.Call. Then the step can
-// begin again.
+// the vendor rejected everything. If NotApplied returns true, wrap err with inbox.NotApplied in a
+// step of an external handler, or with idempotency.NotApplied in an idempotency.Call. Then the step
+// can begin again.
 func NotApplied(err error) bool {
 	return errors.Is(err, ErrNotSent) || errors.Is(err, ErrRejected)
 }
@@ -228,7 +228,7 @@ func (e *timeoutError) Error() string { return fmt.Sprintf("no answer within %s"
 func (*timeoutError) Timeout() bool   { return true }
 func (*timeoutError) Temporary() bool { return true }
 
-// addresses matches URLs in the texts of errors. Only their host and port may be shown.
+// addresses matches URLs in texts of errors. Only host and port may be shown.
 var addresses = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/\s"'@]*@)?([^/\s"'?#]*)[^\s"']*`)
 
 // clean removes possible secrets from the text of an error, and limits its length.

@@ -24,11 +24,11 @@ func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyOf{}, key)
 }
 
-// NewKey returns a new random key of 32 hexadecimal digits. Make one for each operation. Store it
+// NewKey returns a new random key of 32 hexadecimal digits. Make a key for each operation. Store it
 // if the operation must survive a restart of the process.
 func NewKey() string {
 	var b [16]byte
-	rand.Read(b[:]) // never fails
+	rand.Read(b[:]) // Read never fails
 	return hex.EncodeToString(b[:])
 }
 
@@ -58,7 +58,7 @@ func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error
 		return keys{}, nil // setHeaders removes the caller's key, unless a safe method calls the first host
 	}
 	if from.earlier != nil && from.earlier.sent != "" {
-		return from.earlier.keys, nil // unchanged, because the caller may have formatted the key
+		return from.earlier.keys, nil // the key is unchanged, because the caller may have formatted the key
 	}
 	given, _ := req.Context().Value(keyOf{}).(string)
 	switch {

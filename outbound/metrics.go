@@ -76,7 +76,7 @@ func (m *metrics) propagate(ctx context.Context, h http.Header) {
 	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(h))
 }
 
-// attempted counts an attempt and its duration, and ends its span.
+// attempted counts an attempt and its duration, and ends the attempt's span.
 func (m *metrics) attempted(ctx context.Context, op *operation, span trace.Span, r result, took time.Duration) {
 	outcome := string(r.class)
 	if outcome == "" {

@@ -23,8 +23,8 @@ type Protocol struct {
 	// the same, byte for byte.
 	Field string
 
-	// Keyless says that the vendor accepts no key. The Transport sends no key, even if there is
-	// one. It repeats a request that is not idempotent only if nothing was sent.
+	// Keyless says that the vendor accepts no key. The Transport sends no key, even if the
+	// operation has a key. It repeats a request that is not idempotent only if nothing was sent.
 	Keyless bool
 
 	// Format converts a key into the form that the vendor gets. It must always return the same
@@ -43,7 +43,7 @@ type Protocol struct {
 	Busy []int
 
 	// Decide says whether to try again after a response, if Config.Decide is nil or returned
-	// Undecided. It must not read the body. If neither function decides, the status decides.
+	// Undecided. Decide must not read the body. If neither function decides, the status decides.
 	Decide func(resp *http.Response) Decision
 }
 

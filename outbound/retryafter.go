@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// longestRetryAfter is the longest Retry-After that counts. A longer one is shortened to this.
+// longestRetryAfter is the longest Retry-After that counts. Longer delays are shortened to it.
 const longestRetryAfter = 24 * time.Hour
 
 // ParseRetryAfter returns the delay that a response's Retry-After header asks for, and whether it

@@ -18,7 +18,7 @@ type Schedule interface {
 // at the same time are not repeated at the same time.
 type Jitter int
 
-// The ways to choose the wait after the n-th attempt. upper is Base·2ⁿ, but at most Cap.
+// The ways to choose the wait after the n-th attempt. Below, upper means Base·2ⁿ, but at most Cap.
 const (
 	FullJitter  Jitter = iota // 0 to upper: spreads calls best
 	RangeJitter               // half of upper to upper: waits do not become shorter until upper reaches Cap

@@ -51,8 +51,8 @@ func (o *Outbox) WriteSQL(ctx context.Context, tx SQLTx, events ...postroom.Even
 	return written.explain(o.advise(err, nil))
 }
 
-// plain converts a parameter to a type that every driver accepts. It converts a slice of values to
-// the text of an SQL array.
+// The function plain converts a parameter to a type that every driver accepts. It converts a slice
+// of values to the text of an SQL array.
 func plain(parameter any) any {
 	switch values := parameter.(type) {
 	case []string:
@@ -77,7 +77,7 @@ func plain(parameter any) any {
 	return parameter
 }
 
-// literal returns the text of an SQL array. text returns the text of an element, or false for NULL.
+// literal writes an SQL array. Its parameter text writes an element; false means NULL.
 func literal[T any](values []T, text func(T) (string, bool)) string {
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 	var b strings.Builder

@@ -20,11 +20,11 @@ const jsonType = "application/json"
 type newRow struct {
 	postroom.Event
 	digest  []byte
-	headers *string // as JSON; nil if there are none
-	made    bool    // this package made its id
+	headers *string // as JSON; nil if there are no headers
+	made    bool    // this package made the event's id
 }
 
-// encode sets digest and headers, and Data if it is nil.
+// encode sets the fields digest and headers, and Data if Data is nil.
 func (r *newRow) encode() error {
 	r.digest = contentDigest(r.Event)
 	if r.Data == nil {
@@ -87,11 +87,11 @@ func orNull(s string) any {
 	return s
 }
 
-// newRows are the events of one call. All have the same source.
+// newRows are the events of one call. All events have the same source.
 type newRows []newRow
 
-// parameters returns the parameters of write.sql: the source, and an array for each other column.
-// With arrays, one statement inserts any number of rows.
+// parameters returns the parameters of write.sql: the source, and an array for each
+// other column. With arrays, one statement inserts any number of rows.
 func (rs newRows) parameters() []any {
 	return []any{
 		rs[0].Source,

@@ -29,11 +29,11 @@ var (
 	ErrPooled = pglog.ErrPooled
 )
 
-// Log is the log of a database, for a relay. It implements [eventlog.Source]. It is safe for
-// concurrent use. A Log keeps no connection, but an [eventlog.Term] does.
+// Log is the log of a database (the table outbox), for a relay. It implements [eventlog.Source]. It
+// is safe for concurrent use. A Log keeps no connection, but an [eventlog.Term] does.
 type Log struct {
 	eventlog.Source
-	log *pglog.Log // the same as Source
+	log *pglog.Log // the same log as Source
 }
 
 // NewLog returns the log in the schema postroom of pool's database. It does no I/O. A relay that

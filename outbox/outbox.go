@@ -1,4 +1,4 @@
-// Package outbox appends events to the log in the caller's transaction.
+// Package outbox appends events to the log (the table outbox) in the caller's transaction.
 //
 // [Outbox] is for producers. [Outbox.Write] inserts events in the transaction that changes
 // the domain, so that both commit or neither does. No method takes a pool: an event that is
@@ -30,8 +30,8 @@ const comparePatience = 10 * time.Second
 
 // Config describes an [Outbox].
 type Config struct {
-	// Source is the name of the service, for instance "/shop". Write sets it on each
-	// event. The id of an event is unique within its source. Required.
+	// Source is the name of the service, for instance "/shop". Write sets this name on each event.
+	// The id of an event is unique within its source. Required.
 	Source string
 
 	// Schema is the database schema that holds Postroom's tables.
@@ -94,7 +94,7 @@ func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event)
 }
 
 // advise adds advice to an error of the database: what to do so that a producer can
-// write. db is the connection that returned the error, or nil if that is not known.
+// write. db is the connection that returned the error, or nil if the connection is not known.
 func (o *Outbox) advise(err error, db any) error {
 	return remedy.Explain(err, remedy.Use{Grant: "producer", Schema: o.schema, DB: db})
 }
@@ -153,14 +153,14 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 
 // Cancel cancels a scheduled event of this outbox's source, in the caller's transaction: if Cancel
 // returned true and tx commits, the event is never published. Cancel works before and after the
-// relay moves the event to held, and also in the transaction that writes the event. If the event is
-// cancelled already, Cancel returns true.
+// relay moves the event to the table held, and also in the transaction that writes the event. If
+// the event is cancelled already, Cancel returns true.
 //
 // Cancel returns false if the event was published or was not scheduled, or if its time has come,
 // because the relay may be publishing it then. The exception is an event that the broker refused:
-// if it has no key, or the relay moved it to held before its time, Cancel can cancel it while it is
-// dead or waits for another attempt. Cancel also returns false if neither the log nor held has the
-// id, for instance because retention removed the published event.
+// if it has no key, or the relay moved it to the table held before its time, Cancel can cancel it
+// while it is dead or waits for another attempt. Cancel also returns false if neither the log nor
+// the table held has the id, for instance because retention removed the published event.
 //
 // While a transaction that cancels an event is open, the relay does not publish the event, even if
 // it is due. So keep the transaction short. If the transaction has an isolation level above read
@@ -193,8 +193,8 @@ func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 	return o.advise(schema.Require(ctx, db, o.schema), db)
 }
 
-// insert returns a statement and its parameters. The statement inserts the events. If the log
-// already has the id of an event, the statement compares the two events.
+// insert returns a statement and its parameters. The statement inserts the events. If
+// the log already has the id of an event, the statement compares the two events.
 func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	switch {
 	case len(written) > 1:
@@ -207,8 +207,8 @@ func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	return o.sql.InsertNew, written[0].newParameters()
 }
 
-// prepare completes and validates events. If an event is in events twice with the same content,
-// prepare returns it once.
+// prepare completes and validates events. If it gets an event twice with the same
+// content, prepare returns it once.
 func (o *Outbox) prepare(trace telemetry.Trace, events []postroom.Event) (newRows, error) {
 	if o.err != nil {
 		return nil, fmt.Errorf("outbox: %w", o.err)
@@ -249,8 +249,8 @@ func (o *Outbox) prepare(trace telemetry.Trace, events []postroom.Event) (newRow
 	return prepared, nil
 }
 
-// errTwice is a conflict between two events of one call. prepare finds it before anything is sent,
-// so it also matches ErrInvalidEvent.
+// errTwice is a conflict between two events of one call. The method prepare finds it before
+// anything is sent, so errTwice also matches ErrInvalidEvent.
 var errTwice = fmt.Errorf("%w: %w: it stands twice in this call, with different content",
 	postroom.ErrInvalidEvent, postroom.ErrEventConflict)
 

@@ -10,7 +10,7 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements are the statements of this package, for one schema. Each has a file in directory sql.
+// statements are the statements of this package, for one schema. Each has a file in the folder sql.
 type statements struct {
 	Write, WriteOne        string
 	InsertUsual, InsertNew string

@@ -19,7 +19,7 @@ var ErrNoTx = errors.New("postmill: the message's context has no transaction: se
 // delivery is the part of a message's context that describes its delivery.
 type delivery struct {
 	tx     pgx.Tx
-	event  postroom.Event // its ID is empty outside of a handler
+	event  postroom.Event // the event's ID is empty outside of a handler
 	failed *failure       // where Middleware stores the handler's error for the Subscriber; nil if there is no Subscriber
 }
 
@@ -49,8 +49,8 @@ func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
 }
 
 // Tx returns the transaction of a message's context: the transaction of [WithTx] or, in a handler,
-// the transaction in which the inbox handles the message. Changes in it commit if the handler
-// returns nil or acks the message. Commit and Rollback of a handler's transaction return
+// the transaction in which the inbox handles the message. Changes in this transaction commit if the
+// handler returns nil or acks the message. Commit and Rollback of a handler's transaction return
 // inbox.ErrTxOwned. Tx panics if there is no transaction, because a change outside of a transaction
 // could be lost or made twice.
 func Tx(ctx context.Context) pgx.Tx {
@@ -70,7 +70,7 @@ func Event(ctx context.Context) (postroom.Event, bool) {
 }
 
 // mergedContext ends when its Context ends. It has the values of its Context and of its other
-// context. If both have a value for a key, it returns the value of Context.
+// context. If both contexts have a value for a key, it returns the value of Context.
 type mergedContext struct {
 	context.Context
 
@@ -84,8 +84,8 @@ func (j mergedContext) Value(key any) any {
 	return j.other.Value(key)
 }
 
-// pass copies the delivery and the trace of a message to the messages that its handler returned. If
-// such a message has a transaction already, pass does not change it.
+// The function pass copies the delivery and the trace of a message to the messages that its handler
+// returned. If such a message has a transaction already, pass does not change the message.
 func pass(from *message.Message, to []*message.Message) {
 	for _, m := range to {
 		if deliveryOf(m.Context()).tx == nil {

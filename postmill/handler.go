@@ -18,9 +18,9 @@ var ErrNacked = errors.New("postmill: the message was nacked")
 // together or not at all: the changes that the handler makes in [Tx] of the message's context, the
 // messages that it returns, and the inbox's record that the event is handled.
 //
-// Messages that the handler returns are published to topic. If topic is empty, the handler must
-// return no messages, and pub may be nil. After an error or a nack, the inbox rolls back, and tries
-// the event again on the schedule of the subscription. [postroom.Permanent] and
+// Messages that the handler returns are published to the given topic. If topic is empty, the
+// handler must return no messages, and pub may be nil. After an error or a nack, the inbox rolls
+// back, and tries the event again on the schedule of the subscription. [postroom.Permanent] and
 // [postroom.RetryAfter] work as in any handler.
 func Handler(pub *Publisher, topic string, h message.HandlerFunc) postroom.Handler {
 	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
@@ -53,8 +53,8 @@ func isNacked(msg *message.Message) bool {
 	}
 }
 
-// Middleware connects a Router with a [Subscriber] and a [Publisher]. Add it to each Router that
-// has both, before all other middleware:
+// Middleware connects a Router with a [Subscriber] and a [Publisher]. Add Middleware to each Router
+// that has both, before all other middleware:
 //
 //	router.AddMiddleware(postmill.Middleware)
 //
@@ -76,7 +76,7 @@ func Middleware(h message.HandlerFunc) message.HandlerFunc {
 		})
 		if err != nil {
 			if d.failed != nil {
-				d.failed.err = err // the Router nacks after this
+				d.failed.err = err // the Router nacks the message after this
 			}
 			return nil, err
 		}

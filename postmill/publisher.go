@@ -115,8 +115,8 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 
 // contextOf returns the context in which messages are written together. If an event has no trace,
 // the outbox gives it the trace of this context. But a message without a trace must not get the
-// trace of another message. So if there is a message without a trace, contextOf returns its
-// context.
+// trace of another message. So if there is a message without a trace, contextOf returns that
+// message's context.
 func contextOf(messages []*message.Message) context.Context {
 	for _, m := range messages {
 		if !trace.SpanContextFromContext(m.Context()).IsValid() {
@@ -126,7 +126,7 @@ func contextOf(messages []*message.Message) context.Context {
 	return messages[0].Context()
 }
 
-// write writes events in tx. If tx is nil, it begins and commits its own transaction.
+// write writes events in tx. If tx is nil, write begins and commits its own transaction.
 func (p *Publisher) write(ctx context.Context, tx pgx.Tx, events []postroom.Event) error {
 	if tx != nil {
 		return p.out.Write(ctx, tx, events...)
@@ -210,7 +210,7 @@ func (p *Publisher) InSQL(tx outbox.SQLTx) message.Publisher {
 type inTx struct {
 	*Publisher
 
-	write func(ctx context.Context, events []postroom.Event) error // nil if there is no transaction
+	write func(ctx context.Context, events []postroom.Event) error // write is nil if there is no transaction
 }
 
 func (p inTx) Publish(topic string, messages ...*message.Message) error {

@@ -21,7 +21,7 @@ const (
 	MetadataID     = "postroom-id"
 	MetadataSource = "postroom-source"
 	MetadataType   = "postroom-type"
-	MetadataKey    = "postroom-key" // only if the event has a key
+	MetadataKey    = "postroom-key" // set only if the event has a key
 )
 
 // RelayConfig tunes the publisher that [Relay] returns. The zero value is ready to use.
@@ -229,7 +229,7 @@ func (r *relayRun) tell(m *broker.Message, o broker.Outcome) {
 // have been published or not.
 var errEnded = errors.New("postmill: the relay stopped before the publisher answered")
 
-// end reports errEnded for all messages that have no outcome yet. After that, tell reports nothing.
+// end reports errEnded for messages without an outcome. After that, tell does nothing.
 func (r *relayRun) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -98,7 +98,7 @@ var (
 //
 // If the transaction of an acked message cannot commit, the message is delivered again. If the
 // subscription keeps an order, held messages of a key may share a transaction. A nack of one of
-// them also rolls back the messages before it, and these are delivered again.
+// them also rolls back the messages before it, which are delivered again.
 //
 // Each call of Subscribe runs its own inbox, which uses one connection of the pool for each worker,
 // one more if it keeps an order, and a few for short times. A subscriber may be used concurrently.
@@ -108,7 +108,7 @@ type Subscriber struct {
 	cfg  SubscriberConfig
 	err  error // the faults of the Config, or nil
 
-	life    context.Context // ends with Close
+	life    context.Context // this context ends with Close
 	end     context.CancelFunc
 	mu      sync.Mutex // locked when running grows, and when life ends
 	running sync.WaitGroup
@@ -122,11 +122,11 @@ func NewSubscriber(pool *pgxpool.Pool, nc *nats.Conn, cfg SubscriberConfig) *Sub
 	return &Subscriber{pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), life: life, end: end}
 }
 
-// Subscribe delivers the messages of a topic until ctx ends or the subscriber is closed. Then it
-// closes the channel. The context of each message has the values of ctx, and ends when the message
+// Subscribe delivers the messages of a topic until ctx ends or the subscriber is closed. Then the
+// channel is closed. The context of each message has the values of ctx, and ends when the message
 // is acked or nacked.
 //
-// Subscribe returns an error if inbox.Inbox.Check returns one: for instance if the tables, the
+// Subscribe returns an error if inbox.Inbox.Check returns an error: for instance if the tables, the
 // stream or the rights are missing, or if a server cannot be reached. Once the subscription runs,
 // it waits for servers that are unavailable.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {

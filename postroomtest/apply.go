@@ -111,7 +111,7 @@ func Deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	return deliver(ctx, pool, h, ev, nil).Err
 }
 
-// delivered sets the empty fields that a handler expects, validates the event and returns it.
+// delivered sets the empty fields that a handler expects, and validates the event.
 func delivered(ev postroom.Event) (postroom.Event, error) {
 	if ev.ID == "" {
 		id, err := uuid.NewV7()
@@ -142,8 +142,8 @@ type brokenError struct{ err error }
 func (e *brokenError) Error() string { return e.err.Error() }
 func (e *brokenError) Unwrap() error { return e.err }
 
-// deliver makes one delivery. If look is not nil, deliver calls look to read the events that the
-// handler wrote.
+// deliver makes one delivery. If the function look is not nil, deliver calls it to read the events
+// that the handler wrote.
 func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Event,
 	look func(context.Context, Querier) ([]postroom.Event, error),
 ) (r Result) {
@@ -200,14 +200,14 @@ var (
 	errCommitted  = errors.New("the handler committed its transaction with its own statement, so another attempt would repeat its changes")
 )
 
-// ended returns an error if the handler ended the transaction with the given id. If the handler
-// then began another transaction, the connection's status is 'T' (in a transaction) too, and only a
-// query shows the difference. If the status is 'T', ended sends the query only if sure is true.
-// [Deliver] sets sure to false, because [Crash] would cut the connection at this query too.
+// ended returns an error if the handler ended the transaction with the id. If the
+// handler then began another one, the connection's status is 'T' (in a transaction) too, and only a
+// query shows the difference. If the status is 'T', the query is sent only if the parameter sure is
+// true. [Deliver] sets it to false, because [Crash] would cut the connection at this query too.
 func ended(ctx context.Context, tx pgx.Tx, id string, sure bool) error {
 	conn := tx.Conn().PgConn()
 	if conn.IsClosed() || conn.TxStatus() == 'E' || conn.TxStatus() == 'T' && !sure {
-		return nil // overlooked reports a closed connection and the status 'E'
+		return nil // the function overlooked reports a closed connection and the status 'E'
 	}
 	var runs, committed bool
 	switch err := tx.Conn().QueryRow(ctx, endedSQL, id).Scan(&runs, &committed); {
@@ -221,8 +221,8 @@ func ended(ctx context.Context, tx pgx.Tx, id string, sure bool) error {
 	return errRolledBack
 }
 
-// overlooked returns an error if a transaction failed, or if its connection is closed, although the
-// handler returned nil.
+// The function overlooked returns an error if a transaction failed, or if its connection is closed,
+// although the handler returned nil.
 func overlooked(tx pgx.Tx) error {
 	switch conn := tx.Conn().PgConn(); {
 	case conn.IsClosed():
@@ -278,5 +278,5 @@ func classOf(err error) string {
 	return "error"
 }
 
-// is returns the second result of a function. The first result does not matter here.
+// The function is returns the second of two results. The first result does not matter here.
 func is[T any](_ T, ok bool) bool { return ok }

@@ -26,8 +26,8 @@ var heldSQL string
 // next attempt is more than two seconds away. It needs no broker.
 //
 // sub has the settings of the handler. If sub is empty, the number of attempts is the default of
-// [inbox.Subscription], and the next attempt follows after ten milliseconds. Written of the result
-// has all events that were committed to the log during the call.
+// [inbox.Subscription], and the next attempt follows after ten milliseconds. The field Written of
+// the result has all events that were committed to the log during the call.
 //
 // If an earlier call with the same event and the same name of the handler finished or discarded the
 // event, the outcome is [Duplicate]. If the event is still held for the handler, the inbox

@@ -33,11 +33,11 @@ type Scenario struct {
 // Limits of a scenario.
 const (
 	mostRuns    = 10          // calls of Run after one cut
-	runPatience = time.Minute // for Setup, these calls and check together; then their context ends
+	runPatience = time.Minute // for Setup, Run and check together; then their context ends
 )
 
 // Crash tests whether a scenario has the right outcome if it loses its connection at any statement.
-// check returns nil if the outcome is right.
+// The function check returns nil if the outcome is right.
 //
 // Crash runs the scenario once and records its statements. Then it runs the scenario twice for each
 // statement, each time on a fresh database. The first time it cuts the connection before the
@@ -52,7 +52,7 @@ const (
 // The order of different statements may differ in each run, so a scenario may do several things at
 // once. If a later run does not reach a statement, Crash does not cut the connection in that run.
 //
-// Package servers provides the databases. Run and check run on the test's goroutine.
+// Package servers provides the databases. Run and the function check run on the test's goroutine.
 func Crash(t testing.TB, scenario Scenario, check func(ctx context.Context, pool *pgxpool.Pool) error) {
 	t.Helper()
 	servers.PostgresURL(t) // this ends the test if there is no server
@@ -143,8 +143,8 @@ func runWatched(ctx context.Context, url string, w *watcher, f func(ctx context.
 	return fmt.Errorf("the scenario's Run failed %d times: %w", mostRuns, errors.Join(faults...))
 }
 
-// databases makes fresh databases. It takes longer to make a database than to run most scenarios.
-// So databases makes the next database, and drops used databases, while a scenario runs.
+// databases makes fresh databases. It takes longer to make a database than to run most
+// scenarios. So it makes the next database, and drops used databases, while a scenario runs.
 type databases struct {
 	t      testing.TB
 	ready  chan database
@@ -194,7 +194,7 @@ func (d *databases) drop(db database) {
 	})
 }
 
-// end drops the database that no run has used, and waits until all databases are dropped.
+// end drops the database that no run has used, and waits until all are dropped.
 func (d *databases) end() {
 	d.stop()
 	d.making.Wait()

@@ -61,8 +61,8 @@ type External struct {
 	OnAnswer func(r Request, a Answer)
 
 	work    func(r Request) Answer
-	working sync.Mutex        // locked while work runs, so that work runs once for each key
-	done    map[string]Answer // the answers so far, by key; working guards the map
+	working sync.Mutex        // locked while the function work runs: once for each key
+	done    map[string]Answer // the answers so far, by key; the mutex working guards the map
 
 	mu       sync.Mutex
 	next     []Behaviour
@@ -70,9 +70,9 @@ type External struct {
 	works    []Request
 }
 
-// NewExternal returns a vendor. The vendor calls work once for each key, and for each request
-// without a key. It makes one call at a time. If work is nil, the vendor answers 200. NewExternal
-// closes the server when the test ends.
+// NewExternal returns a vendor. The vendor calls the function work once for each key, and for each
+// request without a key. It makes one call at a time. If the function is nil, the vendor answers
+// 200. NewExternal closes the server when the test ends.
 func NewExternal(t testing.TB, work func(r Request) Answer) *External {
 	t.Helper()
 	if work == nil {
@@ -140,7 +140,7 @@ func (e *External) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if answer.Status != 0 {
 		w.WriteHeader(answer.Status)
 	}
-	_, _ = w.Write(answer.Body) // a caller that gave up does not read it
+	_, _ = w.Write(answer.Body) // a caller that gave up does not read the body
 }
 
 // receive records a request and returns the behaviour for it.
@@ -156,8 +156,8 @@ func (e *External) receive(req Request) Behaviour {
 	return b
 }
 
-// answer returns the answer to a request. If the work for the request is not done yet, answer calls
-// work.
+// answer returns the answer to a request. If the work for the request is not done yet,
+// it calls the function work.
 func (e *External) answer(req Request) Answer {
 	e.working.Lock()
 	defer e.working.Unlock()

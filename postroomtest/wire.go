@@ -17,7 +17,7 @@ import (
 type cut struct {
 	statement
 
-	after bool // cut after the server has executed the statement, so that only the answer is lost
+	after bool // the cut is after the server's execution, so that only the answer is lost
 	made  atomic.Bool
 }
 
@@ -38,7 +38,7 @@ type watcher struct {
 	n    map[string]int // how many times the client has sent each text
 }
 
-// watch returns a new connection of the pool, wrapped so that the watcher sees its messages.
+// watch wraps a new connection of the pool, so that the watcher sees its messages.
 func (w *watcher) watch(_ context.Context, _ *pgconn.Config, conn net.Conn) (net.Conn, error) {
 	return &wire{Conn: conn, watcher: w, texts: map[string]string{}, portals: map[string]string{}, syncs: 1}, nil
 }
@@ -69,7 +69,7 @@ func (w *watcher) sees(text string) bool {
 // wire is a connection that reads all messages. The client's messages show which statements the
 // client sends. The server's messages show which of these statements are done.
 //
-// Wide because it keeps both sides of the protocol.
+// It has many fields because it keeps both sides of the protocol.
 type wire struct {
 	net.Conn
 
@@ -105,10 +105,10 @@ func (w *wire) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// plan decides what to do with messages of the client. cutting reports whether the connection is
-// cut at one of these messages, or was cut before. If cutting is false, Write sends all messages.
-// If it is true, Write sends only the bytes in send, and then closes the connection if closes is
-// true.
+// plan decides what to do with messages of the client. The result cutting reports
+// whether the connection is cut at one of these messages, or was cut before. If cutting is false,
+// Write sends all messages. If it is true, Write sends only the bytes in the slice send, and then
+// closes the connection if the result closes is true.
 func (w *wire) plan(b []byte) (send []byte, closes, cutting bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,12 +172,12 @@ func (w *wire) scan(b []byte) (upTo int, waits bool) {
 	return -1, false
 }
 
-// stop returns the results of scan for a cut. The message from at to end in b has the statement of
+// stop returns the results of scan for a cut. The message b[at:end] has the statement of
 // the cut.
 func (w *wire) stop(b []byte, at, end int) (upTo int, waits bool) {
 	if !w.watcher.cut.after {
 		w.flushed = true
-		return at, w.open > 0 // the server still executes the statements before this one
+		return at, w.open > 0 // the server still executes the statements before the message
 	}
 	switch {
 	case b[at] == 'Q':

@@ -38,7 +38,7 @@ type Want struct {
 	// must be written alike: 1.0 is not equal to 1.
 	JSON string
 
-	// Headers are headers that the event must have. It may have more.
+	// Headers are headers that the event must have. The event may have more.
 	Headers map[string]string
 }
 
@@ -61,8 +61,8 @@ func RequireWritten(t testing.TB, db Querier, wants ...Want) []postroom.Event {
 	return events
 }
 
-// written returns the events that db wrote if db is a transaction, and otherwise all events of the
-// database.
+// written returns the events that db wrote if db is a transaction, and otherwise all
+// events of the database.
 func written(ctx context.Context, db Querier) ([]postroom.Event, error) {
 	_, own := db.(pgx.Tx)
 	rows, _ := db.Query(ctx, writtenSQL, own) // CollectRows reports the error
@@ -85,7 +85,7 @@ func scanEvent(row pgx.CollectableRow) (postroom.Event, error) {
 	return ev, err
 }
 
-// compare returns an error for each difference between the events and the wanted events.
+// compare returns an error for each difference between events and wanted events.
 func compare(events []postroom.Event, wants []Want) error {
 	if len(events) != len(wants) {
 		return fmt.Errorf("%d events were written, want %d", len(events), len(wants))

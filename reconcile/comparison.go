@@ -20,19 +20,19 @@ type comparison struct {
 	log     eventlog.History
 	streams broker.Verifier
 	mark    eventlog.Checkpoint
-	since   time.Time // zero: from the checkpoint on
-	rate    float64   // events that are read in a second; 0: no limit
+	since   time.Time // the zero time means: from the checkpoint on
+	rate    float64   // how many events may be read in a second; 0 means no limit
 
 	compared int // events that the stream should have
 	unknown  int // events that the stream may have dropped, because they are older than its first message
 	messages int // messages that were read
 }
 
-// run returns, in ascending order, the seqs of the events that the stream should have and lacks.
-// outOfOrder has those for which the stream has a later event of their key, and missing has the
-// others. run first reads which events are published, and then calls look to read the stream's
-// state. So events that are published during the comparison do not count as missing. run calls tell
-// when the counts have changed.
+// run returns, in ascending order, the seqs of the events that the stream should have
+// and lacks. The slice outOfOrder has those for which the stream has a later event of their key,
+// and the slice missing the others. The method first reads which events are published, and then
+// calls the function look to read the stream's state. So events published during the comparison do
+// not count as missing. The method calls the function tell when the counts have changed.
 func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (broker.StreamState, error), tell func()) (missing, outOfOrder []int64, err error) {
 	sources, err := c.log.Sources(ctx)
 	if err != nil {
@@ -62,8 +62,8 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 	})
 }
 
-// span returns the part of the stream that may have the events to compare. The slice first has the
-// log's first page of these events.
+// span returns the part of the stream that may have the events to compare. The slice
+// first has the log's first page of these events.
 func (c *comparison) span(first []eventlog.HistoryEntry, last uint64) broker.SeqRange {
 	if seq := c.mark.Position.Seq; c.mark.ID != 0 {
 		return broker.SeqRange{From: max(seq, overlap) - overlap + 1, To: last}
@@ -72,7 +72,7 @@ func (c *comparison) span(first []eventlog.HistoryEntry, last uint64) broker.Seq
 	return broker.SeqRange{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
 }
 
-// prepend returns a reader whose first page is the slice first. The other pages are those of rest.
+// prepend returns a reader of one page, the slice first, and then of the pages of the reader rest.
 func prepend[T any](first []T, rest reader[T]) reader[T] {
 	read := false
 	return func(ctx context.Context) ([]T, error) {
@@ -84,8 +84,8 @@ func prepend[T any](first []T, rest reader[T]) reader[T] {
 	}
 }
 
-// rateLimited returns a reader that reads at most rate items in a second. If rate is 0, there is no
-// limit.
+// rateLimited returns a reader that reads at most the given number of items in a second. If the
+// rate is 0, there is no limit.
 func rateLimited[T any](next reader[T], rate float64) reader[T] {
 	if rate == 0 {
 		return next

@@ -29,9 +29,9 @@ func identify(source, id string) identity {
 	return identity(sum[:16])
 }
 
-// difference finds the events that a log has published and a stream does not have. It reads
-// both from the beginning to the end, and remembers the events that it has found in only
-// one of them so far. There are few of these, because both have nearly the same order.
+// difference finds the events that a log has published and a stream does not have. It reads the log
+// and the stream from the beginning to the end, and remembers the events that it has found in only
+// one of them so far. There are few of these, because log and stream have nearly the same order.
 type difference struct {
 	sources  []string
 	coverage func(e eventlog.HistoryEntry) (takes, sure bool)
@@ -39,11 +39,11 @@ type difference struct {
 	log    map[identity]logEvent
 	stream map[identity]struct{}
 
-	// The maps waiting and last have a key only while the map log has events of the key. waiting
-	// has the number of these events. last has the highest seq among the key's events that were
-	// found in the stream during that time. An event in the map log is out of order if last has a
-	// higher seq. The log is read in the order of its seqs. So when a later event of the key is
-	// found, the map has the earlier event already, and last gets the seq of the later one.
+	// The maps waiting and last have a key only while the map log has events of the key. The map
+	// waiting has their number. The map last has the highest seq among the key's events found in
+	// the stream meanwhile. An event in the map log is out of order if the map last has a higher
+	// seq. The log is read in the order of its seqs. So when a later event of the key is found, the
+	// map log has the earlier event already, and the map last gets the seq of the later one.
 	seed    maphash.Seed
 	waiting map[uint64]int
 	last    map[uint64]int64
@@ -64,7 +64,7 @@ func newDifference(standing broker.StreamState, sources []string) *difference {
 type logEvent struct {
 	seq      int64
 	key      uint64 // hash of the key; 0 if the event has no key
-	expected bool   // the stream should have it
+	expected bool   // the stream should have the event
 }
 
 // coverageOf returns a function that reports whether a stream takes an event, and whether the
@@ -90,8 +90,8 @@ func coverageOf(s broker.StreamState) func(e eventlog.HistoryEntry) (takes, sure
 // reader returns the next page of items, and an empty page at the end.
 type reader[T any] func(ctx context.Context) ([]T, error)
 
-// run reads the log and the stream to their ends, and calls tell after each page. It returns the
-// seqs of the events that the stream lacks, in the two slices of the method missing.
+// run reads the log and the stream to their ends, and calls the function tell after each page. It
+// returns the seqs of the events that the stream lacks, in the two slices of the method missing.
 func (d *difference) run(ctx context.Context, log reader[eventlog.HistoryEntry], stream reader[broker.StoredMessage], tell func()) (missing, outOfOrder []int64, err error) {
 	logEnded, streamEnded := false, false
 	for !logEnded || !streamEnded {
@@ -117,9 +117,9 @@ func (d *difference) run(ctx context.Context, log reader[eventlog.HistoryEntry],
 	return missing, outOfOrder, nil
 }
 
-// missing returns the events that the stream lacks, by ascending seq. Those in inOrder can be
-// published again in the order of their keys. Those in outOfOrder cannot, because the stream has
-// later events of their keys.
+// missing returns the events that the stream lacks, by ascending seq. The events in
+// inOrder can be published again in the order of their keys. The events in outOfOrder cannot,
+// because the stream has later events of their keys.
 func (d *difference) missing() (inOrder, outOfOrder []int64) {
 	for _, e := range d.log {
 		switch {
@@ -142,7 +142,7 @@ func (d *difference) found(e logEvent) {
 	}
 }
 
-// addWaiting adds an event of the log that is not found in the stream yet. matched
+// addWaiting adds an event of the log that is not found in the stream yet. The method matched
 // removes an event that is found.
 func (d *difference) addWaiting(name identity, e logEvent) {
 	d.log[name] = e

@@ -53,7 +53,7 @@ const DefaultRate = 25_000
 // Result says what a stream has and what it lacks.
 type Result struct {
 	Stream  string
-	Verdict broker.Verdict // about the stream's end: it can be Intact even if messages before the end are missing
+	Verdict broker.Verdict // the verdict about the stream's end: it can be Intact even if messages before the end are missing
 	LastSeq uint64         // the sequence up to which the stream was read
 
 	Compared int // events of the log that the stream should have
@@ -73,10 +73,10 @@ type Result struct {
 	Err error
 }
 
-// Compare compares what a log has published with what its streams have. It reads the
-// headers of the streams' messages, changes nothing, and may run while events are written
-// and published. If log and stream have nearly the same order, it needs little memory. In
-// the worst case it needs about a hundred bytes for each event.
+// Compare compares what a log has published with what its streams have. It reads the headers of the
+// streams' messages, changes nothing, and may run while events are written and published. If log
+// and stream have nearly the same order, Compare needs little memory. In the worst case it needs
+// about a hundred bytes for each event.
 //
 // An error is an outage, or says that Rate is not valid. If one stream cannot be compared, its
 // Result says so.
@@ -155,8 +155,8 @@ func (f *Result) fill(c *comparison, missing, outOfOrder []int64, took time.Dura
 
 // FindLost finds the events that a stream lost. Call it if the state s says that the stream lost
 // events. FindLost looks for the newest checkpoint whose message the stream still has, and compares
-// the events that were published after it. If there is none, it compares all events of the log. An
-// error is an outage.
+// the events that were published after that checkpoint. If there is no such checkpoint, it compares
+// all events of the log. An error is an outage.
 func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.StreamState) (Result, error) {
 	began := time.Now()
 	mark, err := lastMark(ctx, log, streams, s)
@@ -173,8 +173,8 @@ func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier
 	return found, nil
 }
 
-// lastMark returns the newest checkpoint up to which the stream is intact. If there is none, it
-// returns the zero checkpoint.
+// lastMark returns the newest checkpoint up to which the stream is intact. If there is no such
+// checkpoint, lastMark returns the zero checkpoint.
 func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s broker.StreamState) (eventlog.Checkpoint, error) {
 	if s.Verdict == broker.Recreated {
 		return eventlog.Checkpoint{}, nil

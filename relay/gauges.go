@@ -16,7 +16,7 @@ const measureEvery = 15 * time.Second
 
 // gauges are instruments that are read when metrics are collected.
 //
-// Wide because each instrument is a field.
+// It has many fields because each instrument is a field.
 type gauges struct {
 	age, events, leader, paused, check metric.Float64ObservableGauge
 	held, heldAge, keys, overdue       metric.Float64ObservableGauge
@@ -67,10 +67,10 @@ func (r *Relay) registerGauges() (end func()) {
 		r.cfg.Logger.Error("gauges not registered", "error", err)
 		return func() {}
 	}
-	return func() { _ = registration.Unregister() } // fails only if the callback was not registered
+	return func() { _ = registration.Unregister() } // this fails only without a registration
 }
 
-// observe reports the gauges. Only a leader reports the lag, because only a leader measures it.
+// observe reports the gauges. Only a leader reports the lag: only a leader measures it.
 func (g *gauges) observe(o metric.Observer, r *Relay) {
 	h := r.Health()
 	leads := h.State == Leading

@@ -40,7 +40,7 @@ const (
 // Health describes a relay at one moment. Times are by the process's clock. The time of something
 // that has not happened since Run began is zero.
 //
-// Wide because it is a report.
+// It has many fields because it is a report.
 type Health struct {
 	State State
 	Since time.Time // when State began
@@ -86,7 +86,7 @@ func (h Health) Live() error {
 	return nil
 }
 
-// Ready returns nil if the relay works, and otherwise the reason why not. It works if it is
+// Ready returns nil if the relay works, and otherwise the reason why not. The relay works if it is
 // connected, a check of its streams has passed since Run began, and it leads, is on standby or is
 // paused. A leader must have recorded progress or renewed its lease within the time of the lease.
 func (h Health) Ready() error {
@@ -126,7 +126,7 @@ type healthState struct {
 	passed bool // since Run began, a check of the streams found no fault that keeps the relay from starting
 }
 
-// watch begins to keep the health state up to date during a call of Run. Call end when Run returns.
+// watch begins to update the health state during a Run. Call end when Run returns.
 func (r *Relay) watch(ctx context.Context) (end func()) {
 	r.state.reset()
 	ctx, cancel := context.WithCancel(ctx)

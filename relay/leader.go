@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// One read asks for at most pageSize events. If the last events were large, it asks for fewer.
-	// The first read does not know the size of events, and asks for firstPage.
+	// One read asks for at most pageSize events. If the last events were large, the read asks for
+	// fewer. The first read does not know the size of events, and asks for firstPage.
 	pageSize  = 1000
 	firstPage = 100
 
-	// While this many events wait to be written to held, the dispatcher takes no further page. To
-	// record this many events takes a tenth of a second.
+	// While this many events wait to be written to the table held, the dispatcher takes no further
+	// page. To record this many events takes a tenth of a second.
 	maxHeldEvents = 5000
 
 	// If there is no room for a chunk, the dispatcher applies results after at most this time.
@@ -29,20 +29,20 @@ const (
 // lifetime says how long a term works. A term ends in two steps, so that the results of what was
 // sent can still be recorded.
 type lifetime struct {
-	send context.Context // when it ends, nothing more is read or sent
-	work context.Context // when it ends, the term has failed, and nothing waits for results any longer
+	send context.Context // when this context ends, nothing more is read or sent
+	work context.Context // when this context ends, the term has failed, and nothing waits any longer
 }
 
 // leader is a relay in one term. Five goroutines work for it: the reader reads pages, the
-// dispatcher decides what is sent, the publisher sends, the recorder records, and the
-// verifier checks that the broker lost nothing. If one of them fails, the term ends.
+// dispatcher decides what is sent, the publisher sends, the recorder records, and the verifier
+// checks that the broker lost nothing. If a goroutine fails, the term ends.
 type leader struct {
 	relay  *Relay
 	term   eventlog.Term
 	buffer *recordBuffer
 
-	results *results               // publisher to dispatcher
-	batches chan []*broker.Message // dispatcher to publisher
+	results *results               // the publisher passes them to the dispatcher
+	batches chan []*broker.Message // the dispatcher passes them to the publisher
 
 	reader     reader
 	dispatcher dispatcher
@@ -50,7 +50,7 @@ type leader struct {
 	verifier   verifier
 }
 
-// newLeader returns the leader of a term. The leader sets the fields renewed and recorded of now.
+// newLeader returns a term's leader, which sets the fields renewed and recorded of the attempt now.
 func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 	arrived, between := newResults(), &intake{pages: make(chan page)}
 	notes := newRecordBuffer(arrived.news)
@@ -67,10 +67,10 @@ func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 	}
 }
 
-// serve leads until ctx ends, and then drains. If a goroutine fails, serve returns earlier.
+// serve leads until ctx ends, and then drains. If a goroutine fails, it returns earlier.
 func (l *leader) serve(ctx context.Context) error {
 	now := l.recorder.attempt
-	// work goes on while the relay drains after the end of ctx. Only a failure ends it earlier.
+	// The context work outlives ctx while the relay drains. Only a failure ends it earlier.
 	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
 
@@ -114,7 +114,7 @@ func (l *leader) serve(ctx context.Context) error {
 	return errors.Join(context.Cause(work), err)
 }
 
-// publish runs the publisher for the batches of the dispatcher, with or without atomic batches.
+// publish runs the publisher for the dispatcher's batches, with or without Atomic.
 func (l *leader) publish(ctx context.Context) error {
 	if !l.relay.cfg.Atomic {
 		return guardedCall(func() error { return l.relay.pub.Run(ctx, l.batches, l.results.report) })
@@ -137,7 +137,7 @@ func (l *leader) goroutineEnded(fail context.CancelCauseFunc, ctx context.Contex
 }
 
 // signal sends to a channel with room for one signal. If a signal waits in the channel
-// already, signal does nothing.
+// already, the function does nothing.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

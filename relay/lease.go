@@ -32,12 +32,12 @@ const (
 func LeaseFor(roundTrip time.Duration) time.Duration { return leaseTrips * roundTrip }
 
 var (
-	// tryWaits are the waits before the next try if the log or the broker did not answer.
-	// They are short, because a try costs little.
+	// tryWaits are the waits before the next try if the log or the broker did not answer. These
+	// waits are short, because a try costs little.
 	tryWaits = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
-	// termWaits are the waits between a term that failed and the next term. They grow while terms
-	// are not useful, because each term costs two connections, and publishes the same events again.
+	// termWaits are the waits between a term that failed and the next term. The waits grow while
+	// terms are not useful: each term costs two connections, and publishes the same events again.
 	termWaits = postroom.Backoff{
 		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second,
 		2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
@@ -64,7 +64,7 @@ func (t *leadAttempt) wasUseful() bool {
 
 // attempts summarises the tries to lead in one call of Run.
 type attempts struct {
-	chosen     time.Duration // Config.Lease
+	chosen     time.Duration // the value of Config.Lease
 	leaseFixed bool          // the user set Config.Lease
 	lease      time.Duration // the lease of the next term
 	failures   int           // tries in a row without a useful term
@@ -75,7 +75,7 @@ func newAttempts(lease time.Duration, fixed bool) *attempts {
 	return &attempts{chosen: lease, leaseFixed: fixed, lease: lease}
 }
 
-// add adds a try that ended with err, and returns how long to wait before the next one.
+// add adds a try that ended with err, and returns how long to wait before the next try.
 func (p *attempts) add(t *leadAttempt, err error) time.Duration {
 	switch {
 	case t.wasUseful():
@@ -112,7 +112,7 @@ var errLeaseUnsure = errors.New("the lease was not renewed in time")
 type leaseTooShortError struct {
 	lease     time.Duration
 	what      string        // what did not end in time
-	took      time.Duration // until the relay gave up
+	took      time.Duration // the time until the relay gave up
 	roundTrip time.Duration
 	cause     error
 }

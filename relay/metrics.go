@@ -12,10 +12,10 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// metrics counts what the relay did. The hot path counts in plain integers. It calls an instrument
-// once for each recording or each batch of results, and for single events only if they failed.
+// metrics counts what the relay did. The hot path counts in plain integers. It calls an
+// instrument once for each recording or batch of results, and for one event only if it failed.
 //
-// Wide because each instrument is a field.
+// It has many fields because each instrument is a field.
 type metrics struct {
 	meter metric.Meter
 
@@ -23,9 +23,9 @@ type metrics struct {
 	flush                                                                               metric.Int64Histogram
 	commitToAck, publish                                                                metric.Float64Histogram
 
-	stored, duplicate, retried, held, died metric.MeasurementOption // outcomes
+	stored, duplicate, retried, held, died metric.MeasurementOption // the options for outcomes
 	log, publishing                        metric.MeasurementOption
-	streams                                map[string]metric.MeasurementOption // only the dispatcher uses it
+	streams                                map[string]metric.MeasurementOption // for the dispatcher
 }
 
 func newMetrics(provider metric.MeterProvider) *metrics {
@@ -86,7 +86,7 @@ func (m *metrics) published(ctx context.Context, c counts) {
 	}
 }
 
-// failed counts a failed publish. If the event is dead now, it counts that too.
+// failed counts a failed publish. If the event is dead now, the method counts that too.
 func (m *metrics) failed(ctx context.Context, o broker.Outcome, dead bool) {
 	class := telemetry.ErrorType.String(o.ErrorType())
 	m.sent.Add(ctx, 1, telemetry.With(telemetry.System.String(telemetry.NATS), telemetry.Operation.String("publish"),
@@ -96,7 +96,7 @@ func (m *metrics) failed(ctx context.Context, o broker.Outcome, dead bool) {
 	}
 }
 
-// sample measures the times of one event. applyResults calls it for one event of each batch.
+// sample measures the times of one event. applyResults calls it once for each batch.
 func (m *metrics) sample(ctx context.Context, loggedAt, sent, now time.Time) {
 	m.publish.Record(ctx, now.Sub(sent).Seconds(), m.publishing)
 	m.commitToAck.Record(ctx, max(0, now.Sub(loggedAt).Seconds()))
@@ -112,7 +112,7 @@ func (m *metrics) acknowledged(ctx context.Context, stream string, n int64) {
 	m.sent.Add(ctx, n, option)
 }
 
-// counts are outcomes since the last recording.
+// counts has the outcomes since the last recording.
 type counts struct{ stored, duplicate, retried, held, dead, republished int64 }
 
 func (c *counts) add(o counts) {

@@ -31,7 +31,7 @@ func (p *pace) addPass(n int, took time.Duration, now time.Time) time.Duration {
 		p.rate = 0
 		return 0
 	}
-	share := min(1, since.Seconds()/0.05) // so that rate is an average over about 50 ms
+	share := min(1, since.Seconds()/0.05) // so that the field rate is an average over about 50 ms
 	p.rate += share * (float64(n)/since.Seconds() - p.rate)
 	if p.rate < manyEvents {
 		return 0

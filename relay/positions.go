@@ -8,8 +8,8 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// positions has the position of the last acknowledged message of each stream. The mutex
-// of recordBuffer guards it.
+// positions has the position of the last acknowledged message of each stream. The mutex of
+// recordBuffer guards it.
 type positions map[string]*position
 
 type position struct {
@@ -20,17 +20,17 @@ type position struct {
 	unverified bool
 }
 
-// ackRange summarises the acknowledgements of a stream since the last call of advance.
+// ackRange summarises the acknowledgements of a stream since the last call of the method advance.
 type ackRange struct {
-	low, high  uint64 // low is the lowest sequence of a new message, or zero if all were duplicates; high is the highest sequence
-	source, id string // the source and id of the event at high
+	low, high  uint64 // low is the lowest sequence of a new message, or zero if all messages were duplicates; high is the highest sequence
+	source, id string // the source and id of the event with the sequence high
 	copy       wire.Copy
 }
 
 // ackRanges has the ackRange of each stream. Only the dispatcher uses it.
 type ackRanges struct {
 	streams map[string]*ackRange
-	name    string // the stream to which the range in last belongs
+	name    string // the stream to which the range in the field last belongs
 	last    *ackRange
 }
 
@@ -53,7 +53,7 @@ func (e *ackRange) extend(o result) {
 	}
 }
 
-// of returns the range of a stream.
+// The method of returns the range of a stream.
 func (e *ackRanges) of(stream string) *ackRange {
 	if e.last == nil || e.name != stream {
 		e.name = stream
@@ -66,7 +66,7 @@ func (e *ackRanges) of(stream string) *ackRange {
 }
 
 // advance moves positions to the last acknowledged messages, and returns the positions
-// that moved. suspicious reports whether a stream must be compared with its position.
+// that moved. The result suspicious reports whether a stream must be compared with its position.
 func (p positions) advance(e *ackRanges) (moved []eventlog.StreamPosition, suspicious bool) {
 	for name, told := range e.streams {
 		if told.high == 0 {
@@ -102,8 +102,8 @@ func (p positions) snapshot() []eventlog.StreamPosition {
 	return all
 }
 
-// verified notes that a stream lost nothing, and when the stream was created. If the position had
-// no time of creation yet, verified returns the position.
+// verified notes that a stream lost nothing, and when the stream was created. If the
+// position had no time of creation yet, the method returns the position.
 func (p positions) verified(name string, created time.Time) (moved []eventlog.StreamPosition) {
 	at := p[name]
 	if at == nil {
@@ -117,7 +117,7 @@ func (p positions) verified(name string, created time.Time) (moved []eventlog.St
 	return nil
 }
 
-// mergePositions adds positions to all. Each one replaces an older position of the same stream.
+// mergePositions adds positions to the slice all. Each replaces an older one of the same stream.
 func mergePositions(all, moved []eventlog.StreamPosition) []eventlog.StreamPosition {
 	for _, at := range moved {
 		i := 0

@@ -24,7 +24,7 @@ type preflight struct {
 	err       error // what is wrong with the Config
 	state     *healthState
 
-	recheck chan struct{} // asks to check the streams again soon
+	recheck chan struct{} // a value asks to check the streams again soon
 	covered atomic.Bool   // at least one subject in use has a stream
 }
 
@@ -39,7 +39,7 @@ func (p *preflight) checkParts(ctx context.Context) error {
 	return nil
 }
 
-// inspect returns the faults of the streams, without accepted risks. err is an outage.
+// inspect returns the streams' faults, without accepted risks. The error is an outage.
 func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
 	lacking := slices.DeleteFunc(p.missingAbilities(), p.accepted)
 	if !p.abilities.Inspects {
@@ -100,10 +100,10 @@ func (c Config) validateChecks(able broker.Abilities, add func(format string, ar
 	}
 }
 
-// start checks everything before a term. An ErrUnrecoverable of Config, log or broker ends Run. An
-// ErrUnrecoverable of a stream ends Run only before the first term. Later the relay logs it,
-// reports it in Health, and goes on: the log still has the events that the broker may lose, and to
-// stop would delay all other events. A missing stream never ends Run.
+// start checks everything before a term. An ErrUnrecoverable of Config, log or broker
+// ends Run. An ErrUnrecoverable of a stream ends Run only before the first term. Later the relay
+// logs the error, reports it in Health, and goes on: the log still has the events that the broker
+// may lose, and to stop would delay all other events. A missing stream never ends Run.
 func (p *preflight) start(ctx context.Context) error {
 	if err := p.checkParts(ctx); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (p *preflight) watch(ctx context.Context) {
 }
 
 // waitForCheck waits for d. If a recheck is requested meanwhile, it waits for at most another
-// second, and asked is true. alive is false if ctx ended.
+// second, and the result asked is true. The result alive is false if ctx ended.
 func (p *preflight) waitForCheck(ctx context.Context, d time.Duration) (asked, alive bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -17,8 +17,8 @@ const (
 	// The wait after a read with events. A read without events doubles it, up to Config.IdlePoll.
 	busyPoll = time.Millisecond
 
-	// While some keys have events in table held, the reader asks the log every keysEvery which keys
-	// these are. It asks less often if its questions would take more than 1/keysShare of its time.
+	// While some keys have events in the table held, the reader asks for these keys at the interval
+	// keysEvery, or less often if its questions would take more than 1/keysShare of its time.
 	keysEvery = time.Second
 	keysShare = 20
 )
@@ -26,7 +26,7 @@ const (
 // page is a message from the reader to the dispatcher.
 type page struct {
 	events        []eventlog.Event
-	keys          []string // the keys that have events in table held
+	keys          []string // the keys that have events in the table held
 	hasKeys       bool     // the field keys is set: it has all such keys, and is empty if there are none
 	lastRecording int64    // the number of the last recording (see recordBuffer) before the reader asked for the keys
 
@@ -36,7 +36,7 @@ type page struct {
 // intake is what the reader and the dispatcher share.
 type intake struct {
 	pages          chan page
-	hasBlockedKeys atomic.Bool // some keys have events in table held; the dispatcher sets it
+	hasBlockedKeys atomic.Bool // some keys have events in the table held; set by the dispatcher
 
 	republishEvents atomic.Int64 // how many events the reader has read for republishes and the dispatcher still has
 	republishBytes  atomic.Int64 // the size of the data of these events, in bytes
@@ -52,7 +52,7 @@ type reader struct {
 	pacer  republishPacer
 }
 
-// read reads pages of events from the log, and passes them to the dispatcher, until ctx ends.
+// read reads pages of events from the log for the dispatcher, until ctx ends.
 func (r *reader) read(ctx context.Context) error {
 	if err := r.readHeldKeys(ctx); err != nil { // the dispatcher must know these keys before it gets an event of them
 		return err
@@ -132,7 +132,7 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Event)
 			"events", page.Unstorable)
 	}
 	if page.Scheduled > 0 {
-		signal(r.buffer.due) // the recorder must move the scheduled events to held now, not at the next renewal of the lease: one may be due before
+		signal(r.buffer.due) // the recorder must move the scheduled events to the table held now, not at the next renewal of the lease: one may be due before
 	}
 	if page.Late > 0 {
 		r.relay.metrics.late.Add(ctx, int64(page.Late))
@@ -140,7 +140,7 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Event)
 	return page, nil
 }
 
-// pass sends the dispatcher a page with the events. It returns false if ctx ended.
+// The method pass sends the dispatcher a page with the events. It returns false if ctx ended.
 func (r *reader) pass(ctx context.Context, events []eventlog.Event) bool {
 	select {
 	case r.pages <- page{events: events}:
@@ -150,7 +150,7 @@ func (r *reader) pass(ctx context.Context, events []eventlog.Event) bool {
 	}
 }
 
-// readHeldKeys asks the log which keys have events in table held, and tells the dispatcher.
+// readHeldKeys asks the log which keys have events in the table held, and tells the dispatcher.
 func (r *reader) readHeldKeys(ctx context.Context) error {
 	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // load lastRecording before the call of HeldKeys: p.keys may lack the keys of a recording that ends during the call
 	err := r.relay.timeouts.keys.run(ctx, func(ctx context.Context) (err error) {
@@ -182,7 +182,7 @@ func nextLimit(events []eventlog.Event) int {
 	return min(max(eventlog.PageBytes/each, 1), pageSize)
 }
 
-// wait waits for a value of the channel next, or a call of Wake. It returns false if ctx ended.
+// wait waits for the channel next or for Wake. It returns false if ctx ended.
 func (r *reader) wait(ctx context.Context, next <-chan time.Time) bool {
 	select {
 	case <-ctx.Done():

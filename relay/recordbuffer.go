@@ -19,13 +19,13 @@ type recordBuffer struct {
 	nextRecording int64 // the number of the next recording
 	positions     positions
 
-	heldEvents    atomic.Int64 // events that wait to be written to held
+	heldEvents    atomic.Int64 // events that wait to be written to the table held
 	lastRecording atomic.Int64 // the number of the last recording
 
-	due       chan struct{}   // there is something to record
-	saved     chan struct{}   // a recording ended
+	due       chan struct{}   // signals that there is something to record
+	saved     chan struct{}   // signals that a recording ended
 	idle      chan struct{}   // signals that nothing is in flight, and manyUnrecorded or more events wait to be recorded
-	roomFreed chan<- struct{} // signals that fewer than maxHeldEvents events wait to be written to held
+	roomFreed chan<- struct{} // signals that fewer than maxHeldEvents events wait for the table held
 }
 
 func newRecordBuffer(room chan<- struct{}) *recordBuffer {
@@ -35,7 +35,7 @@ func newRecordBuffer(room chan<- struct{}) *recordBuffer {
 	}
 }
 
-// take empties the buffer. It returns what must be recorded, and the number of this recording.
+// The method take empties the buffer. It returns what to record, and the number of this recording.
 func (u *recordBuffer) take() (p eventlog.Progress, counted counts, recording int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -54,9 +54,9 @@ func (u *recordBuffer) done(recording int64) {
 	signal(u.saved)
 }
 
-// addStored adds acknowledged events, and moves the positions of streams. many reports whether at
-// least manyUnrecorded events wait to be recorded. suspicious reports whether a stream must be
-// compared.
+// addStored adds acknowledged events, and moves the positions of streams. The result many reports
+// whether at least manyUnrecorded events wait to be recorded. The result suspicious reports whether
+// a stream must be compared.
 func (u *recordBuffer) addStored(acked []int64, repeated []eventlog.RepublishResult, ends *ackRanges, counted counts) (many, suspicious bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -68,8 +68,8 @@ func (u *recordBuffer) addStored(acked []int64, repeated []eventlog.RepublishRes
 	return len(u.progress.Published) >= manyUnrecorded, suspicious
 }
 
-// addHeld adds what must be written to held. It calls taken with the number of the next
-// recording. taken returns events that go to held, and events that stay there.
+// addHeld adds events for the table held. It calls the function taken with the number of the next
+// recording. This function returns events that go to the table, and events that stay there.
 func (u *recordBuffer) addHeld(taken func(recording int64) (held []eventlog.Deferral, returned []int64)) {
 	u.mu.Lock()
 	held, returned := taken(u.nextRecording)

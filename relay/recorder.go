@@ -10,9 +10,9 @@ import (
 
 const (
 	// The recorder records progress at most this often. It spends at most a twentieth of the time
-	// on recordings, or half of it if they write to held. It waits less if it must renew the lease.
-	// It does not wait if no event is in flight and manyUnrecorded or more published events are not
-	// recorded: this delays nothing, and no relay publishes these events again after a crash.
+	// on recordings, or half if they write to the table held. It waits less if it must renew the
+	// lease. It does not wait if no event is in flight and manyUnrecorded or more published events
+	// are not recorded: this delays nothing, and no relay repeats these events after a crash.
 	recordEvery    = 20 * time.Millisecond
 	recordShare    = 20
 	manyUnrecorded = pageSize
@@ -28,13 +28,13 @@ const (
 type recorder struct {
 	relay   *Relay
 	term    eventlog.Term
-	attempt *leadAttempt // the recorder sets its fields
+	attempt *leadAttempt // the recorder sets the fields of the attempt
 	buffer  *recordBuffer
 }
 
-// run records progress, renews the lease if there is no progress, and prunes the log, until ctx
-// ends. If a write takes too long, run gives up before the last quarter of the lease, so that the
-// relay sends nothing when it may no longer lead.
+// run records progress, renews the lease if there is no progress, and prunes the log,
+// until ctx ends. If a write takes too long, run gives up before the last quarter of the lease, so
+// that the relay sends nothing when it may no longer lead.
 func (r *recorder) run(ctx context.Context) error {
 	sure, err := r.renewFirst(ctx) // the lease is counted from this time
 	if err != nil {
@@ -57,8 +57,8 @@ func (r *recorder) run(ctx context.Context) error {
 		case <-r.buffer.due:
 			timer.Stop()
 		}
-		// The wait until next is here and not before the select, because otherwise an idle relay
-		// would wake up twice for each renewal.
+		// The wait until the time next is here and not before the select, because otherwise an idle
+		// relay would wake up twice for each renewal.
 		if !r.waitUnlessIdle(ctx, time.Until(next)) {
 			return nil
 		}
@@ -102,7 +102,7 @@ func (r *recorder) renewFirst(ctx context.Context) (sure time.Time, err error) {
 }
 
 // leaseDeadline returns a context that ends before the last quarter of the lease. The lease is
-// counted from the time sure. If the context ended, unsure turns an error into a
+// counted from the time sure. If the context ended, the function unsure turns an error into a
 // leaseTooShortError.
 func (r *recorder) leaseDeadline(ctx context.Context, sure time.Time, what string,
 ) (attempt context.Context, unsure func(err error) error, cancel context.CancelFunc) {
@@ -111,7 +111,7 @@ func (r *recorder) leaseDeadline(ctx context.Context, sure time.Time, what strin
 		lease = r.attempt.firstLease
 	}
 	began := time.Now()
-	// attempt is not a child of ctx, because to cancel a recording would close its connection.
+	// The context attempt is not a child of ctx: to cancel a recording would close its connection.
 	attempt, cancel = context.WithDeadlineCause(context.WithoutCancel(ctx), sure.Add(lease*3/4), errLeaseUnsure)
 	unsure = func(err error) error {
 		if attempt.Err() == nil {
@@ -140,9 +140,9 @@ func (r *recorder) waitUnlessIdle(ctx context.Context, d time.Duration) bool {
 }
 
 // recordOnce records the progress so far. It gives up before the lease ends. The lease is counted
-// from the time sure. share says how long the next recording must wait, as a multiple of the time
-// that this recording took. share is small if events were written to held, because the dispatcher
-// may take no page until the next recording begins.
+// from the time sure. The result share says how long the next recording must wait, as a multiple of
+// the time that this recording took. It is small if events were written to the table held, because
+// the dispatcher may take no page until the next recording begins.
 func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.Duration, err error) {
 	progress, counted, recording := r.buffer.take()
 	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a recording")
@@ -165,7 +165,7 @@ func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.D
 	return recordShare, nil
 }
 
-// prune removes events that are older than the retention. more reports whether some are left.
+// prune removes events older than the retention. It reports whether some are left.
 func (r *recorder) prune(ctx context.Context, sure time.Time) (more bool, err error) {
 	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a step of pruning")
 	defer cancel()

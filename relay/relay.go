@@ -39,14 +39,14 @@ const KeepForever time.Duration = -1
 
 // Config tunes a [Relay]. The zero value is ready to use.
 //
-// Wide because each setting is a field.
+// It has many fields because each setting is a field.
 type Config struct {
 	// Atomic publishes events in atomic batches: one acknowledgement for up to 1,000 events of one
 	// stream. A batch may contain any number of events of one key. Atomic is faster if the broker
 	// syncs each acknowledged message to the disk, or if many events have the same key. With
 	// Atomic, the broker itself refuses a leader that was replaced. The streams must allow atomic
-	// batches: natsjs.EnsureStream makes such streams. The publisher must support them, as the
-	// publisher of natsjs does: see [broker.Abilities].
+	// batches: natsjs.EnsureStream makes such streams. The publisher must support batches too, as
+	// the publisher of natsjs does: see [broker.Abilities].
 	//
 	// Defaults to single publishes.
 	Atomic bool
@@ -170,7 +170,7 @@ func (c Config) validate(able broker.Abilities) error {
 // Relay publishes the events of one log. Any number of relays may run for a log, in one process or
 // in many. One of them leads at a time. All methods may be called concurrently.
 //
-// Wide because each of its parts is a field.
+// It has many fields because each of its parts is a field.
 type Relay struct {
 	log        eventlog.Source
 	pub        broker.Publisher
@@ -288,7 +288,7 @@ func (r *Relay) logEnd(ctx context.Context, err error) {
 	}
 }
 
-// serve waits until this relay leads, and leads until the term ends. It sets the fields of t.
+// serve waits until this relay leads, leads until the term ends, and sets fields of t.
 func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 	for {
 		switch paused, err := r.operator.ask(ctx); {

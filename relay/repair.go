@@ -23,7 +23,7 @@ type Loss struct {
 	FoundAt time.Time // when the relay noticed the loss
 
 	// Events is the number of events of the log that were missing. RepairedAt is when the relay
-	// recorded that they must be published again. Until then, both are zero.
+	// recorded that these events must be published again. Until then, both are zero.
 	Events     int
 	RepairedAt time.Time
 

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// While no republish runs, the relay looks for one at this interval. While one waits for the
-	// outcomes of its last events, the relay asks at least this often whether the republish ended.
+	// While no republish runs, the relay looks for one at this interval. While a republish waits
+	// for the outcomes of its last events, the relay asks at least this often whether it ended.
 	republishIdle = time.Second
 
 	// republishEvery is the usual wait between two reads of a republish. A read returns at most the
@@ -33,7 +33,7 @@ type republishPacer struct {
 	running  bool          // a republish is known
 	rate     float64       // the rate of the republish
 	credit   float64       // events that may be read now
-	creditAt time.Time     // when credit was computed
+	creditAt time.Time     // when the field credit was computed
 	readAt   time.Time     // the last read
 	next     time.Time     // the next read
 	wait     time.Duration // the wait after the last read; it doubles while the reads find no events
@@ -41,7 +41,7 @@ type republishPacer struct {
 }
 
 // allow returns how many events may be read now. onTheirWay is the number of events of republishes
-// that were read and have no outcome yet, and bytes is the size of their data.
+// that were read and have no outcome yet, and the parameter bytes is the size of their data.
 func (r *republishPacer) allow(now time.Time, limit int, onTheirWay, bytes int64) int {
 	if !r.running {
 		return 1 // the rate is unknown until the first read
@@ -134,7 +134,7 @@ func (r *reader) readRepublish(ctx context.Context) error {
 	return nil
 }
 
-// republishPage returns the page for the dispatcher, and adds its events to the counters in intake.
+// republishPage returns the page for the dispatcher, and adds its events to the intake's counters.
 func (r *reader) republishPage(found *eventlog.RepublishPage) page {
 	p := page{events: found.Events}
 	for _, ended := range found.Ended {

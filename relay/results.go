@@ -19,7 +19,7 @@ type results struct {
 	mu        sync.Mutex
 	pending   []result
 	threshold int           // the number of results that wakes the dispatcher
-	news      chan struct{} // signals that threshold results, or more, are pending
+	news      chan struct{} // signals that len(pending) has reached threshold
 
 	reuse []result // memory for reuse
 }
@@ -49,7 +49,7 @@ func (l *results) wakeAt(n int) {
 	}
 }
 
-// take returns the results so far. Pass the slice to recycle when it is no longer needed.
+// The method take returns the results so far. Pass the slice to the method recycle after use.
 func (l *results) take() []result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *results) take() []result {
 	return taken
 }
 
-// recycle takes back the memory of a slice that take returned.
+// recycle takes back the memory of a slice that the method take returned.
 func (l *results) recycle(taken []result) {
 	clear(taken)
 	l.reuse = taken

@@ -61,7 +61,7 @@ func (s *Store) preview(ctx context.Context, r Request) (p Preview, err error) {
 	return p, s.count(ctx, r, lo, hi, &p)
 }
 
-// extentOf returns how far back the log reaches, for a request that begins at since.
+// extentOf returns how far back the log reaches, for a request that begins at the given time.
 func extentOf(e pglog.Extent, since time.Time) Extent {
 	extent := Extent{FirstSeq: e.First}
 	if e.Begins == nil {

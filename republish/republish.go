@@ -13,12 +13,13 @@ type State string
 const (
 	Running   State = "running"
 	Done      State = "done"      // all events of the republish were published, skipped or held
-	Cancelled State = "cancelled" // an operator cancelled it
+	Cancelled State = "cancelled" // an operator cancelled the republish
 )
 
 // Republish is an order to publish events of the log again, and its progress.
 //
-// Wide because it has all that the database keeps of a republish, and is also encoded as JSON.
+// It has many fields because it has all that the database keeps of a republish, and is also encoded
+// as JSON.
 type Republish struct {
 	ID        int64     `json:"id"`
 	Kind      string    `json:"kind"` // range: events of a time, a type or a key; reconcile: events that a comparison found missing
@@ -37,7 +38,7 @@ type Republish struct {
 	Events    int64     `json:"events"`    // the number of events when the republish was ordered; events that were committed later are not counted
 	Published int64     `json:"published"` // how many of Events were published
 	Skipped   int64     `json:"skipped"`   // events that the relay left out when their turn came: held, discarded, cancelled, or not yet published for the first time
-	Held      int64     `json:"held"`      // events that the broker refused; the relay moved them to held
+	Held      int64     `json:"held"`      // events that the broker refused, now in the table held
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 
 	// AlreadyRunning reports whether a republish of the same request was running already,
@@ -53,7 +54,7 @@ func (r Republish) Left() int64 { return max(r.Events-r.Published-r.Skipped-r.He
 
 // Extent says how far back a log reaches.
 type Extent struct {
-	FirstSeq int64     `json:"first_seq"` // the seq of the oldest event; zero if there is none
+	FirstSeq int64     `json:"first_seq"` // the seq of the oldest event; zero if there is no event
 	BeginsAt time.Time `json:"begins_at,omitzero"`
 
 	// Gone reports whether the log may lack requested events, because retention removed
@@ -91,7 +92,7 @@ func timeOf(t *time.Time) time.Time {
 	return *t
 }
 
-// when returns the time, or nil for the zero time.
+// The function when returns the time, or nil for the zero time.
 func when(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -16,7 +16,7 @@ import (
 // second.
 const DefaultRate = 1000
 
-// maxRate is more than any broker reaches.
+// maxRate is a rate that is more than any broker reaches.
 const maxRate = 1e6
 
 // Request says which events to publish again, how fast, and who orders the republish.
@@ -26,8 +26,8 @@ type Request struct {
 	// its end.
 	Since, Until time.Time
 
-	// Types and Keys select events with one of these types and one of these keys. An empty
-	// list selects all.
+	// Types and Keys select events with one of these types and one of these keys. An empty list
+	// selects all events.
 	Types, Keys []string
 
 	// Rate is how many events to publish in a second, at most.
@@ -38,8 +38,8 @@ type Request struct {
 	// Actor and Reason say who orders the republish and why. The audit keeps them.
 	Actor, Reason string
 
-	// Name identifies the request, together with Types and Keys. While a republish of the
-	// same request runs, a second one is not stored.
+	// Name identifies the request, together with Types and Keys. While a republish of the same
+	// request runs, a second republish is not stored.
 	//
 	// Defaults to Since and Until.
 	Name string

@@ -10,7 +10,7 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements are the statements of this package, for one schema. Each has a file in sql.
+// statements has the statements of this package for one schema. Each has a file in sql.
 type statements struct {
 	Count               string
 	Start, List, Cancel string

@@ -29,7 +29,7 @@ var (
 	ErrNotFound = errors.New("no such republish")
 )
 
-// unplanned sends a statement in one piece and keeps no plan, because the database may be
+// The mode unplanned sends a statement in one piece and keeps no plan, because the database may be
 // behind a transaction pooler.
 const unplanned = pgx.QueryExecModeExec
 
@@ -60,8 +60,8 @@ func (s *Store) WithSchema(name string) *Store {
 	return other
 }
 
-// advise adds advice to an error of the database. grant names the rights that the caller
-// needs.
+// advise adds advice to an error of the database. The parameter grant names the rights that the
+// caller needs.
 func (s *Store) advise(grant string, err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: grant, Schema: s.schema, DB: s.pool})
 }
@@ -127,8 +127,8 @@ func (s *Store) StartSeqs(ctx context.Context, seqs []int64, rate float64, actor
 	return r, nil
 }
 
-// create stores a republish with its audit row. If a republish with the same digest is running,
-// create returns that republish. args are the parameters of start.sql from kind to rate.
+// create stores a republish with its audit row. If a republish with the same digest
+// runs, it returns that one. The slice args has the parameters of start.sql from kind to rate.
 func (s *Store) create(ctx context.Context, digest string, asked map[string]any, actor, reason string, args ...any) (Republish, error) {
 	details, err := json.Marshal(asked)
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *Store) list(ctx context.Context, id *int64, digest *string, before *int
 	return all, nil
 }
 
-// texts returns list, or nil if it is empty.
+// texts returns the given list, or nil if it is empty.
 func texts(list []string) []string {
 	if len(list) == 0 {
 		return nil

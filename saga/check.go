@@ -22,7 +22,7 @@ type outline struct {
 	Failed []string `json:"failed,omitempty"`
 	Undo   string   `json:"undo,omitempty"`
 	Undone []string `json:"undone,omitempty"`
-	Within float64  `json:"within,omitempty"` // seconds
+	Within float64  `json:"within,omitempty"` // in seconds
 }
 
 // localStep is the Do or Undo of a step that runs a local function.
@@ -54,9 +54,9 @@ func (r Reply[S]) types() (all []string) {
 	return all
 }
 
-// problem returns what is wrong with a change of a step, or an empty text. A change is wrong if
-// instances that wait for the step, or that another program wrote, could not continue. If problem
-// accepts a change, it also accepts the reverse, so that you can go back to the earlier program.
+// problem returns what is wrong with a change of a step, or an empty text. A change is
+// wrong if instances that wait for the step, or that another program wrote, could not continue. If
+// it accepts a change, it also accepts the reverse, so that you can go back to the earlier program.
 func (o outline) problem(now outline) string {
 	if o.Name != now.Name {
 		return fmt.Sprintf("is %s and was %s", now.Name, o.Name)
@@ -128,7 +128,7 @@ func (g *Saga[S]) check(ctx context.Context) error {
 	return nil
 }
 
-// define records one version, or returns a fault if its steps do not fit the recorded steps.
+// define records a version. If its steps do not fit those recorded, it returns a fault.
 func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err error) {
 	steps, err := json.Marshal(p.outlines())
 	if err != nil {

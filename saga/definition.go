@@ -28,7 +28,7 @@ type Definition[S any] struct {
 	// Steps are done in this order, and undone in reverse order. Required.
 	Steps []Step[S]
 
-	// Older are the definitions of older versions. Keep each of them as long as it has instances
+	// Older are the definitions of older versions. Keep each definition as long as it has instances
 	// that have not ended. The saga uses only their Version, Steps and Ended.
 	Older []Definition[S]
 
@@ -54,8 +54,8 @@ type Definition[S any] struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// SubjectPrefix is the first part of the subjects of the events that the saga writes: a subject
-	// is SubjectPrefix, a dot and the type. Use it if tenants, each with a schema, share a stream.
+	// SubjectPrefix begins the subjects of the events that the saga writes: a subject is
+	// SubjectPrefix, a dot and the type. Set this if tenants, each with a schema, share a stream.
 	//
 	// Defaults to none: the subject is the type.
 	SubjectPrefix string
@@ -146,14 +146,14 @@ type Reply[S any] struct{ answers []answer[S] }
 // answer is one type of event that a Reply accepts.
 type answer[S any] struct {
 	eventType string
-	anyCause  bool // accepts events that no command of the saga caused
-	died      bool // says that the command is dead
+	anyCause  bool // the reply accepts events that no command of the saga caused
+	died      bool // the reply says that the command is dead
 	apply     func(*S, []byte) error
 }
 
 func (r Reply[S]) isSet() bool { return len(r.answers) > 0 }
 
-// find returns the answer for a type. If anyCause is true, it returns only an answer of OnAny.
+// find returns the answer for a type, and only an answer of OnAny if anyCause is true.
 func (r Reply[S]) find(eventType string, anyCause bool) *answer[S] {
 	for i := range r.answers {
 		if a := &r.answers[i]; a.eventType == eventType && (a.anyCause || !anyCause) {
@@ -163,9 +163,9 @@ func (r Reply[S]) find(eventType string, anyCause bool) *answer[S] {
 	return nil
 }
 
-// On returns a reply: an event of the given type that the command of the step caused. apply changes
-// the state according to the event's data, and must do nothing else. If apply is nil, the state
-// does not change, and the data is not decoded.
+// On returns a reply: an event of the given type that the command of the step caused. The function
+// apply changes the state according to the event's data, and must do nothing else. If apply is nil,
+// the state does not change, and the data is not decoded.
 func On[S, T any](eventType string, apply func(*S, T)) Reply[S] {
 	return Reply[S]{[]answer[S]{{eventType: eventType, apply: applied(apply)}}}
 }
@@ -198,7 +198,7 @@ func OneOf[S any](replies ...Reply[S]) Reply[S] {
 	return all
 }
 
-// applied returns a function that decodes an event's data and calls apply with it.
+// applied returns a function that decodes an event's data and passes it to apply.
 func applied[S, T any](apply func(*S, T)) func(*S, []byte) error {
 	return func(s *S, data []byte) error {
 		if apply == nil {
@@ -229,8 +229,8 @@ type Start[S any] struct {
 	begin     func([]byte) (key string, s S, err error)
 }
 
-// StartOn returns a Start: an event of the given type begins an instance. begin returns the key of
-// the instance and its state. If the key is empty, the instance gets the event's key.
+// StartOn returns a Start: an event of the given type begins an instance. The function begin
+// returns the instance's key and state. If the key is empty, the instance gets the event's key.
 //
 // If an instance with the key exists, an event with the same data changes nothing, and an event
 // with other data becomes a dead letter. A new handler begins with the oldest event of its stream.

@@ -22,25 +22,25 @@
 // # How it works
 //
 // A [Saga] is a transactional handler of an inbox, without a loop, consumer or broker of its own.
-// Each process is an instance, with one row in table saga. For each event, in one transaction, it
-// locks the row, decides what the event means, does steps up to one that waits for a reply, changes
-// the row, and writes the commands. So each command is written once. If the saga fails on an event,
-// the inbox tries it again. Do not set Order in the saga's own subscription: the row already says
+// Each process is an instance, with one row in the table saga. For each event, in one transaction,
+// the saga locks the row, decides what the event means, does steps up to one that waits for a
+// reply, changes the row, and writes the commands. So each command is written once. If the saga
+// fails, the inbox tries the event again. Do not set Order in the saga's subscription: the row says
 // which reply is due, and a dead reply would block the deadline, which has the same key.
 //
 // The reply for which an instance waits has as its CausationID the id of a command of the current
-// step. Event.Follow sets it, so any handler that answers with Follow is a participant; see
+// step. Event.Follow sets this field, so any handler that answers with Follow is a participant; see
 // [Participant]. The saga acknowledges an event that is no reply, or a late or second reply, notes
-// it in the row, and changes nothing else.
+// the event in the row, and changes nothing else.
 //
 // A deadline is a scheduled event of the type "<name>.deadline" (the name of the saga), so a stream
-// must store "<name>.>". After it, the outcome of the step is unknown, so the saga undoes this step
-// too, and first. A command and its Undo have the same key: the participant must give both to one
-// ordered handler (inbox.HoldKey), so that no Undo overtakes its command.
+// must store "<name>.>". After the deadline, the outcome of the step is unknown, so the saga undoes
+// this step too, and first. A command and its Undo have the same key: the participant must give
+// both to one ordered handler (inbox.HoldKey), so that no Undo overtakes its command.
 //
 // # What is not covered
 //
 // Steps run one after the other, never in parallel or in a loop. A command can start a saga of
 // another service, whose [End] event is then the reply. Instances know nothing of each other: if
-// two need the same resource, the service that owns it must decide which gets it.
+// two need the same resource, the owner of the resource must decide which instance gets it.
 package saga

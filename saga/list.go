@@ -27,7 +27,7 @@ type Instance struct {
 	EndedAt    time.Time `json:"ended_at,omitzero"`
 }
 
-// Filter says which instances [Store.List] returns. The zero value means all.
+// Filter says which instances [Store.List] returns. The zero value means all instances.
 type Filter struct {
 	Saga   string
 	Key    string
@@ -61,7 +61,7 @@ const (
 	defaultPage = 100
 	maxPage     = 1000
 
-	// If List has to search, it reads about lookAt instances at a time, at most rounds times.
+	// A search by List reads about lookAt instances at a time. The limit for such reads is rounds.
 	lookAt = 20_000
 	rounds = 3
 )
@@ -141,8 +141,8 @@ func (f Filter) placeOf(i Instance) *place {
 	return &place{i.StartedAt, i.Saga, i.Key}
 }
 
-// states returns the states of a filter as strings. In QueryExecModeExec, which works with every
-// pooler, pgx does not ask the server for the types of parameters, and cannot encode a []State.
+// states returns a filter's states as strings. In QueryExecModeExec, which works with
+// every pooler, pgx does not ask the server for types of parameters, and cannot encode a []State.
 func (f Filter) states() (all []string) {
 	for _, state := range f.States {
 		all = append(all, string(state))
@@ -171,9 +171,9 @@ func (s *Store) lookEach(ctx context.Context, f Filter) (n int, err error) {
 	return s.lookAt / max(groups, 1), nil
 }
 
-// look searches once for instances after a place. It reads up to max(each, most) instances of each
-// saga and state, or with Stuck of each saga. The parameter most also limits the result. mark is
-// the place at which look stopped; it is nil if there are no more instances.
+// look searches once for instances after a place. It reads up to max(each, most)
+// instances of each saga and state, or with Stuck of each saga. The parameter most also limits the
+// result. The result mark is the place at which it stopped, and nil if there are no more instances.
 func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int) (found []Instance, mark *place, err error) {
 	from, at := place{}, pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.Infinity}
 	if f.Stuck {
@@ -206,10 +206,10 @@ func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int
 	return found, mark, err
 }
 
-// listRow is a row of a list: the place at which the search stopped, and an instance if it found
-// one.
+// listRow is a row of a list: the place at which the search stopped, and an instance if the search
+// found one.
 //
-// Wide because each column is a field.
+// It has many fields because each column is a field.
 type listRow struct {
 	markAt                         *time.Time
 	markSaga, markKey              *string

@@ -42,7 +42,7 @@ const (
 
 // The kinds of entries in the history.
 const (
-	wasSent       = "sent" // a command
+	wasSent       = "sent" // a command was sent
 	wasBegun      = "begun"
 	wasLocal      = "local"
 	wasDone       = "done"
@@ -67,29 +67,29 @@ type entry struct {
 	what      string
 	eventType string
 	eventID   string
-	command   command // the command that the saga wrote then; zero if it wrote none
+	command   command // the command that the saga wrote then; zero if the saga wrote no command
 }
 
 // command is a command in the history.
 type command struct{ step, eventType, id string }
 
-// moment has the time of a turn and the identity of this Postroom. Both are from the database.
+// moment has a turn's time and this Postroom's identity, both from the database.
 type moment struct {
-	owner [16]byte // the identity of this Postroom: each schema with Postroom's tables has its own
+	owner [16]byte // the identity of this Postroom: each schema with Postroom's tables has another
 	now   time.Time
 }
 
-// turn is the reaction to one event or call. Its methods decide what a saga does. They do no I/O:
-// if a Local function has to run, they set local, and the caller runs it and calls localEnded.
+// turn is the reaction to an event or call. Its methods decide what a saga does, without
+// I/O: for a Local function they set the field local, and the caller runs it and calls localEnded.
 type turn[S any] struct {
 	moment
 	plan  *plan[S]
 	inst  *instance[S]
-	cause string // the id of the event that led to this turn; empty if there is none
+	cause string // the id of the event that led to this turn; empty if there is no such event
 	trace telemetry.Trace
 
 	// The result of the turn.
-	changed bool // there is a new revision
+	changed bool // the instance has a new revision
 	touched bool // something must be stored without a new revision
 	waits   bool // the instance waits for a new step
 	events  []postroom.Event
@@ -111,7 +111,7 @@ func (t *turn[S]) stepKey(step string) string {
 	return stepKey(t.owner, t.plan.name, t.inst.key, step)
 }
 
-// commandID returns the id of a step's command in a direction. run is 1, and each Retry adds 1.
+// commandID returns the id of a command in a direction. The parameter run is 1; each Retry adds 1.
 func commandID(stepKey string, d direction, run int) string {
 	id := stepKey + ":" + string(d)
 	if run > 1 {
@@ -134,7 +134,7 @@ func isCommand(id, stepKey string, d direction) (run int, ok bool) {
 	return run, err == nil && id == commandID(stepKey, d, run)
 }
 
-// ownStep returns the step whose command has this id, or nil if no step has it.
+// ownStep returns the step whose command has this id, or nil if there is no such step.
 func (t *turn[S]) ownStep(id string) *Step[S] {
 	for i := range t.plan.steps {
 		key := t.stepKey(t.plan.steps[i].Name)
@@ -190,7 +190,7 @@ func (t *turn[S]) forward(i int) {
 	t.end(Done, t.plan.ended.Done)
 }
 
-// started sends the command of a step, if it has one, and reports whether the step has to wait.
+// started sends the step's command, if there is one, and reports whether the step waits.
 func (t *turn[S]) started(s *Step[S]) bool {
 	if s.Do.eventType != "" {
 		t.send(s, toDo)
@@ -352,8 +352,8 @@ func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 	return t.noted(ev, nil), nil
 }
 
-// answer returns the step's answer for this event type, from Done or Failed. If the step is being
-// undone, the answer is from Undone. If the step expects no such event, the result is nil.
+// answer returns the step's answer for this event type, from Done or Failed. If the step
+// is being undone, the answer is from Undone. If the step expects no such event, the result is nil.
 func (t *turn[S]) answer(s *Step[S], d direction, eventType string, anyCause bool) *answer[S] {
 	if d == toUndo {
 		return s.Undone.find(eventType, anyCause)
@@ -364,7 +364,7 @@ func (t *turn[S]) answer(s *Step[S], d direction, eventType string, anyCause boo
 	return s.Failed.find(eventType, anyCause)
 }
 
-// noted notes an event that does not count, and returns its outcome.
+// The method noted notes an event that does not count, and returns its outcome.
 func (t *turn[S]) noted(ev postroom.Event, own *Step[S]) outcome {
 	t.touched = true
 	if own != nil {
@@ -406,10 +406,10 @@ func (t *turn[S]) leave(i int, d direction) {
 	}
 }
 
-// fail begins to compensate because the i-th step failed. Usually the participant says that the
-// step had no effect. But the effect is unknown if another service says that the step failed, if
-// the command is dead, if the step ran a local function, or if an operator sent its command again.
-// Then the step's own Undo comes first.
+// fail begins to compensate because the i-th step failed. Usually the participant says
+// that the step had no effect. But the effect is unknown if another service says that the step
+// failed, if the command is dead, if the step ran a local function, or if an operator sent its
+// command again. Then the step's own Undo comes first.
 func (t *turn[S]) fail(i int, a *answer[S]) {
 	if a.anyCause || a.died || t.plan.steps[i].Do.local != nil || t.inst.run > 1 {
 		t.backward(i)
@@ -423,11 +423,11 @@ type alarm struct {
 	At time.Time `json:"at"`
 }
 
-// arm schedules the alarm of the instance, an event that comes at the deadline. If the instance
-// already has an alarm that comes at the deadline or earlier, arm schedules no other one. If an
-// alarm comes too early, ring calls arm again. An alarm whose time is over may have been lost, so
-// it does not count. If the pending step sent a command, that command is the alarm's cause, so that
-// the events of a process form one tree.
+// arm schedules the alarm of the instance, an event that comes at the deadline. If the
+// instance already has an alarm that comes at the deadline or earlier, the method schedules no
+// other alarm. If an alarm comes too early, the method ring calls arm again. An alarm whose time is
+// over may have been lost, so it does not count. If the pending step sent a command, that command
+// is the alarm's cause, so that the events of a process form one tree.
 func (t *turn[S]) arm() {
 	due, set := t.inst.deadline, t.inst.alarm
 	if t.local != nil || due.IsZero() || set.After(t.now) && !set.After(due) {

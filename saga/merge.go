@@ -13,8 +13,8 @@ import (
 // fields that only the other program knows.
 type otherState struct{ its, known json.RawMessage }
 
-// merge takes the state that this program has changed (now), and adds the fields that only the
-// other program knows. So an older program keeps the fields of a newer program, also in nested
+// merge takes the state that this program changed (now), and adds the fields that only
+// the other program knows. So an older program keeps the fields of a newer one, also in nested
 // structs. An element of an array keeps its unknown fields if merge can identify the element.
 func (s otherState) merge(now json.RawMessage) (json.RawMessage, error) {
 	if bytes.Equal(s.known, now) {
@@ -72,8 +72,8 @@ func mergeObjects(its, known, now map[string]json.RawMessage) (json.RawMessage, 
 	return json.Marshal(all)
 }
 
-// member returns a member of an object. It ignores letter case, as json.Unmarshal does. Otherwise a
-// member whose name changed only in case could appear again with its old name and value.
+// member returns an object's member. Like json.Unmarshal, it ignores case. Otherwise a
+// member whose name only changed case could appear again with its old name and value.
 func member(object map[string]json.RawMessage, name string) (json.RawMessage, bool) {
 	if value, ok := object[name]; ok {
 		return value, true
@@ -93,7 +93,7 @@ func mergeArrays(its, known, now []json.RawMessage) (json.RawMessage, error) {
 	if len(its) != len(known) {
 		return json.Marshal(now)
 	}
-	places := make(map[string][]int) // the places of each element in known
+	places := make(map[string][]int) // the places of each element in the slice known
 	for i, element := range known {
 		places[string(element)] = append(places[string(element)], i)
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Participant returns a handler that handles commands of a saga and answers them. f does the work
-// in the transaction, and returns the reply, made with cmd.Follow. The handler writes the reply in
-// the same transaction. If the reply has no Type, the handler writes no reply: write one later,
-// with [Answer]. The handler decodes the data of the command into a T. If it cannot, the failure is
-// permanent.
+// Participant returns a handler that handles commands of a saga and answers them. The function f
+// does the work in the transaction, and returns the reply, made with cmd.Follow. The handler writes
+// the reply in the same transaction. If the reply has no Type, the handler writes no reply: write
+// one later, with [Answer]. The handler decodes the data of the command into a T. If it cannot, the
+// failure is permanent.
 //
 // Give the command and its Undo to one ordered handler (inbox.HoldKey), with a postroom.Mux of
 // participants, so that no Undo overtakes its command. If a participant calls a vendor, make it an

@@ -40,7 +40,7 @@ var (
 // for concurrent use.
 type Saga[S any] struct {
 	def     Definition[S]
-	plans   map[int]*plan[S] // by version
+	plans   map[int]*plan[S] // the versions of the definition, by number
 	pool    *pgxpool.Pool
 	out     Outbox
 	table   *table
@@ -69,7 +69,7 @@ func New[S any](pool *pgxpool.Pool, out Outbox, d Definition[S]) *Saga[S] {
 	return g
 }
 
-// Types returns the types of all events that the saga handles, sorted. Use them in its
+// Types returns the types of all events that the saga handles, sorted. Use them in the saga's
 // subscription. If the events come from several streams, give each subscription its part of the
 // types, and the same saga as the handler.
 func (g *Saga[S]) Types() []string {
@@ -123,7 +123,7 @@ func WithCause(ctx context.Context, ev postroom.Event) context.Context {
 	return context.WithValue(ctx, causeKey{}, cause{id: ev.ID, correlation: cmp.Or(ev.CorrelationID, ev.ID)})
 }
 
-// cause is the event that led to a call. It is zero if no event did.
+// cause is the event that led to a call. It is zero if there is no such event.
 type cause struct{ id, correlation string }
 
 func causeOf(ctx context.Context) cause {
@@ -131,7 +131,7 @@ func causeOf(ctx context.Context) cause {
 	return c
 }
 
-// begin begins an instance. input is the JSON of the state that Begin got, or the event's data.
+// begin begins an instance. The input is the JSON of Begin's state, or the event's data.
 func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input []byte, start cause) error {
 	if err := (postroom.Event{Type: g.def.Name, Source: "check", Key: key}).Validate(); err != nil || key == "" {
 		return fmt.Errorf("%w: the key of an instance must be a valid key of events, and not empty: %w", errLasting, cmp.Or(err, errNoKey))
@@ -144,7 +144,7 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 	}
 	inst, err := decode[S](row{
 		key: key, version: p.version, state: Running, step: p.steps[0].Name, run: 1, correlation: start.correlation, cause: start.id,
-	}, data) // decoded anew, so that inst shares no memory with the caller's s: the caller may try again with s
+	}, data) // the instance is decoded anew, so that inst shares no memory with the caller's s: the caller may try again with s
 	if err != nil {
 		return err
 	}
@@ -177,11 +177,11 @@ func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) 
 }
 
 // Compensate begins to undo an instance, in the caller's transaction, for example because the
-// customer cancels. If apply is not nil, Compensate first calls apply, which may change the state.
-// The first step to undo is the pending step, whose outcome is unknown. If that step has no Undo,
-// its effects stay. If the instance already undoes its steps, or is undone, Compensate changes
-// nothing and returns nil. If the instance is done, Compensate returns [ErrOver]. If there is no
-// such instance, Compensate returns [ErrUnknown].
+// customer cancels. If apply is not nil, Compensate first calls this function, which may change the
+// state. The first step to undo is the pending step, whose outcome is unknown. If that step has no
+// Undo, its effects stay. If the instance already undoes its steps, or is undone, Compensate
+// changes nothing and returns nil. If the instance is done, Compensate returns [ErrOver]. If there
+// is no such instance, Compensate returns [ErrUnknown].
 func (g *Saga[S]) Compensate(ctx context.Context, tx pgx.Tx, key string, apply func(*S)) error {
 	if g.err != nil {
 		return g.err
@@ -235,7 +235,7 @@ func (g *Saga[S]) planOf(r *row) (*plan[S], error) {
 // unknownVersion is how long an event waits for a process that knows the version of its instance.
 const unknownVersion = 5 * time.Second
 
-// Handle handles one event of the saga. The inbox calls it.
+// Handle handles one event of the saga. The inbox calls this method.
 func (g *Saga[S]) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	if g.err != nil {
 		return g.err

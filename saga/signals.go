@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// signals are the instruments of a saga.
+// signals has the instruments of a saga.
 type signals struct {
 	steps  metric.Float64Histogram
 	events metric.Int64Counter

@@ -24,7 +24,7 @@ type Status struct {
 	// WaitsFor are the types of the events that end the pending step. WaitsFor is empty if the
 	// instance has ended.
 	WaitsFor  []string  `json:"waits_for,omitempty"`
-	Deadline  time.Time `json:"deadline,omitzero"` // of the pending step
+	Deadline  time.Time `json:"deadline,omitzero"` // the deadline of the pending step
 	StartedAt time.Time `json:"started_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 }
@@ -40,11 +40,11 @@ type StepState string
 
 // The states of a step.
 const (
-	StepOpen    StepState = "open"    // it has not begun
-	StepPending StepState = "pending" // the instance waits for it
+	StepOpen    StepState = "open"    // the step has not begun
+	StepPending StepState = "pending" // the instance waits for the step
 	StepDone    StepState = "done"
 	StepUndoing StepState = "undoing" // the instance waits until the step is undone
-	StepUndone  StepState = "undone"  // undone, failed, or without anything to undo
+	StepUndone  StepState = "undone"  // the step is undone, has failed, or has nothing to undo
 )
 
 // Status returns how far an instance has come, or [ErrUnknown]. It waits for no lock.
@@ -76,8 +76,8 @@ func (g *Saga[S]) status(ctx context.Context, key string) (st Status, data []byt
 	return st, data, nil
 }
 
-// progress returns the state of each step of an instance. If the instance undoes its steps, the
-// steps after the pending step count as undone, even if they never began.
+// progress returns the state of each step of an instance. If the instance undoes its
+// steps, the steps after the pending step count as undone, even if they never began.
 func progress(steps []outline, state State, pending string) []StepStatus {
 	all := make([]StepStatus, 0, len(steps))
 	at := 0
@@ -120,9 +120,9 @@ func waitsFor(steps []outline, state State, pending string) []string {
 // StatusHandler returns an HTTP handler that answers with the status of an instance. The key of the
 // instance is the path value "key", as in "GET /orders/{key}/checkout". The function public returns
 // the part of the state that the answer shows under "data". If public is nil, the answer has no
-// "data". The ETag is the revision. So if a client sends If-None-Match and nothing has changed, it
-// gets 304. Retry-After is 1 until the instance has ended. The handler waits for no lock. It does
-// not authenticate clients: wrap it.
+// "data". The ETag is the revision. So if a client sends If-None-Match and nothing has changed, the
+// client gets 304. Retry-After is 1 until the instance has ended. The handler waits for no lock. It
+// does not authenticate clients: wrap it.
 func (g *Saga[S]) StatusHandler(public func(S) any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-cache")

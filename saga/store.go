@@ -108,7 +108,7 @@ func (s *Store) Show(ctx context.Context, saga, key string) (Story, error) {
 	return story, nil
 }
 
-// show returns one instance, without its history. It also returns the steps of the definition.
+// show returns one instance without its history, and the steps of the definition.
 func (s *Store) show(ctx context.Context, saga, key string) (story Story, steps []outline, err error) {
 	if s.err != nil {
 		return Story{}, nil, s.err
@@ -129,7 +129,7 @@ func (s *Store) show(ctx context.Context, saga, key string) (story Story, steps 
 	return story, steps, nil
 }
 
-// Audit says who decides something, and why. Decide stores it with the decision.
+// Audit says who decides something, and why. Decide stores the Audit with the decision.
 type Audit struct {
 	Actor  string // required, 255 bytes at most
 	Reason string // at most 4,096 bytes; every choice except Retry requires one
@@ -196,13 +196,13 @@ func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, er
 	return "", fmt.Errorf("saga %s, key %s: %w", d.Saga, d.Key, d.over(story.Instance))
 }
 
-// over returns the error for an instance that has ended, or has another revision than a decision.
+// The method over returns the error for an instance that has ended or has another revision than d.
 func (d Decision) over(i Instance) error {
 	return fmt.Errorf("it is %s at revision %d, and the decision is for %d: %w", i.State, i.Revision, d.Revision, ErrOver)
 }
 
-// fits returns an error if the saga could not carry out a decision. The saga would find the same
-// error later, but the operator would not get it.
+// fits returns an error if the saga could not carry out a decision. The saga would find
+// the same error later, but the operator would not get it.
 func (d Decision) fits(i Instance, steps []outline) error {
 	at := slices.IndexFunc(steps, func(s outline) bool { return s.Name == i.Step })
 	switch {

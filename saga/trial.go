@@ -146,14 +146,14 @@ func (tr *Trial[S]) Ends(state State) {
 	}
 }
 
-// next begins the turn of another event.
+// The method next begins the turn of another event.
 func (tr *Trial[S]) next(cause string) {
 	tr.events++
 	before := tr.turn
 	tr.turn = &turn[S]{moment: moment{now: tr.now}, plan: before.plan, inst: before.inst, cause: fmt.Sprintf("%s-%d", cause, tr.events)}
 }
 
-// run continues as if the Local functions of a turn had run, and collects the turn's events.
+// run continues as if a turn's Local functions had run, and collects the events.
 func (tr *Trial[S]) run() {
 	tr.tb.Helper()
 	for tr.turn.local != nil {

@@ -19,8 +19,8 @@ import (
 // wait behind the migration, even those of producers. So a migration asks for all its locks first,
 // and gives up soon if one is missing. Then other sessions go on. The migration tries again later.
 const (
-	// firstLock is how long to wait for the first lock, while the migration holds no lock. It is
-	// longer than the default of deadlock_timeout, because after that time the server ends an
+	// firstLock is how long to wait for the first lock, while the migration holds no lock. The time
+	// is longer than the default of deadlock_timeout, because after that default the server ends an
 	// autovacuum that is in the way.
 	firstLock = 1500 * time.Millisecond
 
@@ -32,8 +32,8 @@ const (
 	laterLock = 100 * time.Millisecond
 
 	// turn is how long to wait for another process that migrates the same schema. No
-	// other session waits for this migration during that time, because it holds no lock
-	// of a table yet.
+	// other session waits for this migration during that time, because it holds no lock of a table
+	// yet.
 	turn = 10 * time.Second
 
 	// The pause after the first attempt. It doubles after each attempt, up to lastPause.
@@ -51,13 +51,13 @@ var holdersSQL string
 // so that a migration may be waiting for it.
 type Blocker struct {
 	PID         int      // the id of the server's process; 0 for a prepared transaction
-	Application string   // its application_name
-	Role        string   // the role as which it is logged in
+	Application string   // the application_name of the session
+	Role        string   // the role as which the session is logged in
 	State       string   // as in pg_stat_activity, for instance "idle in transaction", or "prepared transaction" and its name; empty if this role may not see it
-	Tables      []string // the tables that it has locked; none if the blocker also migrates this schema
+	Tables      []string // the tables that the blocker has locked; none if the blocker also migrates this schema
 
-	Age      time.Duration // since its transaction began, by the database's clock
-	QueryAge time.Duration // since its last statement began; zero if this role may not see it
+	Age      time.Duration // time since its transaction began, by the database's clock
+	QueryAge time.Duration // time since its last statement began; zero if this role may not see it
 }
 
 // String describes the blocker so that a person can find it.
@@ -128,8 +128,8 @@ func (e *BlockedError) Error() string {
 // Unwrap returns why the migration stopped waiting.
 func (e *BlockedError) Unwrap() error { return e.Err }
 
-// strong has expressions for the statements that take a strong lock on a table, each with the mode
-// of the lock. The expressions capture the table's name.
+// The slice strong has expressions for the statements that take a strong lock on a table, each with
+// the mode of the lock. The expressions capture the table's name.
 var strong = []struct {
 	mode string
 	form *regexp.Regexp
@@ -148,7 +148,7 @@ type lock struct{ table, mode string }
 // strongest mode. The result includes tables that the migration itself creates.
 func locksOf(sql string) []lock {
 	var locks []lock
-	for _, s := range strong { // the strongest first
+	for _, s := range strong { // the strongest modes come first
 		for _, m := range s.form.FindAllStringSubmatch(sql, -1) {
 			if !slices.ContainsFunc(locks, func(l lock) bool { return l.table == m[1] }) {
 				locks = append(locks, lock{table: m[1], mode: s.mode})
@@ -165,7 +165,7 @@ func locksOf(sql string) []lock {
 // lockedError says which lock the migration did not get.
 type lockedError struct {
 	table   string
-	holders []string // the transactions that had locked the table before the migration asked for its lock; not nil
+	holders []string // the transactions that had locked the table before the migration asked for its lock; this slice is not nil
 	err     error
 }
 
@@ -221,9 +221,9 @@ type blockerRow struct {
 	Tables                   []string
 }
 
-// blockers returns the transactions that may be in the way. holders has the virtual ids of
-// transactions, and blockers returns only the ones that are still open. If holders is nil, blockers
-// returns all transactions except those that began just now.
+// blockers returns the transactions that may be in the way. The slice holders has the
+// virtual ids of transactions; the result has only the ones that are still open. If holders is nil,
+// it has all transactions except those that began just now.
 func blockers(ctx context.Context, db DB, name string, holders []string) (all []Blocker, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		// In a transaction, the server repeats its first answer about the sessions. So if db is a

@@ -56,7 +56,7 @@ type Migration struct {
 	Version   int
 	Name      string    // a part of the file's name, for instance "log"
 	SQL       string    // the statements, with the configured name of the schema
-	AppliedAt time.Time // zero if it is not applied
+	AppliedAt time.Time // zero if the migration is not applied
 
 	source string // the text of the file
 }
@@ -100,7 +100,7 @@ type Migrator struct {
 	// call is in the goroutine that called Migrate. Waiting may be nil.
 	Waiting func(Wait)
 
-	files fs.FS // the migrations; nil means those of this package. Only tests set it
+	files fs.FS // the migrations; nil means the migrations of this package. Only tests set it
 }
 
 // Migrate brings the schema with the given name to the newest version, as [Migrator.Migrate]
@@ -112,15 +112,15 @@ func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
 // Migrate brings the schema to the newest version. It returns the steps that it applied, and none
 // if the schema has the newest version already.
 //
-// Each step is one transaction, together with the row that records it. Any number of
-// processes may call Migrate at once. They take turns with an advisory lock of the
-// transaction. An advisory lock of the session would not work behind a connection pooler.
+// Each step is one transaction, together with the row that records the step. Any number of
+// processes may call Migrate at once. They take turns with an advisory lock of the transaction. An
+// advisory lock of the session would not work behind a connection pooler.
 //
-// A step takes its locks first. It waits for them for less than two seconds, because producers and
-// handlers wait behind it. If the step does not get its locks, for instance during a dump of the
-// database, Migrate pauses, so that other sessions go on. Then Migrate tries again. If ctx ends
-// after the first try, before the step gets its locks, Migrate returns a [*BlockedError]. If db is
-// a pgx.Tx, the transaction keeps the locks of earlier steps during the pauses.
+// A step takes its locks first. It waits for the locks for less than two seconds, because producers
+// and handlers wait behind the step. If the step does not get its locks, for instance during a dump
+// of the database, Migrate pauses, so that other sessions go on. Then Migrate tries again. If ctx
+// ends after the first try, before the step gets its locks, Migrate returns a [*BlockedError]. If
+// db is a pgx.Tx, the transaction keeps the locks of earlier steps during the pauses.
 func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
 	source := m.files
 	if source == nil {
@@ -189,7 +189,7 @@ func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []M
 // not be applied, and nil if no step is missing.
 func migrateOne(ctx context.Context, db DB, name string, steps []Migration, front string) (step *Migration, applied bool, err error) {
 	if len(steps) > 0 {
-		step = &steps[0] // returned if this call cannot read the version, because another process migrates for too long
+		step = &steps[0] // the result if this call cannot read the version, because another process migrates for too long
 	}
 	err = beginCommitted(ctx, db, func(tx pgx.Tx) error {
 		var before string
@@ -341,8 +341,8 @@ type appliedRow struct {
 	AppliedAt  time.Time
 }
 
-// current returns the number of the newest applied migration (version), and the migration that a
-// program must have to work with the tables (needs). Both are 0 if no migration is applied.
+// current returns the number of the newest applied migration (version), and the one
+// that a program must have to work with the tables (needs). Both are 0 if no migration is applied.
 func current(ctx context.Context, tx pgx.Tx, name string) (version, needs int, err error) {
 	rows, _ := tx.Query(ctx, In(name, appliedSQL)) // CollectRows reports the error
 	done, err := pgx.CollectRows(rows, pgx.RowToStructByPos[appliedRow])

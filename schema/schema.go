@@ -1,9 +1,9 @@
 // Package schema creates and checks the tables of Postroom.
 //
-// Migrations are numbered SQL files, embedded in the program. They only go forward. Within a
-// major version they only add to the schema. No part of Postroom runs them by itself: call
-// [Migrate] when you deploy, run "postroom migrate up", or give the text of [Print] to your
-// own migration tool.
+// Migrations are numbered SQL files, embedded in the program. They only go forward. Within a major
+// version they only add to the schema. No part of Postroom runs migrations by itself: call
+// [Migrate] when you deploy, run "postroom migrate up", or give the text of [Print] to your own
+// migration tool.
 package schema
 
 import (
@@ -21,12 +21,12 @@ const DefaultName = "postroom"
 // Names that PostgreSQL reserves are not valid.
 var ErrInvalidName = errors.New("invalid schema name")
 
-// validName accepts fewer names than PostgreSQL does. A name that it accepts cannot contain SQL. It
-// needs no quotes, unless it is a keyword of SQL.
+// validName accepts fewer names than PostgreSQL does. A name that it accepts cannot contain SQL.
+// Such a name needs no quotes, unless it is a keyword of SQL.
 var validName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
-// literal matches the schema name in the .sql files: before a dot, at the end of a statement,
-// or in quotes.
+// The expression literal matches the schema name in the .sql files: before a dot, at the end of a
+// statement, or in quotes.
 var literal = regexp.MustCompile(`\bpostroom([.;'])`)
 
 // Name returns name, or [DefaultName] if name is empty. If name is not valid, Name returns an error
@@ -43,7 +43,7 @@ func Name(name string) (string, error) {
 
 // In returns the statement sql with the given name in place of the schema postroom. The .sql files
 // use the name postroom, so that people can paste them into psql. In panics if name is empty, or if
-// [Name] does not accept it, because it could contain SQL.
+// [Name] does not accept the name, because such a name could contain SQL.
 func In(name, sql string) string {
 	if name == DefaultName {
 		return sql

@@ -7,7 +7,7 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// outcome says what the receiver did with a request. Metrics contain it.
+// outcome says what the receiver did with a request. Metrics contain the outcome.
 type outcome string
 
 // Outcomes of requests.
@@ -33,8 +33,8 @@ const (
 // result is the result of one request.
 type result struct {
 	outcome outcome
-	reason  Reason // reason of a rejected request; the sender never gets it
-	err     error  // never sent to the sender
+	reason  Reason // the reason of a rejected request; the sender never gets the reason
+	err     error  // the error is never sent to the sender
 	event   postroom.Event
 	reply   *Reply
 	remote  string
@@ -49,13 +49,13 @@ type problem struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// answer is the answer to a request: a status, and a body that depends only on the outcome.
+// answer is an answer: a status, and a body that depends only on the outcome.
 type answer struct {
 	status int
 	body   []byte
 }
 
-// answers has the answer for each outcome whose status is not 200.
+// The map answers has the answer for each outcome whose status is not 200.
 var answers = map[outcome]answer{
 	rejected:      newAnswer(http.StatusUnauthorized, "webhook_verification_failed", "The request could not be verified"),
 	withoutID:     newAnswer(http.StatusBadRequest, "webhook_without_id", "The request has no id"),

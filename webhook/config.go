@@ -34,7 +34,7 @@ const (
 
 // Config says what a [Receiver] receives. Source, Handler, and Scheme or Choose are required.
 //
-// Wide because each field is an independent choice.
+// It has many fields because each field is an independent choice.
 type Config struct {
 	// Source is the source of the events. An id is unique within its source, so give each endpoint
 	// that you set up at a provider its own source, such as "/webhooks/acme". If Choose is set, the
@@ -56,10 +56,10 @@ type Config struct {
 	//
 	// Choose may read the body. The request is not verified yet. For an unknown tenant Choose
 	// returns [ErrUnknownTenant]: the sender gets the same answer as for a wrong signature. The
-	// answer takes the same time too: the receiver verifies the request with Scheme (if it is nil,
-	// with the last scheme that Choose returned), and ignores the result. For an error that matches
-	// postroom.ErrUnrecoverable the answer is 500, and for other errors it is 503. Choose may be
-	// called concurrently. The context of r ends after Patience.
+	// answer takes the same time too: the receiver verifies the request with Scheme (if Scheme is
+	// nil, with the last scheme that Choose returned), and ignores the result. For an error that
+	// matches postroom.ErrUnrecoverable the answer is 500, and for other errors it is 503. Choose
+	// may be called concurrently. The context of r ends after Patience.
 	Choose func(r *http.Request) (tenant string, s Scheme, err error)
 
 	// Key returns an event's key. It may be called concurrently.
@@ -80,7 +80,7 @@ type Config struct {
 	// between dots, '>' matches one or more parts at the end. The receiver answers 200 to requests
 	// of other types, and does not store them.
 	//
-	// Defaults to all.
+	// Defaults to all types.
 	Types []string
 
 	// Changed says what the receiver does with a request that has a known id and another body.

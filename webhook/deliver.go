@@ -24,7 +24,7 @@ import (
 )
 
 // ClassDisabled is the class of dead events whose endpoint is disabled. To send such events, enable
-// the endpoint and replay them.
+// the endpoint and replay the events.
 const ClassDisabled = "endpoint_disabled"
 
 // mostRetryAfter limits the wait for which an endpoint can ask with Retry-After.
@@ -43,11 +43,11 @@ type target struct {
 
 // Receipt is the result of a delivery's step: the answer of the endpoint.
 type Receipt struct {
-	Status int   `json:"status"` // HTTP status
-	Millis int64 `json:"ms"`     // from the DNS lookup until the status arrived
+	Status int   `json:"status"` // the HTTP status
+	Millis int64 `json:"ms"`     // the time from the DNS lookup until the status arrived
 }
 
-// deliver is the external handler. It makes one attempt to send an event to its endpoint.
+// deliver is the external handler. It tries once to send an event to its endpoint.
 func (s *Sender) deliver(ctx context.Context, attempt *inbox.Attempt) error {
 	if s.err != nil {
 		return s.err
@@ -74,7 +74,7 @@ func outcomeOf(err error) string {
 	return "failed"
 }
 
-// try makes the attempt if the endpoint is enabled and not paused, and its lane has room.
+// try makes an attempt if the endpoint is enabled, not paused, and its lane has room.
 func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	to, err := s.read(ctx, attempt.Event.Key)
 	switch {
@@ -114,9 +114,9 @@ func (s *Sender) noRoom(to *target, w wait) error {
 }
 
 // waitFor returns how long an event waits if the deliveries to its endpoint have reached their
-// limit. If the endpoint fails, one delivery tests whether it works again, and the event waits as
-// long as that delivery may take. Otherwise the event waits for three times wait.busy: at least
-// 100 ms, at most Timeout. So an event whose endpoint hangs asks for room only a few times.
+// limit. If the endpoint fails, one delivery tests whether the endpoint works again, and the event
+// waits as long as that delivery may take. Otherwise the event waits for three times wait.busy: at
+// least 100 ms, at most Timeout. So an event whose endpoint hangs asks for room only a few times.
 func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	if to.fails {
 		return s.cfg.Timeout
@@ -124,7 +124,7 @@ func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	return min(max(3*busy, 100*time.Millisecond), s.cfg.Timeout)
 }
 
-// read reads the endpoint. If the database does not answer, the event waits and loses no attempt.
+// read reads the endpoint. Without an answer, the event waits and loses no attempt.
 func (s *Sender) read(ctx context.Context, id string) (*target, error) {
 	to := &target{id: id}
 	err := s.endpoints.db.QueryRow(ctx, s.endpoints.sql.Endpoint, id).Scan(&to.url, &to.secrets, &to.disabled, &to.fails, &to.paused, &to.stale)
@@ -160,8 +160,8 @@ func (s *Sender) send(ctx context.Context, attempt *inbox.Attempt, to *target) (
 	return json.Marshal(Receipt{Status: resp.StatusCode, Millis: took.Milliseconds()})
 }
 
-// request returns the signed request of an event. Its errors contain no part of the URL or the
-// secrets.
+// request returns the signed request of an event. Its errors contain no part of the
+// URL or the secrets.
 func request(ctx context.Context, ev postroom.Event, to *target) (*http.Request, error) {
 	u, err := checkURL(to.url)
 	if err != nil {
@@ -177,7 +177,7 @@ func request(ctx context.Context, ev postroom.Event, to *target) (*http.Request,
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "Postroom")
-	// The time is from this process's clock. The receiver compares it with its own clock.
+	// The time is from this process's clock. The receiver compares the time with its own clock.
 	if err := Sign(Standard(to.secrets...), req.Header, Message{ID: webhookID(ev), Time: time.Now()}, body); err != nil {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ func bodyOf(ev postroom.Event) ([]byte, error) {
 	if ev.Time.IsZero() {
 		envelope.Time = ev.LoggedAt.UTC()
 	}
-	media, _, _ := mime.ParseMediaType(ev.ContentType) // "" if it names no media type
+	media, _, _ := mime.ParseMediaType(ev.ContentType) // "" if ContentType names no media type
 	if (ev.ContentType == "" || media == "application/json" || strings.HasSuffix(media, "+json")) && json.Valid(ev.Data) {
 		envelope.Data = ev.Data
 	} else {
@@ -221,7 +221,7 @@ func bodyOf(ev postroom.Event) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// discard reads a little of a response and closes it, so that its connection can be used again.
+// discard reads a little of a response and closes it, to use the connection again.
 func discard(resp *http.Response) {
 	limit := time.AfterFunc(250*time.Millisecond, func() { _ = resp.Body.Close() })
 	defer limit.Stop()
@@ -229,7 +229,7 @@ func discard(resp *http.Response) {
 	_ = resp.Body.Close()
 }
 
-// unanswered returns the error for the inbox if no answer came. It records the endpoint's failures.
+// unanswered returns the error for a missing answer. It records the endpoint's failures.
 func (s *Sender) unanswered(ctx context.Context, attempt *inbox.Attempt, to *target, err error) error {
 	err = fmt.Errorf("webhook: endpoint %s: %w", to.id, err)
 	switch {
@@ -265,11 +265,11 @@ type failure struct {
 	err    error
 	status int            // 0 if there was no answer
 	outage bool           // the failure concerns the endpoint, not only the event
-	wait   *time.Duration // the wait that the endpoint asked for; nil if it asked for none
-	gone   *string        // the reason to disable the endpoint at once; nil if there is none
+	wait   *time.Duration // the wait that the endpoint asked for; nil if it asked for no wait
+	gone   *string        // the reason to disable the endpoint at once; nil if there is no reason
 }
 
-// failed records a failed attempt in the endpoint's row, and returns the error for the inbox.
+// failed records a failed attempt in the endpoint's row, and returns the inbox's error.
 func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target, f failure) error {
 	var isDisabled, now bool
 	var reason string
@@ -297,7 +297,7 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 	return f.err
 }
 
-// succeeded records a success in the endpoint's row. try calls it only if to.stale is true.
+// succeeded records a success in the endpoint's row. It runs only if to.stale is true.
 func (s *Sender) succeeded(ctx context.Context, tx pgx.Tx, to *target, r Receipt) error {
 	if _, err := tx.Exec(ctx, s.endpoints.sql.Succeeded, to.id, r.Status); err != nil {
 		return fmt.Errorf("webhook: record that endpoint %s works: %w", to.id, err)

@@ -22,9 +22,9 @@ type Endpoint struct {
 	ID        string    `json:"id"`
 	Account   string    `json:"account,omitempty"`
 	URL       string    `json:"url"`
-	Types     []string  `json:"types,omitempty"` // types of the events to send; none means all
+	Types     []string  `json:"types,omitempty"` // types of the events to send; none means all types
 	CreatedAt time.Time `json:"created_at"`
-	RotatedAt time.Time `json:"rotated_at,omitzero"` // when its secret last changed
+	RotatedAt time.Time `json:"rotated_at,omitzero"` // when the secret of the endpoint last changed
 
 	// DisabledAt is zero if the endpoint is enabled.
 	DisabledAt     time.Time `json:"disabled_at,omitzero"`
@@ -40,8 +40,8 @@ type Endpoint struct {
 
 	// LastStatus and LastAt are the HTTP status and the time of the last recorded attempt. The
 	// sender records each failure of the endpoint. It records a success only if no attempt was
-	// recorded yet, or if the last one failed. LastStatus is 0 if there was no answer. LastAt is
-	// zero before the first attempt.
+	// recorded yet, or if the last recorded attempt failed. LastStatus is 0 if there was no answer.
+	// LastAt is zero before the first attempt.
 	LastStatus int       `json:"last_status,omitempty"`
 	LastAt     time.Time `json:"last_at,omitzero"`
 }
@@ -65,7 +65,7 @@ type NewEndpoint struct {
 
 	// Types are the types of events to send to the endpoint.
 	//
-	// Defaults to all.
+	// Defaults to all types.
 	Types []string
 
 	// Secret is the key that signs: whsec_, and then 16 to 64 bytes in base64.
@@ -89,7 +89,7 @@ func (Secret) LogValue() slog.Value { return slog.StringValue("REDACTED") }
 
 const (
 	secretPrefix = "whsec_"
-	leastSecret  = 16 // bytes
+	leastSecret  = 16 // in bytes
 	mostSecret   = 64
 	newSecret    = 32
 )
@@ -97,7 +97,7 @@ const (
 // makeSecret returns a random secret.
 func makeSecret() Secret {
 	key := make([]byte, newSecret)
-	_, _ = rand.Read(key) // never fails
+	_, _ = rand.Read(key) // this never fails
 	return Secret(secretPrefix + base64.StdEncoding.EncodeToString(key))
 }
 

@@ -64,10 +64,10 @@ func (s *Endpoints) Check(ctx context.Context) error {
 	return s.explain(schema.Require(ctx, s.db, s.schema))
 }
 
-// Audit says who changes something, and why. Each change stores it in the audit.
+// Audit says who changes something, and why. Each change stores the Audit in the audit.
 type Audit struct {
 	Actor  string // required, 255 bytes at most
-	Reason string // at most 4,096 bytes; Disable requires one
+	Reason string // at most 4,096 bytes; Disable requires a reason
 }
 
 var (
@@ -122,7 +122,7 @@ func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by Aud
 
 // Disable stops sending to an endpoint. The endpoint gets no new events. Events that already wait
 // for the endpoint become dead at their next attempt, with the class endpoint_disabled. To send
-// them, enable the endpoint and replay them.
+// these events, enable the endpoint and replay them.
 func (s *Endpoints) Disable(ctx context.Context, id string, by Audit) error {
 	if by.Reason == "" {
 		return errors.New("webhook: disable: Audit.Reason is empty: say why the endpoint is disabled")
@@ -169,8 +169,8 @@ func timeOf(t *time.Time) time.Time {
 	return *t
 }
 
-// update runs a statement that changes one endpoint. The first argument of the statement is the
-// endpoint's id.
+// update runs a statement that changes one endpoint. The first argument of the statement
+// is the endpoint's id.
 func (s *Endpoints) update(ctx context.Context, action, sql string, by Audit, id string, args ...any) error {
 	if err := s.valid(by); err != nil {
 		return fmt.Errorf("webhook: %s: %w", action, err)
@@ -181,7 +181,7 @@ func (s *Endpoints) update(ctx context.Context, action, sql string, by Audit, id
 	})
 }
 
-// change calls do, which changes an endpoint, and adds a row about the change to the audit.
+// change calls the function do to change an endpoint, and adds a row to the audit.
 func (s *Endpoints) change(ctx context.Context, action, id string, by Audit, do func(tx pgx.Tx) (found bool, err error)) error {
 	err := s.tables.InTx(ctx, func(tx pgx.Tx) error {
 		found, err := do(tx)

@@ -22,7 +22,7 @@ type HMAC struct {
 	// Defaults to "hmac".
 	Name string
 
-	// Secrets are the keys. The signature must fit one of them.
+	// Secrets are the keys. The signature must fit one of the keys.
 	Secrets []string
 
 	// SecretsBase64 says that Secrets are in base64, and that the decoded bytes are the keys.
@@ -40,7 +40,7 @@ type HMAC struct {
 	// Defaults to "{body}".
 	Signed string
 
-	// Time is the name of the header with the time of signing, in seconds since 1970. Set it if
+	// Time is the name of the header with the time of signing, in seconds since 1970. Set Time if
 	// Signed has {time}, and only then: a time that is not signed proves nothing.
 	Time string
 
@@ -65,7 +65,7 @@ func (s HMAC) Verify(h http.Header, body []byte, now time.Time) (Message, error)
 		return Message{}, refused(NoSignature)
 	}
 	m := Message{Scheme: s.name()}
-	if m.ID, err = header(h, s.ID); err != nil { // empty for a path, which s.read follows after the body was verified
+	if m.ID, err = header(h, s.ID); err != nil { // the ID is empty for a path, which s.read follows after the body was verified
 		return Message{}, err
 	}
 	if m.Type, err = header(h, s.Type); err != nil {
@@ -148,7 +148,7 @@ func (s HMAC) parts(id, stamp string, body []byte) [][]byte {
 	}
 }
 
-// neighbours returns the texts between {id} and the placeholders next to it.
+// neighbours returns the texts between {id} and the placeholders next to {id}.
 func (s HMAC) neighbours() []string {
 	before, after, found := strings.Cut(s.signed(), "{id}")
 	if !found {
@@ -165,7 +165,7 @@ func (s HMAC) neighbours() []string {
 }
 
 // isAmbiguous reports whether an id contains the text between {id} and a placeholder next to {id}.
-// If it does, a request with another id and another body could have the same signed text.
+// If the id does, a request with another id and another body could have the same signed text.
 func (s HMAC) isAmbiguous(id string) bool {
 	for _, n := range s.neighbours() {
 		if strings.Contains(id, n) {

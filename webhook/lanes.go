@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// lanes limit how many requests to one endpoint run at the same time in this process, so that an
-// endpoint that does not answer occupies only few workers. The limit of an endpoint begins at one.
-// Each success raises it by one, up to the field most. A failure sets it to one again.
+// lanes limits how many requests to one endpoint run at the same time in this process, so
+// that an endpoint that does not answer occupies few workers. An endpoint's limit begins at one.
+// Each success raises the limit by one, up to the field most. A failure sets it to one again.
 type lanes struct {
 	most int
 
@@ -19,18 +19,18 @@ type lanes struct {
 // lane is the limit of one endpoint.
 type lane struct {
 	running, limit int
-	since          time.Time // the later of two times: when a request last ended, and when a request last began while no other was running
-	refused        int       // how many events in a row were refused by enter
+	since          time.Time // the later of two times: when a request last ended, and when a request last began while no other request was running
+	refused        int       // how many events in a row were refused by the method enter
 }
 
-// wait says how an event waits if enter refused it.
+// wait says how an event waits if the method enter refused it.
 type wait struct {
 	busy time.Duration // for how long at least one request has been running while none has ended
 	pace time.Duration // about how long the endpoint needs for one event, from quickPace to slowPace
 	many bool          // enter refused many events: the due events behind this event wait too
 }
 
-// manyRefused is how many events in a row enter must refuse to make events behind them wait too.
+// manyRefused is how many events in a row the method enter must refuse so that later events wait.
 const manyRefused = 16
 
 // The least and the greatest pace. If events of an endpoint wait together, a pace is the time from
@@ -41,11 +41,11 @@ const (
 	slowPace  = 10 * time.Millisecond
 )
 
-// manyLanes is how many endpoints lanes remember. At this number, enter forgets the endpoints
-// without running requests.
+// manyLanes is how many endpoints the type lanes remembers. At this number, the method enter
+// forgets the endpoints without running requests.
 const manyLanes = 10_000
 
-// enter begins a request if the limit allows it. If not, enter returns how the event waits.
+// enter begins a request if the limit allows it. If not, it returns how the event waits.
 func (l *lanes) enter(id string, fails bool) (_ wait, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,6 +91,6 @@ func (l *lanes) leave(id string, success bool) {
 	}
 }
 
-// spread adds up to half of d, at random, so that events that waited together do not all come back
-// at the same moment.
+// spread adds up to half of d, at random, so that events that waited together do not
+// all come back at the same moment.
 func spread(d time.Duration) time.Duration { return d + rand.N(d/2+time.Millisecond) }

@@ -70,8 +70,8 @@ func (s stripe) sign(h http.Header, m Message, body []byte) error {
 // GitHub verifies requests of GitHub by their SHA-256 signature. The webhook must send JSON. A type
 // is the event's name with the action, such as "issues.opened". GitHub signs neither the id nor a
 // time, so an attacker can send a captured request again with a new id: see [IDFromBody]. If
-// several webhooks get an event, GitHub uses the same id for all of them. Give each webhook its own
-// source; otherwise the second delivery is a duplicate, or a conflict if its body differs.
+// several webhooks get an event, GitHub uses the same id for all these webhooks. Give each webhook
+// its own source; otherwise the second delivery is a duplicate, or a conflict if its body differs.
 func GitHub(secrets ...string) Scheme { return github{textKeys(secrets)} }
 
 type github struct{ keys }
@@ -122,7 +122,7 @@ func (s github) sign(h http.Header, m Message, body []byte) error {
 // Shopify verifies requests of Shopify. Their headers may begin with X-Shopify- or Shopify-. A type
 // is the topic with dots, such as "orders.create". Shopify signs neither the id nor a time, so an
 // attacker can send a captured request again with a new id: see [IDFromBody]. For an hour after a
-// change of the secret, Shopify may use the old secret: keep both.
+// change of the secret, Shopify may use the old secret: keep both secrets.
 func Shopify(secrets ...string) Scheme { return shopify{textKeys(secrets)} }
 
 type shopify struct{ keys }

@@ -20,8 +20,8 @@ var ErrEndpointDisabled = errors.New("the endpoint is disabled")
 // TypeTest is the type of the events of [Sender.Test].
 const TypeTest = "webhook.test"
 
-// resendAtOnce is how many events of the log one transaction accepts at most. Together they have at
-// most bytesAtOnce bytes.
+// resendAtOnce is how many events of the log one transaction accepts at most. Together these events
+// have at most bytesAtOnce bytes.
 const resendAtOnce = 500
 
 // Resend sends to an endpoint the events of the log that FanOut did not accept for the endpoint,
@@ -60,7 +60,7 @@ func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, b
 }
 
 // Test makes an event of type [TypeTest] due for an endpoint, even if the endpoint gets only other
-// types, and returns the event's id. The inbox delivers this event like any other.
+// types, and returns the event's id. The inbox delivers this event like any other event.
 func (s *Sender) Test(ctx context.Context, endpoint string, by Audit) (id string, err error) {
 	made, err := uuid.NewV7()
 	if err == nil {
@@ -93,7 +93,7 @@ func (s *Sender) mustBeEnabled(ctx context.Context, endpoint string, by Audit) e
 	return nil
 }
 
-// owed returns the next events of the log that are for an endpoint, and the seq of the last one.
+// owed returns the next events of the log for an endpoint, and the last event's seq.
 func (s *Sender) owed(ctx context.Context, endpoint string, after int64, since time.Time) (events []postroom.Event, last int64, err error) {
 	rows, _ := s.endpoints.db.Query(ctx, s.endpoints.sql.Owed, after, endpoint, since, s.cfg.AccountHeader, resendAtOnce, s.cfg.Types, bytesAtOnce) // CollectRows reports the error
 	events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (ev postroom.Event, err error) {
@@ -107,7 +107,7 @@ func (s *Sender) owed(ctx context.Context, endpoint string, after int64, since t
 	return events, last, nil
 }
 
-// give accepts events for an endpoint, and returns how many of them were not accepted before.
+// The method give accepts events for an endpoint, and returns how many were not accepted before.
 func (s *Sender) give(ctx context.Context, action, endpoint string, by Audit, events []postroom.Event) (stored int64, err error) {
 	all := make([]inbox.Acceptance, len(events))
 	for i, ev := range events {

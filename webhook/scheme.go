@@ -22,9 +22,9 @@ const Tolerance = 5 * time.Minute
 //
 // It is an interface so that you can add a scheme without a change of this package.
 type Scheme interface {
-	// Verify verifies a request by its headers and the bytes of its body. now is the time at which
-	// the request arrived. Verify does no I/O, does not keep or change its arguments, and may be
-	// called concurrently.
+	// Verify verifies a request by its headers and the bytes of its body. The parameter now is the
+	// time at which the request arrived. Verify does no I/O, does not keep or change its arguments,
+	// and may be called concurrently.
 	//
 	// Verify returns a [*VerifyError] for a request that it refuses. If the scheme is not set up
 	// correctly, Verify returns for each request an error that matches postroom.ErrUnrecoverable,
@@ -66,7 +66,7 @@ type Reply struct {
 }
 
 // Reason says why a request is refused. It appears in the log and in metrics. The sender never gets
-// it.
+// the reason.
 type Reason string
 
 // Reasons to refuse a request.
@@ -90,7 +90,7 @@ type VerifyError struct {
 // Error returns a text with the reason. The text contains no part of the request.
 func (e *VerifyError) Error() string { return "webhook: request refused: " + string(e.Reason) }
 
-// ErrNoSecret says that a scheme has no secret, or an empty secret. It matches
+// ErrNoSecret says that a scheme has no secret, or an empty secret. The error matches
 // postroom.ErrUnrecoverable.
 var ErrNoSecret = postroom.Unrecoverable(errors.New("webhook: the scheme has no secret, or an empty secret"))
 
@@ -129,8 +129,8 @@ type signer interface {
 
 // Sign sets the headers with which the provider of a scheme would send m and body, for tests of an
 // endpoint. [Standard] and [Stripe] sign with all secrets. The other schemes sign with the first
-// secret. If the scheme has headers for ID, Type or Time, Sign takes their values from m. It fails
-// for a scheme of another package, and for a scheme that has only a public key.
+// secret. If the scheme has headers for ID, Type or Time, Sign takes their values from m. Sign
+// fails for a scheme of another package, and for a scheme that has only a public key.
 func Sign(s Scheme, h http.Header, m Message, body []byte) error {
 	if s, ok := s.(signer); ok {
 		return s.sign(h, m, body)
@@ -138,8 +138,8 @@ func Sign(s Scheme, h http.Header, m Message, body []byte) error {
 	return fault("cannot sign for a scheme of type %T", s)
 }
 
-// header returns the value of a header that a request must not repeat. The value is empty if the
-// request does not have the header, or if name is the path of a member of the body.
+// header returns the value of a header that a request must not repeat. The value is
+// empty if the request does not have the header, or if name is the path of a member of the body.
 func header(h http.Header, name string) (string, error) {
 	switch values := h.Values(name); len(values) {
 	case 0:
@@ -177,7 +177,7 @@ func seconds(s string) (int64, error) {
 	return n, nil
 }
 
-// fresh refuses a time that is too far from now. It compares both in whole seconds.
+// fresh refuses a time too far from now. It compares both times in whole seconds.
 func fresh(at int64, now time.Time) error {
 	switch away := now.Unix() - at; {
 	case away > int64(Tolerance/time.Second):
@@ -197,10 +197,10 @@ func checkID(id string) error {
 	return nil
 }
 
-// members are the members of a JSON object. Upper and lower case make a difference in names.
+// members has the members of a JSON object. In names, case makes a difference.
 type members map[string]json.RawMessage
 
-// object returns the members of a body, or none if it is not a JSON object.
+// object returns the members of a body, or none if the body is not a JSON object.
 func object(body []byte) members {
 	var m members
 	if json.Unmarshal(body, &m) != nil {
@@ -209,7 +209,7 @@ func object(body []byte) members {
 	return m
 }
 
-// text returns the text of a member that is a string or a number. For other members it returns "".
+// text returns the text of a member that is a string or a number, and otherwise "".
 func (m members) text(name string) string {
 	raw := m[name]
 	if len(raw) == 0 || raw[0] != '"' {
@@ -225,7 +225,7 @@ func (m members) text(name string) string {
 	return s
 }
 
-// at returns the member at the end of a path: names with dots between them.
+// The method at returns the member at the end of a path: names with dots between them.
 func (m members) at(path string) string {
 	for {
 		name, rest, more := strings.Cut(path, ".")

@@ -27,7 +27,8 @@ import (
 
 // SenderConfig tunes a [Sender]. Name is required.
 //
-// Wide because each field is an independent choice, and a caller sets two or three of them.
+// It has many fields because each field is an independent choice, and a caller sets two or three of
+// them.
 type SenderConfig struct {
 	// Name is the name of the handler that delivers. It must never change; see inbox.Subscription.
 	Name string
@@ -44,7 +45,7 @@ type SenderConfig struct {
 	AccountHeader string
 
 	// Types are the only event types that customers may get, even if an endpoint has no types of
-	// its own. Set them to the types of the subscription whose handler is FanOut. FanOut ignores
+	// its own. Set Types to the types of the subscription whose handler is FanOut. FanOut ignores
 	// events of other types. Resend reads the log, which also has internal events, so Resend fails
 	// without Types.
 	//
@@ -61,7 +62,7 @@ type SenderConfig struct {
 	Workers int
 
 	// InFlight is how many deliveries to one endpoint may run at the same time in this process. An
-	// endpoint that fails gets one at a time.
+	// endpoint that fails gets one delivery at a time.
 	//
 	// Defaults to 4.
 	InFlight int
@@ -81,7 +82,7 @@ type SenderConfig struct {
 
 	// RootCAs are the authorities whose certificates the sender trusts.
 	//
-	// Defaults to those of the system.
+	// Defaults to the authorities of the system.
 	RootCAs *x509.CertPool
 
 	// Resolver looks up the names of endpoints' hosts.
@@ -119,9 +120,9 @@ func sendSchedule() postroom.Backoff {
 // DisableAfter is how long an endpoint may fail, without any success, until a sender disables it.
 const DisableAfter = 5 * 24 * time.Hour
 
-// alike is the VendorWindow of a delivery's step: how long receivers recognise a webhook-id. It is
-// very long, because a receiver must recognise a repeated request by its webhook-id, even if the
-// request comes very late.
+// alike is the VendorWindow of a delivery's step: how long receivers recognise a
+// webhook-id. It is very long, because a receiver must recognise a repeated request by its
+// webhook-id, even if the request comes very late.
 const alike = 10 * 365 * 24 * time.Hour
 
 func (c SenderConfig) defaults() SenderConfig {
@@ -200,7 +201,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 }
 
 // dedupeKey identifies a delivery: an event and an endpoint. The event keeps its source and id, so
-// that operators can find it by them, and so that its id can be the webhook-id.
+// that operators can find it by these, and so that the id can be the webhook-id.
 func dedupeKey(ev postroom.Event) string { return ev.Key + " " + ev.Source + " " + ev.ID }
 
 // Check returns the faults of the config, and an error if the database lacks the tables that the
@@ -215,7 +216,7 @@ func (s *Sender) Check(ctx context.Context) error {
 // FanOut returns a transactional handler. In its transaction, it accepts a delivery for each
 // endpoint that is enabled, belongs to the event's account and gets the event's type. If
 // SenderConfig.Types is set, FanOut ignores events of other types. FanOut itself sends nothing, so
-// an endpoint that hangs does not delay it.
+// an endpoint that hangs does not delay FanOut.
 //
 // An endpoint that is disabled at that moment gets the event only if you call [Sender.Resend].
 func (s *Sender) FanOut() postroom.Handler { return postroom.HandlerFunc(s.fanOut) }

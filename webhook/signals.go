@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// signals are the instruments of a receiver.
+// signals has the instruments of a receiver.
 type signals struct {
 	source   string
 	span     string
@@ -29,13 +29,13 @@ func newSignals(cfg Config) *signals {
 	}
 }
 
-// begin starts the span of a request. The span is a child of the server's span. The event gets the
-// trace of the request's span.
+// begin starts the span of a request. The span is a child of the server's span. The
+// event gets the trace of the request's span.
 func (s *signals) begin(ctx context.Context) (context.Context, trace.Span) {
 	return s.tracer.Start(ctx, s.span, trace.WithSpanKind(trace.SpanKindConsumer))
 }
 
-// tell counts and logs the outcome of a request, and records it in the request's span.
+// tell counts and logs the outcome of a request, also in the request's span.
 func (r *Receiver) tell(ctx context.Context, span trace.Span, res result) {
 	attributes := telemetry.With(telemetry.Source.String(r.cfg.Source), telemetry.Outcome.String(string(res.outcome)))
 	if res.reason != "" {

@@ -9,12 +9,12 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements are the statements of this package, for one schema. Each has a file in sql.
+// statements has the statements of this package for one schema. Each has a file in sql.
 type statements struct {
-	Add, Rotate, Disable, Enable, List    string // of Endpoints
-	Matching, Endpoint, Succeeded, Failed string // of a Sender
-	Disabled                              string // of a Sender's gauge
-	Owed, Enabled                         string // of a Sender that resends
+	Add, Rotate, Disable, Enable, List    string // statements of Endpoints
+	Matching, Endpoint, Succeeded, Failed string // statements of a Sender
+	Disabled                              string // statements of a Sender's gauge
+	Owed, Enabled                         string // statements of a Sender that resends
 }
 
 var written = sqlfile.MustRead[statements](files)

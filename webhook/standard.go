@@ -75,7 +75,7 @@ func (s standard) Verify(h http.Header, body []byte, now time.Time) (Message, er
 	return Message{Scheme: "standard", ID: id, Type: object(body).text("type"), Time: time.Unix(at, 0).UTC()}, nil
 }
 
-// signed reports whether an entry of the list is a signature of head followed by body.
+// signed reports whether an entry of the list is a signature of head and then body.
 func (s standard) signed(list []string, head string, body []byte) bool {
 	var macs [][]byte
 	var text []byte

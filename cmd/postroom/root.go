@@ -48,7 +48,7 @@ Exit status:
   2   the command line is wrong; nothing was done
   3   the command worked, and found something that you have to do`
 
-// run runs the command line and returns the exit status.
+// run executes the command line and returns the exit status.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	root := newRoot(getenv)
 	root.SetArgs(args)

@@ -46,7 +46,7 @@ func newVersion() *cobra.Command {
 	return cmd
 }
 
-// about is the output of "version".
+// The type about is the output of "version".
 type about struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`

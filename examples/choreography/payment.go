@@ -31,7 +31,7 @@ const (
 	sumMoney  = `SELECT coalesce(sum(amount), 0)::bigint FROM movement WHERE order_id = $1 AND kind = 'charge'`
 )
 
-// charge takes the money for an order. If the customer's credit is too small, charge declines.
+// charge takes the money for an order. If the customer's credit is short, it declines.
 func (s *paymentService) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	if closed, err := enter(ctx, tx, o.ID); closed || err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *paymentService) charge(ctx context.Context, tx pgx.Tx, ev postroom.Even
 	return s.outbox.Write(ctx, tx, ev.Follow(paymentCharged, o))
 }
 
-// refund undoes the payment of an order. It does that once, for the first event that asks for it.
+// refund undoes an order's payment, once: for the first event that asks for a refund.
 func (s *paymentService) refund(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	if closed, err := enter(ctx, tx, o.ID); closed || err != nil {
 		return err
@@ -88,8 +88,8 @@ const (
 	closeOrder = `UPDATE seen SET closed = true WHERE order_id = $1`
 )
 
-// enter locks an order's row until the transaction ends, and reports whether the order is
-// closed.
+// enter locks an order's row until the transaction ends, and reports whether the order
+// is closed.
 func enter(ctx context.Context, tx pgx.Tx, order string) (closed bool, err error) {
 	if err := tx.QueryRow(ctx, enterOrder, order).Scan(&closed); err != nil {
 		return false, fmt.Errorf("look up order: %w", err)

@@ -15,7 +15,7 @@ package choreography
 
 import (
 	"context"
-	_ "embed" // the tables
+	_ "embed" // for the SQL of the tables
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -85,7 +85,7 @@ func Payments(in *inbox.Inbox, out *outbox.Outbox) { (&paymentService{outbox: ou
 // Stock adds the handlers of the stock service to its inbox.
 func Stock(in *inbox.Inbox, out *outbox.Outbox) { (&stockService{outbox: out}).subscribe(in) }
 
-// on returns the subscription of a handler to events of some types in a stream.
+// The function on returns the subscription of a handler to events of some types in a stream.
 func on(handler, stream string, types ...string) inbox.Subscription {
 	return inbox.Subscription{
 		Name: handler, Stream: stream, Types: types, Timeout: 5 * time.Second,

@@ -31,7 +31,7 @@ type answer struct {
 	err    error
 }
 
-// kept reports whether an answer is final, which means that the guard has stored the answer.
+// kept reports whether an answer is final, that is, whether the guard has stored it.
 func (a answer) kept() bool { return a.err == nil && a.header.Get("Idempotency-Status") != "" }
 
 func (a answer) replayed() bool { return a.err == nil && a.header.Get("Idempotent-Replayed") == "true" }
@@ -117,7 +117,7 @@ func (c *clients) post(ctx context.Context, url string, q ask) answer {
 	return answer{resp.StatusCode, resp.Header, string(body), err}
 }
 
-// insist sends a request again, with its key, until it gets a final answer. It does not wait as
+// insist sends a request again, with its key, until a final answer comes. insist does not wait as
 // long as Retry-After asks: the service has no other clients whom repeated requests could disturb.
 func (c *clients) insist(ctx context.Context, url string, q ask) (answer, error) {
 	for {

@@ -12,8 +12,8 @@ const crashHeader = "Crash"
 
 // The points at which a request can kill its process.
 const (
-	beforeCall   = "before-call"   // before the call of the provider; the reservation is committed
-	afterCall    = "after-call"    // after the call of the provider, before its result is recorded
+	beforeCall   = "before-call"   // before the provider is called; the reservation is committed
+	afterCall    = "after-call"    // after the provider is called, before the result is recorded
 	beforeCommit = "before-commit" // before the row, the entry and the event are committed
 	afterCommit  = "after-commit"  // after that commit, before the guard stores the answer
 	beforeAnswer = "before-answer" // before the answer is sent; the guard has stored it
@@ -32,7 +32,7 @@ func crashable(next http.Handler) http.Handler {
 	})
 }
 
-// dieAt kills the process if the request chose this point.
+// dieAt kills the process if the request chose the given point.
 func dieAt(ctx context.Context, point string) {
 	if ctx.Value(crashKey{}) != point {
 		return
@@ -43,7 +43,7 @@ func dieAt(ctx context.Context, point string) {
 	select {} // wait for the end of the process
 }
 
-// deadly kills the process just before it sends an answer, if the request chose that point.
+// A deadly writer kills the process just before it sends an answer, if the request chose that.
 type deadly struct {
 	http.ResponseWriter
 	ctx context.Context

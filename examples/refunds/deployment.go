@@ -20,7 +20,7 @@ import (
 var tablesSQL string
 
 // deployment has the servers of the service, and the provider that the service calls. The service's
-// processes do not know the deployment. If one of them is killed, the deployment lives on.
+// processes do not know the deployment. It lives on if one of these processes is killed.
 type deployment struct {
 	*demo.Base // its connections to the database are for the program itself, not for the service
 
@@ -34,8 +34,8 @@ type deployment struct {
 	crashes  int
 }
 
-// open makes the database, the tables and the stream, as an operator does before a service starts.
-// It also starts the provider. The caller closes the deployment.
+// open makes the database, the tables and the stream, as an operator does before a
+// service starts. It also starts the provider. The caller closes the deployment.
 func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writer, story *demo.Story) (_ *deployment, err error) {
 	d := &deployment{opt: opt, story: story, log: log, clients: newClients()}
 	defer func() {
@@ -90,7 +90,7 @@ func (d *deployment) url(n int) string {
 	return strings.TrimPrefix(d.children[n].Says(), sayServes)
 }
 
-// restart waits until a process has ended, and starts it again.
+// restart waits until a process has ended, and starts the process again.
 func (d *deployment) restart(ctx context.Context, n int) error {
 	const patience = 2 * time.Minute
 	err := childproc.Eventually(ctx, patience, "the end of a process that was killed", func(context.Context) (bool, error) {

@@ -1,12 +1,12 @@
 // Refunds is a payment service whose requests may be repeated. Charges and refunds carry an
 // Idempotency-Key. The service calls a provider, which moves the money. Sometimes the provider
 // fails, and sometimes its answers get lost. The service runs as two processes on one database. The
-// program kills processes during requests. At the end it proves with SQL that each key had one
-// effect: one row, one entry in the ledger, one event, and one movement at the provider.
+// program kills processes during requests. At the end the program proves with SQL that each key had
+// one effect: one row, one entry in the ledger, one event, and one movement at the provider.
 //
 //	go run ./examples/refunds
 //
-// With --addr it serves your own requests.
+// With --addr the program serves your own requests.
 package main
 
 import (
@@ -57,7 +57,7 @@ func (o options) validate() error {
 }
 
 // run is the whole program. It starts the servers and the provider. Then it runs the walk-through
-// and its proof. With --addr it instead serves requests until ctx ends.
+// and its proof. With --addr the program instead serves requests until ctx ends.
 func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	log := demo.Log(demo.Verbose(opt.verbose, progress), slog.LevelInfo)
 	return demo.With(ctx, devstack.Start, log, func(servers *devstack.Stack) (err error) {

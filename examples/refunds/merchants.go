@@ -28,7 +28,7 @@ func tokens() []string {
 
 type merchantKey struct{}
 
-// authenticated finds the merchant who sent a request. If it finds none, it answers 401.
+// authenticated finds the merchant who sent a request, or else answers 401.
 func authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")

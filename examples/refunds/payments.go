@@ -21,7 +21,7 @@ import (
 // answers. The body of a request has only the amount and, for a refund, the charge.
 type Movement struct {
 	ID       string `json:"id"`
-	Charge   string `json:"charge"` // the charge that a refund undoes; in a charge, its own id
+	Charge   string `json:"charge"` // the charge that a refund undoes; a charge names itself here
 	Merchant string `json:"merchant"`
 	Amount   int64  `json:"amount"` // cents
 }
@@ -30,22 +30,22 @@ type Movement struct {
 // for both.
 type kind struct {
 	name, path string
-	event      string // type of the event that announces the movement
-	prefix     string // of the ids of movements
+	event      string // the type of the event that announces the movement
+	prefix     string // the ids of movements begin with it
 
 	// undoes says that a movement of this kind takes its money from a charge. The request names
 	// that charge.
 	undoes bool
 
-	// hold locks the charge from which a refund takes its money. The lock ends with tx. hold
-	// returns the provider's name for that charge, and how much is left of it. If the movement
-	// itself is a charge, hold locks nothing.
+	// hold locks the charge from which a refund takes its money, until tx ends. It
+	// returns the provider's name for that charge, and how much of the charge is left. For a
+	// movement that is a charge, it locks nothing.
 	hold func(ctx context.Context, tx pgx.Tx, m Movement) (of string, left int64, err error)
 
-	// row returns the statement that inserts the movement, and its arguments.
+	// row returns the statement that inserts the movement, and the arguments.
 	row func(m Movement, ref, key string) (sql string, args []any)
 
-	// accounts returns the account that the money leaves, and the account that gets the money.
+	// accounts returns the account that the money leaves, and the one that gets it.
 	accounts func(merchant string) (debit, credit string)
 }
 
@@ -158,8 +158,8 @@ func (s *service) reserve(ctx context.Context, tx pgx.Tx, k kind, m Movement) (r
 }
 
 // settle removes the reservation and records the movement: its row, its entry in the ledger and its
-// event. If the provider declined, settle records none of these. It locks the charge of a refund
-// before it writes the event, so that the events of one charge are in the order of their commits.
+// event. If the provider declined, settle records nothing. It locks the charge of a refund before
+// it writes the event, so that events of a charge are in the order of their commits.
 func (s *service) settle(ctx context.Context, tx pgx.Tx, k kind, m Movement, got receipt) error {
 	if _, _, err := k.hold(ctx, tx, m); err != nil {
 		return err

@@ -103,8 +103,8 @@ func (w *walk) others(ctx context.Context) error {
 	)
 }
 
-// twins sends one request many times at once. The provider does not answer until the service has
-// answered 409 to one of the requests. So the requests overlap on any machine.
+// twins sends one request many times at once. The provider does not answer until the
+// service has answered 409 to one of the requests. So the requests overlap on any machine.
 func (w *walk) twins(ctx context.Context) error {
 	met := make(chan struct{})
 	w.provider.onCall(func(string) {
@@ -140,7 +140,7 @@ func (w *walk) twins(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// crash kills a process at a point of a request. The client sends the request again, to the other
+// crash kills a process at a point of a request. The client repeats the request at the other
 // process. When the claim of the dead process has ended, the other process continues the request.
 func (w *walk) crash(k kind, point string) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -176,7 +176,7 @@ func (w *walk) refund(ctx context.Context) error {
 	)
 }
 
-// race sends two refunds of 2000 cents at the same time. Only 3000 cents of the charge are left.
+// race sends two refunds of 2000 cents at once, when 3000 cents of the charge are left.
 func (w *walk) race(ctx context.Context) error {
 	var all sync.WaitGroup
 	answers := make([]answer, 2)
@@ -195,8 +195,8 @@ func (w *walk) race(ctx context.Context) error {
 	)
 }
 
-// decline sends a charge and a refund that the provider declines. After that the reserved amount is
-// free again, and the last refund takes everything that is left of the charge.
+// decline sends a charge and a refund that the provider declines. Then the reserved
+// amount is free again, and the last refund takes all that is left of the charge.
 func (w *walk) decline(ctx context.Context) error {
 	q := ask{merchant: "ann", kind: charge, key: "order-3", body: charged(1066)}
 	err := want(w.say(ctx, 0, q), http.StatusPaymentRequired, "payment_declined")

@@ -50,7 +50,7 @@ func prove(ctx context.Context, db demo.Querier) ([]demo.Check, error) {
 	return demo.Prove(ctx, db, proveSQL)
 }
 
-// judge examines the result of the run; running is the error that ended it.
+// judge examines the result of the run. If an error ended the run, the parameter running is it.
 func (d *deployment) judge(running error) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()

@@ -23,7 +23,7 @@ type provider struct {
 
 	mu    sync.Mutex
 	kept  map[string]*keyRecord // by key
-	calm  bool                  // nothing goes wrong
+	calm  bool                  // if true, nothing goes wrong
 	asked func(key string)      // runs when a call reaches the provider; may be nil
 }
 
@@ -37,15 +37,15 @@ type keyRecord struct {
 	calls, effects int
 }
 
-// The provider divides the number of an operation by every. If the remainder is outOfOrder, the
-// first call of the operation fails. If it is losesAnswer, the first answer is lost.
+// The provider divides an operation's number by the constant every. If the remainder is outOfOrder,
+// the operation's first call fails. If the remainder is losesAnswer, the first answer is lost.
 const (
 	every       = 4
 	outOfOrder  = 1
 	losesAnswer = 2
 )
 
-// isDeclined reports whether the provider declines an amount. It declines amounts that end in 66
+// isDeclined reports whether the provider declines an amount: it declines amounts that end in 66
 // cents.
 func isDeclined(amount int64) bool { return amount%100 == 66 }
 
@@ -113,7 +113,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, status, "application/json", k.answer)
 }
 
-// note counts a call, and reports whether the call is the first with its key.
+// The method note counts a call, and reports whether the call is the first with its key.
 func (p *provider) note(key, kind string, asked instruction) (k *keyRecord, first bool) {
 	k, known := p.kept[key]
 	if !known {
@@ -124,7 +124,7 @@ func (p *provider) note(key, kind string, asked instruction) (k *keyRecord, firs
 	return k, !known
 }
 
-// do moves the money, or declines.
+// The method do moves the money, or declines.
 func (k *keyRecord) do() {
 	k.done = true
 	if isDeclined(k.asked.Amount) {
@@ -148,16 +148,16 @@ func (p *provider) hook() func(key string) {
 	return p.asked
 }
 
-// onCall makes the provider run the function do at the start of each call. With nil, the provider
-// runs nothing.
+// onCall makes the provider run the function do at the start of each call. If do is nil, the
+// provider runs nothing.
 func (p *provider) onCall(do func(key string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = do
 }
 
-// books returns the provider's records for the proof: key, kind, the provider's name for the
-// movement, amount, calls and effects.
+// books returns the provider's records for the proof: key, kind, the provider's name for
+// the movement, amount, calls and effects.
 func (p *provider) books() [][]any {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,8 +17,8 @@ type result struct {
 	keys, requests, replayed, inProgress, mismatches, crashes int64
 }
 
-// verdict returns nil if the proof holds and all the listed things happened in the run. If one of
-// them did not happen, the run proves nothing about it, and verdict returns an error.
+// verdict returns nil if the proof holds and all the listed things happened in the run. If a listed
+// thing did not happen, the run proves nothing about it, and verdict returns an error.
 func (r *result) verdict() error {
 	fault := r.Fault()
 	if r.Running != nil {

@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	stream = "PAYMENTS" // its subjects begin with "payment."
+	stream = "PAYMENTS" // the stream's subjects begin with "payment."
 
-	// lease is how long a killed process keeps the claim of a key, and how long its relay still has
-	// the right to publish. After that, another process may take over. If processes seldom die, the
-	// defaults are better: a minute for a key, and 5 seconds for the relay.
+	// lease is how long a killed process keeps the claim of a key, and how long its
+	// relay still has the right to publish. After that, another process may take over. If processes
+	// seldom die, the defaults are better: a minute, and 5 seconds for the relay.
 	lease = 2 * time.Second
 
 	drainTimeout = 5 * time.Second
-	connections  = 12 // of the pool; a relay that leads has two more
+	connections  = 12 // the size of the pool; a relay that leads has two more
 )
 
 // rolePayments is the role in which this program runs as a process of the service.
@@ -45,7 +45,7 @@ var roles = map[string]childproc.Role{rolePayments: serve}
 type job struct {
 	Address        string
 	Database, NATS string
-	Provider       string // its URL
+	Provider       string // the provider's URL
 	Verbose        bool
 }
 

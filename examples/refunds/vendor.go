@@ -26,13 +26,13 @@ type receipt struct {
 
 // instruction is the request to the provider. All calls with one key have the same instruction.
 type instruction struct {
-	Of     string `json:"of,omitempty"` // of a refund: the provider's name for the charge
+	Of     string `json:"of,omitempty"` // in a refund, the provider's name for the charge
 	Amount int64  `json:"amount"`
 }
 
-// move makes the provider move money. This process or another may call move again with the same
-// key. The provider recognises the key. The outbound client decides how often it tries, and how
-// long it waits between attempts.
+// move makes the provider move money. This process or another may call the method move again with
+// the same key, which the provider recognises. The outbound client decides how often it tries, and
+// how long it waits between attempts.
 func (v *vendor) move(ctx context.Context, k kind, key string, r reservation) (receipt, error) {
 	text, err := json.Marshal(instruction{Of: r.Of, Amount: r.Movement.Amount})
 	if err != nil {

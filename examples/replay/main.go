@@ -42,7 +42,7 @@ func command() *cobra.Command {
 }
 
 // validate wants at least two orders with a comma, because the operator corrects all but one. It
-// wants at most 1,000 of them, because package deadletter lists no more than 1,000 at once.
+// wants at most 1,000 such orders, because package deadletter lists no more than 1,000 at once.
 func (o options) validate() error {
 	return errors.Join(demo.Between("orders", o.orders, 200, 100_000), demo.Positive("timeout", o.timeout))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// night is one run of the example, with its counts.
+// A night is one run of the example, with its counts.
 type night struct {
 	*shop
 
@@ -38,7 +38,7 @@ func (n *night) table(rows ...[]string) {
 	_ = w.Flush() // the program ignores all errors of n.out
 }
 
-// pass plays the parts of the night, one after the other.
+// The method pass plays the parts of the night, one after the other.
 func (n *night) pass(ctx context.Context) error {
 	for _, part := range []func(ctx context.Context) error{n.sell, n.look, n.tryInVain, n.mend, n.replayRates, n.correct, n.giveUp} {
 		if err := part(ctx); err != nil {
@@ -48,7 +48,7 @@ func (n *night) pass(ctx context.Context) error {
 	return n.until(ctx, "everything to be settled", "SELECT count(*) FROM postroom.held", 0)
 }
 
-// sell places the orders, and waits until each has been handled or is dead.
+// sell places the orders, and waits until each event has been handled or is dead.
 func (n *night) sell(ctx context.Context) error {
 	n.say("03:00  %d orders come in. A third is in euros, for which no rate is there; some have a comma in their amount.", n.opt.orders)
 	bad := 0
@@ -109,8 +109,8 @@ func (n *night) mend(ctx context.Context) error {
 	return n.try(ctx, deadletter.DryRunPasses)
 }
 
-// try makes a dry run of one event in the process that has the handler. It returns an error if the
-// dry run ends with another verdict than want.
+// try makes a dry run of one event in the process that has the handler. It returns an
+// error if the verdict of the dry run is not the parameter want.
 func (n *night) try(ctx context.Context, want deadletter.DryRunVerdict) error {
 	trials, err := n.letters.DryRun(ctx, rates(), deadletter.ReplayOptions{}, 1, 10*time.Second)
 	if err != nil {
@@ -153,7 +153,7 @@ func (n *night) replayRates(ctx context.Context) error {
 	return nil
 }
 
-// correct edits the dead events of orders with a comma, except one, and replays them.
+// correct edits dead events of orders with a comma, all but one, and replays them.
 func (n *night) correct(ctx context.Context) error {
 	n.say("\n03:40  The commas are corrected, one by one: what was there is kept.\n       $ postroom dead edit ID --data FILE --reason 'comma in the amount'\n")
 	letters, _, err := n.letters.List(ctx, amounts(), deadletter.Page{Limit: 1000})
@@ -200,7 +200,7 @@ func (n *night) giveUp(ctx context.Context) error {
 	return err
 }
 
-// until runs the query sql every 20 milliseconds. When the query returns want, until returns.
+// The method until runs the query sql every 20 ms, until the query returns the value want.
 func (n *night) until(ctx context.Context, what, sql string, want int) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	stream  = "SHOP" // its subjects begin with "order."
+	stream  = "SHOP" // the stream's subjects begin with "order."
 	workers = 4
 
 	orderPlaced  = "order.placed"
@@ -84,12 +84,12 @@ func (s *shop) wire() {
 	s.letters = deadletter.New(s.Pool, deadletter.Config{})
 }
 
-// during runs the relay and the inbox until the function do returns.
+// The method during runs the relay and the inbox until the function do returns.
 func (s *shop) during(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return postroom.Run(ctx, s.relay, s.inbox, runner(func(ctx context.Context) error {
-		defer cancel() // when do has returned, the relay and the inbox drain
+		defer cancel() // when the function do has returned, the relay and the inbox drain
 		return do(ctx)
 	}))
 }
@@ -129,8 +129,8 @@ func plan(opt options) []Order {
 	return orders
 }
 
-// charge charges an order in cents of a dollar, and writes an event. It needs the rate of the
-// order's currency.
+// charge charges an order in cents of a dollar, and writes an event. It needs the rate
+// of the order's currency.
 func (s *shop) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	units, hundredths, ok := strings.Cut(o.Amount, ".")
 	cents, err := strconv.Atoi(units + hundredths)

@@ -45,8 +45,8 @@ func price(item int) int64 { return 500 + 125*int64(item) }
 // inStock returns how many pieces of each item are in stock: about 70 % of what n orders ask for.
 func inStock(n int) int { return n * (mostQuantity + 1) / 2 / goods * 7 / 10 }
 
-// customers place the orders. At each start of their process they place all orders again, and the
-// service recognises the orders that it has. They implement postroom.Runner.
+// customers place the orders. At each start of their process the customers place all orders again,
+// and the service recognises the orders that it has. The type implements postroom.Runner.
 type customers struct {
 	shop   *orderService
 	job    *job

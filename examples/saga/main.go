@@ -2,8 +2,8 @@
 // database of its own. The services exchange nothing but events. The order service runs a saga for
 // each order: the order is paid, its goods are reserved, and it is confirmed. If a step fails, the
 // steps before it are undone. Meanwhile the program kills the services and starts them again. At
-// the end it proves with SQL over all databases that every order ended in one way, and that money
-// and goods add up.
+// the end the program proves with SQL over all databases that every order ended in one way, and
+// that money and goods add up.
 //
 //	go run ./examples/saga
 package main
@@ -78,8 +78,8 @@ const (
 // run is the whole program. If ctx ends, the customers place no more orders, and the services
 // finish the placed orders.
 //
-// On a busy machine all orders can run out of time. Then that try proves nothing about confirmed
-// orders, and the program tries again with more patience.
+// On a busy machine all orders can run out of time. Then the run proves nothing about confirmed
+// orders, and the program runs again with more patience.
 func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	for try := 1; ; try++ {
 		r, err := once(ctx, opt, progress)
@@ -94,7 +94,7 @@ func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	}
 }
 
-// once makes one run, on servers of its own.
+// The function once makes one run, on servers of its own.
 func once(ctx context.Context, opt options, progress io.Writer) (r *result, err error) {
 	log := demo.Verbose(opt.verbose, progress)
 	err = demo.With(ctx, devstack.Start, demo.Log(log, slog.LevelInfo), func(servers *devstack.Stack) (err error) {

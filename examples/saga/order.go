@@ -74,7 +74,7 @@ func (s *orderService) place(ctx context.Context, o Order) (isNew bool, err erro
 
 const endOrder = `UPDATE orders SET state = $2, reason = $3, ended_at = clock_timestamp() WHERE id = $1`
 
-// end returns a function that ends an order. The order keeps its own reason if it has one.
+// end returns a function that ends an order. An order that has a reason keeps it.
 func end(state, reason string) func(context.Context, pgx.Tx, *Order) error {
 	return func(ctx context.Context, tx pgx.Tx, o *Order) error {
 		o.Reason = cmp.Or(o.Reason, reason)

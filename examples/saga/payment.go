@@ -47,8 +47,8 @@ func charge(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply 
 	return cmd.Follow("payment.charged", o), nil
 }
 
-// refund gives back the money that was charged for an order. If nothing was charged, it gives back
-// nothing: the saga also sends the command if it does not know whether the charge happened.
+// refund gives back the money that was charged for an order. If nothing was charged, refund gives
+// back nothing: the saga also sends the command if it does not know whether the charge happened.
 func refund(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply postroom.Event, err error) {
 	if _, err := tx.Exec(ctx, giveMoney, o.ID); err != nil {
 		return reply, fmt.Errorf("give money back: %w", err)

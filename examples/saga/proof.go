@@ -27,12 +27,12 @@ type findings struct {
 	Events, Decided, Charged, Refunded                             int64
 }
 
-// prove runs the proof over the evidence. The proof fails if fewer orders exist than placed says.
+// prove runs the proof over the evidence. The proof fails if fewer than placed orders exist.
 func prove(ctx context.Context, auditor demo.Querier, placed int64) ([]demo.Check, error) {
 	return demo.Prove(ctx, auditor, proveSQL, placed)
 }
 
-// judge examines the result of the run. If an error ended the run, running is this error.
+// judge examines the result of the run. The parameter running is the run's error, or nil.
 func (d *deployment) judge(running error, interrupted bool) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()
@@ -69,8 +69,8 @@ func (d *deployment) judge(running error, interrupted bool) (*result, error) {
 	}, nil
 }
 
-// ask reads the story of one order from the order service's database, as an operator does. It also
-// returns how many sagas are stuck.
+// ask reads the story of one order from the order service's database, as an operator
+// does. It also returns how many sagas are stuck.
 func (d *deployment) ask(ctx context.Context) (story saga.Story, stuck int, err error) {
 	sagas := saga.NewStore(d.books[order].Pool, saga.StoreConfig{})
 	all, err := sagas.List(ctx, saga.Filter{Stuck: true}, saga.Page{})

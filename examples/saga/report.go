@@ -16,10 +16,10 @@ import (
 type result struct {
 	demo.Proof
 	findings
-	story         saga.Story // of one order
+	story         saga.Story // the story of one order
 	stuck         int        // number of stuck sagas
 	interrupted   bool       // the user ended the placing of orders
-	killed, kills int        // how many services were killed, and how many the flags ask for
+	killed, kills int        // how many services were killed, and how many kills the flags ask for
 	repeated      int64      // deliveries to handlers with a durable consumer, beyond one for each event
 }
 

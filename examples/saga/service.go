@@ -33,9 +33,9 @@ var (
 // workers is the number of events that a handler handles at the same time.
 const workers = 3
 
-// newSubscription returns a handler's subscription to a service's stream. Of the given types, it
-// has only those that the stream stores. The name of the handler must never change, because a
-// handler with a new name gets all events of the stream again.
+// newSubscription returns a handler's subscription to a service's stream. Of the given types, the
+// subscription has only those that the stream stores. The name of the handler must never change,
+// because a handler with a new name gets all events of the stream again.
 func newSubscription(handler, service string, types []string) inbox.Subscription {
 	var its []string
 	for _, t := range types {
@@ -49,8 +49,8 @@ func newSubscription(handler, service string, types []string) inbox.Subscription
 	}
 }
 
-// subscriptions returns all subscriptions of the services. The progress and the proof use it to see
-// whether each handler has decided all its events.
+// subscriptions returns all subscriptions of the services. The progress and the proof use this list
+// to see whether each handler has decided all its events.
 func subscriptions() []inbox.Subscription {
 	all := []inbox.Subscription{
 		newSubscription(payment, payment, []string{"payment.charge", "payment.refund"}),
@@ -88,8 +88,8 @@ const (
 )
 
 const (
-	// lease and ackWait limit how long the work of a killed process waits. When the lease is over,
-	// another relay can lead. When ackWait is over, the broker delivers the process's events again.
+	// The constants lease and ackWait limit how long the work of a killed process waits. After
+	// lease, another relay can lead. After ackWait, the broker delivers the process's events again.
 	// If processes seldom die, the defaults are better: 5 and 30 seconds.
 	lease   = time.Second
 	ackWait = time.Second

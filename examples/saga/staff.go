@@ -26,7 +26,7 @@ func newStaff(jobs map[string]job, log io.Writer) *staff {
 	return &staff{jobs: jobs, log: log, children: make(map[string]*childproc.Child)}
 }
 
-// start starts the process of a service, and returns its id.
+// start starts the process of a service, and returns the id of the process.
 func (s *staff) start(service string) (pid int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +41,7 @@ func (s *staff) start(service string) (pid int, err error) {
 	return c.PID(), nil
 }
 
-// kill kills the process of a service, and returns its id.
+// kill kills the process of a service, and returns the id of the process.
 func (s *staff) kill(service string) (pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,7 +56,7 @@ func reserve(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply
 }
 
 // release gives back the reserved goods of an order. The saga also sends this command if it does
-// not know whether the goods were reserved. If they were not, release gives back nothing.
+// not know whether the goods were reserved. If no goods were reserved, release gives back nothing.
 func release(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply postroom.Event, err error) {
 	if _, err := tx.Exec(ctx, giveGoods, o.ID); err != nil {
 		return reply, fmt.Errorf("give goods back: %w", err)

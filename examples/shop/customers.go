@@ -10,11 +10,11 @@ import (
 )
 
 // customers begins and ends the example. Its method Run places the orders, waits until all of them
-// have taken effect, and returns. Then the other parts drain. customers implements postroom.Runner.
+// have taken effect, and returns. Then the other parts drain. The type implements postroom.Runner.
 type customers struct {
 	*deployment
 
-	closing <-chan struct{} // if it is closed, the clients place no more orders
+	closing <-chan struct{} // if this channel is closed, the clients place no more orders
 }
 
 // Run returns nil when every committed order is published, charged and counted, and both handlers
@@ -53,13 +53,13 @@ func (c *customers) Run(ctx context.Context) error {
 type state struct {
 	placed       int64 // orders that the clients committed
 	seen, copied int64 // counted by the copier: orders in the stream, copies sent
-	counts             // read from Postroom's metrics
+	counts             // these values are read from Postroom's metrics
 }
 
 func (c *customers) state(ctx context.Context) (state, error) {
 	s := state{placed: c.shop.placed.committed.Load()}
 	s.seen = c.copier.seen.Load()
-	s.copied = c.copier.sent.Load() // read after seen: see copier.consider
+	s.copied = c.copier.sent.Load() // read after the value seen: see copier.consider
 	var err error
 	if s.counts, err = c.meters.read(ctx); err != nil {
 		return s, fmt.Errorf("read metrics: %w", err)
@@ -67,7 +67,7 @@ func (c *customers) state(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// missing returns a text that lists the work that is left. If no work is left, the text is empty.
+// missing returns a text that lists the work that is left, or "" if no work is left.
 func (s state) missing() string {
 	var all demo.Todo
 	all.Add(2*s.placed-s.published, "events not published")

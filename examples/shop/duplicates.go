@@ -18,7 +18,7 @@ const (
 // copier delivers events twice on purpose. It reads the stream and publishes one event in twenty
 // again, under a message id that the broker does not know. A killed relay can cause the same: it
 // published an event and did not record that, so the next relay publishes the event again. If the
-// broker's duplicate window is over by then, the stream has the event twice. copier implements
+// broker's duplicate window is over by then, the stream has the event twice. The copier implements
 // postroom.Runner.
 type copier struct {
 	nc   *nats.Conn
@@ -73,6 +73,6 @@ func (c *copier) consider(ctx context.Context, js jetstream.JetStream, msg jetst
 		}
 		c.sent.Add(1)
 	}
-	c.seen.Add(1) // last, so that a reader who reads seen before sent counts the copies of all seen events
+	c.seen.Add(1) // last, so that a reader of seen and then sent counts the copies of all seen events
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // meters reads Postroom's metrics. A service would send the same metrics to its collector. The
-// example reads them when it needs them.
+// example reads the metrics when it needs them.
 type meters struct {
 	reader   *sdk.ManualReader
 	provider *sdk.MeterProvider

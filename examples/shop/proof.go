@@ -16,7 +16,7 @@ var (
 	measureSQL string
 )
 
-// judge examines the result of the run. If an error ended the run, running is this error.
+// judge examines the result of the run. The parameter running is the run's error, or nil.
 func (d *deployment) judge(running error) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()
@@ -58,7 +58,7 @@ func (d *deployment) gather(ctx context.Context) error {
 	)
 }
 
-// prove runs the proof. It tells the proof how many orders the clients committed.
+// prove runs the proof. The proof gets the number of orders that the clients committed.
 func (d *deployment) prove(ctx context.Context, db demo.Querier) ([]demo.Check, error) {
 	return demo.Prove(ctx, db, proveSQL, d.shop.placed.committed.Load())
 }
@@ -71,8 +71,8 @@ type findings struct {
 	Durable                        bool
 }
 
-// result summarises a run. If the run was not complete, events that are still missing do not count
-// as lost.
+// result summarises a run. If the run was not complete, events that are still missing do
+// not count as lost.
 func (d *deployment) result(proof demo.Proof, found findings, c counts) *result {
 	r := &result{
 		orders: orders{

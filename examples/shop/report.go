@@ -38,7 +38,7 @@ type effects struct {
 	Charged     int64 `json:"charged"`
 	Counted     int64 `json:"counted"`
 	CopiesSent  int64 `json:"copies_sent"`
-	Suppressed  int64 `json:"duplicates_suppressed"` // of both handlers
+	Suppressed  int64 `json:"duplicates_suppressed"` // the sum of both handlers
 	ByBilling   int64 `json:"duplicates_suppressed_by_billing_charge"`
 	ByAnalytics int64 `json:"duplicates_suppressed_by_analytics_count"`
 }
@@ -68,8 +68,8 @@ type software struct {
 	NATS         string `json:"nats"`
 }
 
-// verdict returns nil if the proof holds and the run suppressed at least one duplicate. Without
-// one, the run proves nothing about duplicates.
+// verdict returns nil if the proof holds and the run suppressed at least one duplicate. Without a
+// suppressed duplicate, the run proves nothing about duplicates.
 func (r *result) verdict() error {
 	switch {
 	case r.Lost != 0 || r.Ghosts != 0 || r.Doubles != 0:
@@ -133,7 +133,7 @@ func (r *result) table() string {
 }
 
 // pad fills a label with spaces to a fixed width. So labels are aligned on the left, in a table
-// that aligns its cells on the right.
+// whose cells are aligned on the right.
 func pad(s string) string { return fmt.Sprintf("%-36s", s) }
 
 func rate(n int64, seconds float64) int64 {

@@ -33,8 +33,8 @@ type request struct {
 	hold     time.Duration // how long to keep the transaction open
 }
 
-// plan returns requests. n of them will commit, and the others will roll back. The same seed gives
-// the same requests.
+// plan returns requests: n will commit, and the others will roll back. The same seed
+// gives the same requests.
 func plan(seed uint64, n int) []request {
 	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a shop, not a secret
 	requests := make([]request, 0, n+n/8)
@@ -84,8 +84,8 @@ type shop struct {
 	placed tally // what the clients know
 }
 
-// placeAll places the requests, as many at a time as there are clients. When closing is closed, it
-// finishes the running orders and stops.
+// placeAll places the requests, as many at a time as there are clients. When the channel closing is
+// closed, placeAll finishes the running orders and stops.
 func (s *shop) placeAll(ctx context.Context, requests []request, clients int, closing <-chan struct{}) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -119,7 +119,7 @@ var errDeclined = errors.New("card declined")
 const insertOrder = "INSERT INTO shop_order (id, customer, amount, held) VALUES ($1, $2, $3, $4)"
 
 // place places one order. It writes the event in the order's transaction. If the transaction
-// commits, the relay publishes the event. If not, the event does not exist.
+// commits, the relay publishes the event. If it rolls back, the event does not exist.
 func (s *shop) place(ctx context.Context, r request) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, insertOrder, r.ID, r.Customer, r.Amount, r.hold > 0); err != nil {

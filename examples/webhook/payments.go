@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// source names the endpoint, and with it the provider and our account there. A webhook's id is
-	// unique within a source. Two providers may use the same id.
+	// source names the endpoint, and so the provider and our account there. A
+	// webhook's id is unique within a source. Two providers may use the same id.
 	source      = "/webhooks/acme-pay"
 	handlerName = "payments.apply" // must never change: the inbox decides a webhook once for each name
 	workers     = 8                // how many webhooks the handler applies at the same time
@@ -63,13 +63,12 @@ func newService(pool *pgxpool.Pool, log *slog.Logger, secrets ...string) (*inbox
 //go:embed sql/apply.sql
 var applySQL string
 
-// apply is the handler. It adds the webhook's amount to its payment.
+// apply is the handler. It adds the webhook's amount to the payment.
 //
 // Providers promise no order, so a capture may come before its authorization. That does not matter
 // here: sums are the same in any order, and the database computes the state from the sums
-// (sql/tables.sql). The inbox makes sure that each amount is added once. A handler that cannot work
-// without the earlier event could wait for it with postroom.RetryAfter, but that event can be days
-// late.
+// (sql/tables.sql). The inbox makes sure that each amount is added once. A handler that needs the
+// earlier event could wait for it with postroom.RetryAfter, but the earlier event can be days late.
 func apply(ctx context.Context, tx pgx.Tx, ev postroom.Event, told notice) error {
 	if _, err := tx.Exec(ctx, applySQL, ev.ID, told.Data.Payment, told.Type, told.Data.Amount); err != nil {
 		return fmt.Errorf("apply %s: %w", told.Type, err)

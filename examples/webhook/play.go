@@ -105,8 +105,8 @@ func (d *deployment) startHandlers() {
 	}
 }
 
-// during calls send in another goroutine. It calls do once, as soon as ready returns true or send
-// has returned. It returns when do and send have returned.
+// The method during calls the function send in another goroutine. It calls the function do once, as
+// soon as the function ready returns true or send has returned. It returns when both have returned.
 func (d *deployment) during(send func(), ready func() bool, do func() error) error {
 	sent := make(chan struct{})
 	go func() {
@@ -158,7 +158,7 @@ func (d *deployment) takeDatabaseAway(ctx context.Context, send func()) error {
 }
 
 // admin runs a statement in the server's own database, because the run's database may refuse
-// connections. It runs the statement even if ctx has ended. It returns the number of rows.
+// connections. It does so even if ctx has ended, and returns the number of affected rows.
 func (d *deployment) admin(ctx context.Context, sql string, args ...any) (n int64, err error) {
 	ctx = context.WithoutCancel(ctx)
 	err = demo.Session(ctx, d.server.URL(), func(conn *pgx.Conn) error {

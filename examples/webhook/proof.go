@@ -32,7 +32,7 @@ type result struct {
 	provider *provider
 }
 
-// judge examines the result of the run. If an error ended the run, running is this error.
+// judge examines the result of the run. The parameter running is the run's error, or nil.
 func (d *deployment) judge(running error) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()

@@ -19,8 +19,8 @@ import (
 // loseEvery says how many answers are lost on their way to the provider: one in loseEvery.
 const loseEvery = 25
 
-// provider is the payment provider. It sends each webhook until it gets a final answer, and
-// remembers the answers. It also plays the attacker who sends forged webhooks.
+// provider is the payment provider. It sends each webhook until a final answer comes, and remembers
+// the answers. This type also plays the attacker who sends forged webhooks.
 type provider struct {
 	url                      string
 	client                   *http.Client
@@ -29,7 +29,7 @@ type provider struct {
 
 	mu      sync.Mutex
 	sent    map[*hook]bool // true if the genuine webhook was sent: then it has to take effect
-	answers [][]any        // rows of the table answer
+	answers [][]any        // the rows of the table answer
 }
 
 func newProvider(url string, all []delivery) *provider {
@@ -40,8 +40,8 @@ func newProvider(url string, all []delivery) *provider {
 func newSecret() string { return base64.StdEncoding.EncodeToString([]byte(rand.Text())) }
 
 // send sends the given deliveries, with a goroutine for each of the senders. It returns when each
-// delivery has a final answer. If closing is closed, send finishes the running deliveries and
-// begins no others. It also stops if ctx ends.
+// delivery has a final answer. If the channel closing is closed, send finishes the running
+// deliveries and begins no others. It also stops if ctx ends.
 func (p *provider) send(ctx context.Context, some []delivery, signer webhook.Scheme, senders int, closing <-chan struct{}) {
 	var all sync.WaitGroup
 	var next atomic.Int64
@@ -56,7 +56,7 @@ func (p *provider) send(ctx context.Context, some []delivery, signer webhook.Sch
 	all.Wait()
 }
 
-// deliver sends one webhook until it gets a final answer.
+// deliver sends one webhook until a final answer comes.
 func (p *provider) deliver(ctx context.Context, d delivery, signer webhook.Scheme) {
 	p.mu.Lock()
 	p.sent[d.hook] = p.sent[d.hook] || d.kind == genuine
@@ -81,8 +81,8 @@ func (p *provider) deliver(ctx context.Context, d delivery, signer webhook.Schem
 	}
 }
 
-// post sends one request and returns the status of its answer. Some answers are lost: the endpoint
-// has done its work, but the provider does not know that.
+// post sends one request and returns the status of its answer. Some answers are lost:
+// the endpoint has done its work, but the provider does not know that.
 func (p *provider) post(ctx context.Context, d delivery, signer webhook.Scheme) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(d.body()))
 	if err != nil {

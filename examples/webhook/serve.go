@@ -24,8 +24,8 @@ import (
 //go:embed sql/taken.sql
 var takenSQL string
 
-// keyOf returns the key of a secret. If the secret begins with whsec_, the rest of it is the key in
-// base64. Otherwise the secret is the key.
+// keyOf returns the key of a secret. If the secret begins with whsec_, the rest of the secret is
+// the key in base64. Otherwise the secret is the key.
 func keyOf(secret string) (string, error) {
 	rest, found := strings.CutPrefix(secret, "whsec_")
 	if !found {

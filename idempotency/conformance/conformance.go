@@ -57,7 +57,7 @@ type Endpoint struct {
 	// Test does not check that the keys of callers are separate.
 	Other http.Header
 
-	// Effects, if set, returns how many effects all requests have had so far.
+	// Effects, if set, returns how many effects all requests together have had so far.
 	Effects func() (int, error)
 
 	// KeyOptional says that the endpoint carries out requests without a key.

@@ -34,8 +34,8 @@ const (
 	strikePatience = time.Second // the longest time for the work just before a fault
 )
 
-// burst commits many events in one transaction, so that relays and handlers are busy when a fault
-// strikes a moment later. It gives up after a second (strikePatience).
+// burst commits many events in one transaction, so that relays and handlers are busy
+// when a fault strikes a moment later. It gives up after a second (strikePatience).
 func (n *nemesis) burst(f fault) { n.burstAfter(f, burstEvery) }
 
 // burstAfter makes a burst if at least the given time has passed since the last burst.
@@ -89,7 +89,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	n.journal.Note(r)
 }
 
-// writeBurst changes the account of each chosen key, and writes an event for each of them.
+// writeBurst changes the account of each chosen key, and writes an event for each key.
 func (n *nemesis) writeBurst(ctx context.Context, tx pgx.Tx, chosen []int) (noted []checker.Event, err error) {
 	rows, err := tx.Query(ctx, "UPDATE account SET n = n + 1 WHERE id = ANY ($1) RETURNING id, n", chosen)
 	if err != nil {
@@ -137,8 +137,8 @@ func (n *nemesis) inFlight() map[string]int64 {
 	return counts
 }
 
-// leader returns the relay that leads. If none leads, it waits for one, at most for the time
-// replacedWithin. After that time it returns nil.
+// leader returns the relay that leads. If none leads, it waits for a leader, at most
+// for the time replacedWithin. After that time it returns nil.
 func (n *nemesis) leader() *member {
 	for until := time.Now().Add(replacedWithin); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		if m := n.currentLeader(); m != nil {
@@ -186,7 +186,7 @@ func (n *nemesis) stopLeader(f fault) error {
 // machine. If the fault ended earlier, it would test nothing.
 const replacedWithin = 20 * time.Second
 
-// The method replacing returns a function that waits until another relay has recorded progress.
+// replacing returns a function that waits until another relay has recorded progress.
 func (n *nemesis) replacing() (wait func()) {
 	epoch, high, err := n.recorded()
 	return func() {
@@ -201,7 +201,7 @@ func (n *nemesis) replacing() (wait func()) {
 	}
 }
 
-// The method recorded reads the last progress that a relay recorded in the database.
+// recorded reads the last progress that a relay recorded in the database.
 func (n *nemesis) recorded() (epoch, high int64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()

@@ -57,7 +57,7 @@ func sessionBounds() map[string]int {
 	most := make(map[string]int)
 	for _, of := range numbers {
 		switch of.kind {
-		case workload.Producers, workload.Operators: // they have ended
+		case workload.Producers, workload.Operators: // these processes have ended
 		case workload.Relays:
 			most[of.kind] = of.n + 2             // a leader opens two more
 			most["postroom "+of.kind] = of.n + 2 // the sessions of leaders have this name
@@ -113,11 +113,11 @@ func (s observer) rest(ctx context.Context, found *checker.State) error {
 	})
 }
 
-// reader is our name for the unnamed consumer that an ordered handler has while it reads.
+// reader names the unnamed consumer that an ordered handler has while it reads.
 const reader = "(reader)"
 
-// consumers returns how many consumers of each name exist. It does not count an unnamed consumer
-// whose process was killed, because the broker will remove this consumer.
+// consumers returns how many consumers of each name exist. It does not count an
+// unnamed consumer whose process was killed, because the broker will remove this consumer.
 func (s observer) consumers(ctx context.Context) (map[string]int, error) {
 	found := make(map[string]int)
 	str, err := s.client.JS.Stream(ctx, workload.Stream)

@@ -14,20 +14,20 @@ import (
 	"github.com/postroom/postroom/integration/rig"
 )
 
-// member is one process of the crew.
+// A member is one process of the crew.
 type member struct {
 	*rig.Process
 
 	job workload.Job
 	log *os.File
 
-	struck sync.Mutex // a fault locks it while the fault affects the process
+	struck sync.Mutex // a fault locks this mutex while the fault affects the process
 }
 
-// crew are the processes that work while faults are injected.
+// crew has the processes that work while faults are injected.
 type crew []*member
 
-// of returns the members of some kinds.
+// The method of returns the members of some kinds.
 func (c crew) of(kinds ...string) (found crew) {
 	for _, m := range c {
 		for _, k := range kinds {
@@ -48,7 +48,7 @@ func (c crew) end() {
 	rig.EndAll(all)
 }
 
-// fallen returns the names of members that ended by themselves, each with the last line of its log.
+// fallen names the members that ended by themselves, each with its log's last line.
 func (c crew) fallen() (names []string) {
 	for _, m := range c {
 		if m.Fallen() > 0 {
@@ -74,8 +74,8 @@ var numbers = []struct {
 	n    int
 }{{workload.Relays, 3}, {workload.Moves, 2}, {workload.Letters, 2}, {workload.Books, 2}, {workload.Counts, 2}, {workload.Operators, 1}, {workload.Producers, 3}}
 
-// muster starts all processes. Each process has its own connections to the servers. Faults can
-// affect these connections.
+// muster starts all processes. Each process has its own connections to the servers.
+// Faults can affect these connections.
 func (s *stage) muster() error {
 	for _, of := range numbers {
 		for i := range of.n {

@@ -28,11 +28,11 @@ var booksSQL string
 // postgres is the server, with the producers' database and the handlers' database.
 type postgres struct {
 	server      *devstack.Postgres
-	data        string // its directory
+	data        string // the server's directory
 	shop, books *rig.Database
 }
 
-// ours is the application name of the rig's own sessions.
+// The constant ours is the application name of the rig's own sessions.
 const ours = "chaos"
 
 // startPostgres starts the server, with the tables of the processes. The server does not lose
@@ -75,9 +75,9 @@ func (p *postgres) address() string {
 	return u.Host
 }
 
-// restart makes the server answer again. If the server still runs, restart kills it first.
+// restart makes the server answer again. If the server still runs, it is killed first.
 func (p *postgres) restart(ctx context.Context) error {
-	_ = p.server.Kill() // fails if it is gone already
+	_ = p.server.Kill() // this fails if the server is gone already
 	return p.server.Restart(ctx)
 }
 

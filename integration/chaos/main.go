@@ -50,8 +50,8 @@ func main() {
 	}
 }
 
-// failure is the error of a run that is undecided, or in which an invariant did not hold. The
-// verdict is printed before run returns this error.
+// A failure is the error of a run that is undecided, or in which an invariant did not hold. The
+// verdict is printed before the function run returns this error.
 type failure struct{ status int }
 
 func (f *failure) Error() string { return fmt.Sprintf("exit status %d", f.status) }

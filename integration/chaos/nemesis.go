@@ -17,14 +17,14 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// nemesis injects faults. It ends each fault before the next fault of the same lane.
+// A nemesis injects faults. It ends each fault before the next fault of the same lane.
 type nemesis struct {
 	*stage
 
 	ctx context.Context // ends when the time is up; after that, nemesis still ends the faults that have begun
 }
 
-// faults has the faults that are still to be injected, and the number of faults that were injected.
+// faults has the faults that are still to be injected, and the number of those that were.
 type faults struct {
 	plan     [lanes][]fault // the rest of the plan
 	injected atomic.Int64
@@ -34,13 +34,13 @@ type faults struct {
 
 // load is the work that the rig adds just before faults strike.
 type load struct {
-	bursts    sync.Mutex // one at a time
+	bursts    sync.Mutex // only one burst runs at a time
 	lastBurst time.Time
 	instance  string // the id of the handlers' database
 }
 
-// torment carries the plan out until ctx ends. If it is called again, it continues with the rest of
-// the plan. Before it returns, it ends every fault.
+// torment carries the plan out until ctx ends. If it is called again, it continues
+// with the rest of the plan. Before it returns, it ends every fault.
 func torment(ctx context.Context, s *stage) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -113,8 +113,8 @@ func (n *nemesis) kill(f fault) error {
 	return n.killed(f, n.hit(f))
 }
 
-// killed kills processes at the same time, and then starts new processes in their places. If faults
-// of two lanes affect the same processes, the faults happen one after the other.
+// killed kills processes at the same time, and then starts new processes in their
+// places. If faults of two lanes affect the same processes, the faults happen one after the other.
 func (n *nemesis) killed(f fault, all ...*member) error {
 	for _, m := range all { // each fault locks members in the order of the crew, so that two faults cannot deadlock
 		m.struck.Lock()

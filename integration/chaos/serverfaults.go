@@ -41,7 +41,7 @@ func (n serverFaults) stopPostgres(f fault) error {
 }
 
 func (n serverFaults) killNATS(f fault) error {
-	return n.withoutNATS(f, []int{int(f.luck % uint64(n.brokers.Len()))}, nil) //nolint:gosec // far below
+	return n.withoutNATS(f, []int{int(f.luck % uint64(n.brokers.Len()))}, nil) //nolint:gosec // the number is far below the limit
 }
 
 func (n serverFaults) killAllNATS(f fault) error { return n.withoutNATS(f, n.nodes(), nil) }
@@ -55,7 +55,7 @@ func (n serverFaults) nodes() (all []int) {
 }
 
 // withoutNATS kills NATS servers, waits, and starts them again. Just before the start, it calls the
-// function meanwhile, if there is one.
+// given function (meanwhile), if that is not nil.
 func (n serverFaults) withoutNATS(f fault, which []int, meanwhile func() error) error {
 	for _, i := range which {
 		n.brokers.Kill(i)
@@ -74,7 +74,7 @@ func (n serverFaults) withoutNATS(f fault, which []int, meanwhile func() error) 
 }
 
 func (n serverFaults) stopNATS(f fault) error {
-	node := n.brokers.Node(int(f.luck % uint64(n.brokers.Len()))) //nolint:gosec // far below
+	node := n.brokers.Node(int(f.luck % uint64(n.brokers.Len()))) //nolint:gosec // the number is far below the limit
 	if err := node.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func (s poller) settle(ctx context.Context, since time.Time, look func(ctx conte
 	return w, err
 }
 
-// settle waits until the outcome is known, but not longer than patience allows for the work left.
+// settle waits for the outcome, but at most as long as the function patience allows.
 func settle(ctx context.Context, seen evidence, patience func(left int) time.Duration, look func(ctx context.Context) (progress, error)) (w checker.Wait, err error) {
 	began, q, last := time.Now(), &quiet{seen: seen, least: math.MaxInt}, progress{}
 	most := patience(0)
@@ -124,7 +124,7 @@ const (
 // quiet is a time without progress.
 type quiet struct {
 	seen    evidence
-	since   time.Time // when it began; zero before the first call of judge
+	since   time.Time // when the quiet time began; zero before the first call of judge
 	most    int       // the largest amount of done work before that time
 	least   int       // the smallest amount of unfinished work before that time
 	control string    // an event that the rig wrote during that time
@@ -132,10 +132,10 @@ type quiet struct {
 
 // evidence is what settle must know before it draws a conclusion from a time without progress.
 type evidence interface {
-	begin() error                                         // evidence counts from here on
+	begin() error                                         // only evidence after this call counts
 	atWork(signs int) (bool, error)                       // every process has given this many signs of life since begin
 	write(ctx context.Context) (event string, err error)  // writes an event, as producers do
-	arrived(ctx context.Context, event string) (yes bool) // it took effect at every handler
+	arrived(ctx context.Context, event string) (yes bool) // the event took effect at every handler
 }
 
 // judge draws a conclusion from the progress.
@@ -151,8 +151,8 @@ func (q *quiet) judge(ctx context.Context, now progress) (verdict, error) {
 	}
 	took := time.Since(q.since)
 	if took >= need/2 && q.control == "" {
-		// A later event must arrive before the missing effect counts as lost. If write fails, the
-		// next call of judge tries again.
+		// A later event must arrive before the missing effect counts as lost. If the method write
+		// fails, the next call of judge tries again.
 		q.control, _ = q.seen.write(ctx)
 		return unclear, nil
 	}
@@ -175,7 +175,7 @@ func (q *quiet) judge(ctx context.Context, now progress) (verdict, error) {
 type signs struct {
 	*stage
 
-	sizes map[string]int64 // of the journals when the quiet time began
+	sizes map[string]int64 // the sizes of the journals when the quiet time began
 }
 
 func (s *signs) begin() (err error) {
@@ -256,7 +256,7 @@ func (s *signs) atWork(n int) (bool, error) {
 	return len(s.sizes) > 0, nil
 }
 
-// leading reads whether a relay leads. If no relay leads, leading returns this fact as queued work.
+// leading reads whether a relay leads. If none leads, it returns that as queued work.
 func (s poller) leading(ctx context.Context) (now progress, err error) {
 	n, err := s.db.shop.Number(ctx, "SELECT count(*) FROM postroom.relay WHERE owner IS NOT NULL AND expires_at > now()")
 	if err == nil && n == 0 {
@@ -274,8 +274,8 @@ var undecidedSQL string
 //go:embed sql/decided.sql
 var decidedSQL string
 
-// drained reads all unfinished work. It counts the decided events before it reads the queues. So if
-// an event moves meanwhile, drained finds it at least once: as undecided, or in a queue.
+// drained reads all unfinished work. It counts the decided events before it reads the
+// queues. So it finds an event that moves meanwhile at least once: as undecided, or in a queue.
 func (s poller) drained(ctx context.Context) (now progress, err error) {
 	events, err := s.db.shop.Number(ctx, `SELECT count(*) FROM change WHERE key <> $1
 		AND event NOT IN (SELECT event_id FROM postroom.archive WHERE handler = 'outbox')`, controlKey)

@@ -112,8 +112,8 @@ func (s *stage) breakFor(ctx context.Context, d time.Duration) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// missing returns required faults and situations that have not happened yet. Without them the run
-// shows nothing.
+// missing returns required faults and situations that have not happened yet. Without
+// them the run shows nothing.
 func (s *stage) missing(ctx context.Context) ([]string, error) {
 	var so checker.State
 	err := rig.Again(ctx, rig.Patience, "see how far it is", func(ctx context.Context) (err error) {
@@ -212,7 +212,7 @@ func (s *stage) startServers(ctx context.Context) (err error) {
 	})
 }
 
-// standing describes the progress: the numbers of events, effects, and held and dead events.
+// standing describes the progress: the numbers of events, effects, held and dead events.
 func (s *stage) standing(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

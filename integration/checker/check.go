@@ -13,7 +13,7 @@ type Name string
 // Invariants.
 const (
 	NoLoss             Name = "NoLoss"             // each committed event took effect at each handler, or is dead, discarded or cancelled there; events that were cancelled before they were published are exempt
-	NoGhost            Name = "NoGhost"            // only committed events took effect, or are in the log or in the stream
+	NoGhost            Name = "NoGhost"            // only committed events took effect, or are in the log (the table outbox) or in the stream
 	EffectOnce         Name = "EffectOnce"         // no event took effect twice at a handler
 	KeyOrder           Name = "KeyOrder"           // the events of a key are in the stream in the order of their commits, and take effect at ordered handlers in this order
 	DeadLetterComplete Name = "DeadLetterComplete" // every dead event has its payload and its failures, and did not take effect; replays have ended and are in the audit
@@ -109,7 +109,7 @@ func (c *check) violated(name Name, format string, args ...any) {
 	c.violations[name] = append(c.violations[name], fmt.Sprintf(format, args...))
 }
 
-// log compares the domain with the answers that producers got, and then with the producers' log.
+// log compares the domain with the producers' answers, and then with the producers' log.
 func (c *check) log() {
 	open := make(map[string]bool) // by id: an attempt committed the event, or may have committed it
 	for _, r := range c.history {
@@ -182,8 +182,8 @@ func (c *check) effects(h Handler) {
 	}
 }
 
-// loss looks for events that neither took effect at a handler, nor are dead, discarded or cancelled
-// there.
+// loss looks for events that neither took effect at a handler, nor are dead, discarded
+// or cancelled there.
 func (c *check) loss(h Handler) {
 	accounted := make(map[string]bool)
 	inbox := cmp.Or(h.Inbox, h.Name)

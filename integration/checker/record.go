@@ -7,19 +7,19 @@ package checker
 
 import "time"
 
-// What is the subject of a record.
+// What names the subject of a record.
 type What string
 
 // Subjects of records.
 const (
-	Transaction What = "transaction" // of a producer
-	Call        What = "call"        // that a vendor carried out: the first call with its key
+	Transaction What = "transaction" // a transaction of a producer
+	Call        What = "call"        // a call that a vendor carried out: the first call with its key
 	Release     What = "release"     // the replay of dead events, by an operator
-	Discard     What = "discard"     // of dead events, by an operator
-	Cancel      What = "cancel"      // of a held event by an operator, or of a scheduled event by an operator or its producer
-	Reschedule  What = "reschedule"  // of a held or scheduled event, by an operator
-	Pause       What = "pause"       // of a handler or of the relays, by an operator
-	Fault       What = "fault"       // that was injected
+	Discard     What = "discard"     // the discarding of dead events, by an operator
+	Cancel      What = "cancel"      // the cancellation of a held event by an operator, or of a scheduled event by an operator or its producer
+	Reschedule  What = "reschedule"  // a change of the time of a held or scheduled event, by an operator
+	Pause       What = "pause"       // a pause of a handler or of the relays, by an operator
+	Fault       What = "fault"       // a fault that was injected
 	Signals     What = "signals"     // the counters of a process: the last record of a life has the sums
 )
 
@@ -38,13 +38,13 @@ const (
 type Record struct {
 	At      time.Time        `json:"at"`
 	Process string           `json:"process"`
-	Life    int              `json:"life"` // its process id
+	Life    int              `json:"life"` // the id of the process
 	What    What             `json:"what"`
 	Phase   Phase            `json:"phase"`
-	ID      string           `json:"id,omitempty"`    // of a transaction, a call or a fault
-	Shape   string           `json:"shape,omitempty"` // of a transaction or a fault, or what is paused
+	ID      string           `json:"id,omitempty"`    // the id of a transaction, a call or a fault
+	Shape   string           `json:"shape,omitempty"` // the shape of a transaction or a fault, or what is paused
 	Events  []Event          `json:"events,omitempty"`
-	Counts  map[string]int64 `json:"counts,omitempty"` // of signals, and of the work in flight when a fault struck
+	Counts  map[string]int64 `json:"counts,omitempty"` // the counters of signals, or the amounts of the work in flight when a fault struck
 	Error   string           `json:"error,omitempty"`
 }
 
@@ -54,10 +54,10 @@ type Event struct {
 	ID      string `json:"id"`
 	Key     int    `json:"key"`
 	N       int    `json:"n"`
-	Poison  string `json:"poison,omitempty"` // the handler that cannot handle it
+	Poison  string `json:"poison,omitempty"` // the handler that cannot handle the event
 	Handler string `json:"handler,omitempty"`
 	Class   string `json:"class,omitempty"`
-	Later   bool   `json:"later,omitempty"` // it is scheduled: no order is promised
+	Later   bool   `json:"later,omitempty"` // the event is scheduled: no order is promised
 }
 
 // Outgoing takes the place of a handler's name for events that the producers' database holds.

@@ -6,10 +6,10 @@ import "time"
 // their work.
 type State struct {
 	Handlers []Handler
-	Domain   []Event // committed by the producers' transactions
+	Domain   []Event // events that were committed by the producers' transactions
 	Log      []LogEntry
 	Streams  map[string][]Message // each server's copy, by the server's name
-	Effects  map[string][]Event   // by handler, in the order of their commits
+	Effects  map[string][]Event   // the events that took effect, by handler, in the order of their commits
 	Held     []Held
 	Archive  []Held // events that operators discarded or cancelled, or that producers cancelled
 	Marks    []Mark // states that the relays recorded, in the order of their commits
@@ -17,8 +17,8 @@ type State struct {
 	OpenReplays int   // replays that have not ended
 	Replayed    int64 // replayed events, as the audit has them
 
-	Drained   Wait // until no work was left
-	Lead      Wait // until a relay led after the last fault
+	Drained   Wait // the wait until no work was left
+	Lead      Wait // the wait until a relay led after the last fault
 	Idle      int  // sessions idle in a transaction
 	Sessions  map[string]int
 	Consumers map[string]int // of the stream, by name
@@ -57,7 +57,7 @@ type Held struct {
 	Dead     bool
 	Attempts int
 	Failures int // number of recorded failures
-	Bytes    int // of its data
+	Bytes    int // the size of its data
 }
 
 // Mark is a state that a relay recorded.
@@ -82,7 +82,7 @@ func (w Wait) Ended() bool { return len(w.Stuck) == 0 && len(w.Pending) == 0 }
 
 // Bounds limit the resources that processes use when all work is done.
 type Bounds struct {
-	Sessions   map[string]int // by application
-	Goroutines int64          // of each process
+	Sessions   map[string]int // the sessions of each application
+	Goroutines int64          // the goroutines of each process
 	Resident   int64          // bytes, of each process at any time
 }

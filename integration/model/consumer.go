@@ -2,7 +2,7 @@ package model
 
 // inbox is one handler: its inbox rows and effects, and the deliveries of its messages.
 type inbox struct {
-	owed    set // numbers of messages that are not acknowledged; see message
+	owed    set // numbers of messages that are not acknowledged; see the function message
 	ledger  set // events whose inbox row is committed
 	effects [events]uint8
 	held    [events]heldEvent
@@ -28,7 +28,7 @@ const (
 type worker struct {
 	stage   stage
 	message uint8
-	epoch   uint8 // of its claim
+	epoch   uint8 // the epoch of its claim
 }
 
 type stage uint8
@@ -55,7 +55,7 @@ func beginHandling(s state) state {
 	for i, t := range s.txs {
 		next.txs[i].fate = t.fate
 		for n := range s.stream.copies[i] {
-			next.inbox.owed |= only(message(uint8(i), n)) //nolint:gosec // below events
+			next.inbox.owed |= only(message(uint8(i), n)) //nolint:gosec // i is below the constant events
 		}
 	}
 	next.stream.copies = s.stream.copies
@@ -128,8 +128,8 @@ func work(s state, n int, act Act, to stage, change func(*inbox), yield func(Ste
 	yield(Step{Act: act, Event: i}, s)
 }
 
-// fail takes two steps that a worker may take in place of its commit. In the first, the commit
-// fails. In the second, the handler has failed, and another transaction stores the event as held.
+// fail takes two steps that a worker may take in place of its commit. First: the commit
+// fails. Second: the handler has failed, and another transaction stores the event as held.
 func (w World) fail(s state, n int, yield func(Step, state)) {
 	i := eventOf(s.inbox.workers[n].message)
 	if s.left.Refusals > 0 {
@@ -150,8 +150,8 @@ func (w World) fail(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// claim lets a worker claim a held event that is due. If a worker sleeps, its claim may end.
-// An operator may cancel a held event that no worker has claimed.
+// claim lets a worker claim a held event that is due. If a worker sleeps, its claim
+// may end. An operator may cancel a held event that no worker has claimed.
 func claim(s state, n int, yield func(Step, state)) {
 	for i := range uint8(events) {
 		next := s

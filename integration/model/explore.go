@@ -13,8 +13,8 @@ type Result struct {
 	Depth  int // steps on the shortest way to the farthest state
 	Taken  map[Act]bool
 
-	Broken Invariant // the first invariant that broke; zero if every state was visited and none broke
-	Way    []Step    // the shortest way to the state in which it broke
+	Broken Invariant // the first invariant that broke; zero if every state was visited and no invariant broke
+	Way    []Step    // the shortest way to the state in which the invariant broke
 }
 
 // String describes the result, with the way to a broken invariant.
@@ -43,7 +43,7 @@ func (w World) Explore(invariants Invariant) Result {
 		s := e.states[at]
 		w.next(s, func(step Step, to state) {
 			taken[step.Act] = true
-			e.edges = append(e.edges, e.add(to, int32(at))) //nolint:gosec // states fit
+			e.edges = append(e.edges, e.add(to, int32(at))) //nolint:gosec // the number of states fits
 		})
 		ended := len(e.edges) == e.starts[at]
 		if ended {
@@ -56,7 +56,7 @@ func (w World) Explore(invariants Invariant) Result {
 	}
 	for act, is := range taken {
 		if is {
-			result.Taken[Act(act)] = true //nolint:gosec // below acts
+			result.Taken[Act(act)] = true //nolint:gosec // act is below the constant Acts
 		}
 	}
 	result.States, result.Steps = len(e.states), len(e.edges)
@@ -69,8 +69,8 @@ func (w World) Explore(invariants Invariant) Result {
 	return result
 }
 
-// next takes every step that is possible in a state. It calls yield with each step that changes the
-// state, and with the new state.
+// The method next takes every step that is possible in a state. It calls the function yield with
+// each step that changes the state, and with the new state.
 func (w World) next(s state, yield func(Step, state)) {
 	ended := true
 	each := func(step Step, to state) {
@@ -109,13 +109,13 @@ type explorer struct {
 	starts  []int   // the index of each state's first edge
 }
 
-// add returns the number of a state. If the state is new, add notes from which state it was
-// reached.
+// add returns the number of a state. If the state is new, it notes from which state it
+// was reached.
 func (e *explorer) add(s state, parent int32) int32 {
 	if at, known := e.index[s]; known {
 		return at
 	}
-	at := int32(len(e.states)) //nolint:gosec // states fit
+	at := int32(len(e.states)) //nolint:gosec // the number of states fits
 	e.index[s] = at
 	e.states, e.parents = append(e.states, s), append(e.parents, parent)
 	return at
@@ -136,8 +136,8 @@ func (e *explorer) way(at int) []Step {
 	return way
 }
 
-// cycle returns a state on or after a cycle, if there is one. It removes states to which no step
-// leads, and their steps, until a step leads to every state left. These are on or after a cycle.
+// cycle returns a state on or after a cycle, if any. It removes states to which no step
+// leads, and their steps, until a step leads to every state left. Those are on or after a cycle.
 func (e *explorer) cycle() (at int, ok bool) {
 	leading := make([]int32, len(e.states))
 	for _, to := range e.edges {

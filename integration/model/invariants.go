@@ -1,7 +1,7 @@
 package model
 
-// violated returns the invariants that a state breaks. If ended is set, no step is possible in that
-// state.
+// violated returns the invariants that a state breaks. If the parameter ended is true,
+// no step is possible in that state.
 func (s *state) violated(ended bool) Invariant {
 	broken := s.broken
 	for i, t := range s.txs {
@@ -9,7 +9,7 @@ func (s *state) violated(ended bool) Invariant {
 		if t.fate == rolledBack && stored {
 			broken |= NoGhost
 		}
-		gone := s.inbox.gone.has(uint8(i)) //nolint:gosec // below events
+		gone := s.inbox.gone.has(uint8(i)) //nolint:gosec // i is below the constant events
 		if effects > 1 || gone && effects > 0 {
 			broken |= EffectOnce
 		}

@@ -1,6 +1,6 @@
 package model
 
-// pageLimit is the largest number of rows with a seq above high that a pass returns.
+// pageLimit is the largest number of rows with a seq above the field high that a pass returns.
 const pageLimit = 2
 
 // relay is a relay's process, with its publishes that are on the way to the broker. The epoch is 0
@@ -13,8 +13,8 @@ type relay struct {
 
 	backlog set  // seqs that were pending at take-over, and are not read yet
 	late    set  // events that were read out of order, and are not acknowledged
-	page    set  // events that were read in order, above base
-	done    set  // the acknowledged events of page
+	page    set  // events that were read in order, above the field base
+	done    set  // the acknowledged events of the field page
 	flying  set  // events that were sent, with an unknown outcome
 	newer   bool // the relay sends the second event of the first key before the first event
 
@@ -25,15 +25,15 @@ type relay struct {
 // unacked returns the events that were read and are not acknowledged.
 func (r *relay) unacked() set { return r.late | r.page&^r.done }
 
-// lose removes the given events from the events in flight. If an event is not acknowledged, the
-// relay sends it again.
+// lose removes the given events from the events in flight. If an event is not
+// acknowledged, the relay sends it again.
 func (r *relay) lose(events set) {
 	r.flying &^= events
 	r.sent &^= events
 	r.stored &^= events
 }
 
-// led reports whether a relay has the present epoch.
+// The method led reports whether a relay has the present epoch.
 func (s *state) led() bool {
 	return s.row.epoch > 0 && (s.relays[0].epoch == s.row.epoch || s.relays[1].epoch == s.row.epoch)
 }
@@ -77,8 +77,8 @@ func (w World) relaySteps(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// lead lets a relay take the lease if no relay holds it, or if the relay that holds it sleeps. The
-// new leader begins with the values of the state row.
+// The method lead lets a relay take the lease if no relay holds it, or if the relay that holds it
+// sleeps. The new leader begins with the values of the state row.
 func (w World) lead(s state, n int, yield func(Step, state)) {
 	act := takesLease
 	if s.led() {
@@ -94,8 +94,8 @@ func (w World) lead(s state, n int, yield func(Step, state)) {
 	yield(Step{Act: act, Epoch: row.epoch}, s)
 }
 
-// pass reads the log, and reports whether the relay changed. If events were pending at the
-// take-over, the first pass reads these and late rows. Every other pass reads late rows and the
+// The method pass reads the log, and reports whether the relay changed. If events were pending at
+// the take-over, the first pass reads these and late rows. Every other pass reads late rows and the
 // next page.
 func (w World) pass(s *state, n int) bool {
 	r := &s.relays[n]
@@ -127,7 +127,7 @@ func (w World) pass(s *state, n int) bool {
 	r.late |= late
 	r.page |= page
 	for i, t := range s.txs {
-		if page.has(uint8(i)) { //nolint:gosec // below events
+		if page.has(uint8(i)) { //nolint:gosec // i is below the constant events
 			r.high = max(r.high, t.seq)
 		}
 	}
@@ -137,7 +137,7 @@ func (w World) pass(s *state, n int) bool {
 	return *r != before
 }
 
-// page returns the events with the next seqs above high.
+// page returns the events with the next seqs above the parameter high.
 func (w World) page(s *state, high uint8) (page set) {
 	for seq, n := high+1, 0; seq <= maxSeq && n < pageLimit; seq++ {
 		for i, t := range s.txs {
@@ -189,8 +189,8 @@ func (r *relay) acknowledge(d *db, i uint8) {
 	}
 }
 
-// record writes to the state row which events are published. If the row has a later epoch, the
-// database refuses the recording, and the relay does not lead any more.
+// record writes to the state row which events are published. If the row has a later
+// epoch, the database refuses the recording, and the relay does not lead any more.
 func (w World) record(s state, n int, yield func(Step, state)) {
 	r := s.relays[n]
 	if w.has(EpochCheck) && r.epoch != s.row.epoch {
@@ -207,13 +207,13 @@ func (w World) record(s state, n int, yield func(Step, state)) {
 	}
 	s.row.high, s.row.snap, s.row.pending = r.base, r.snap, 0
 	for i, t := range s.txs {
-		if done.has(uint8(i)) { //nolint:gosec // below events
+		if done.has(uint8(i)) { //nolint:gosec // i is below the constant events
 			s.row.high = max(s.row.high, t.seq)
 		}
 	}
 	owed := r.backlog
 	for i, t := range s.txs {
-		if (r.unacked() &^ done).has(uint8(i)) { //nolint:gosec // below events
+		if (r.unacked() &^ done).has(uint8(i)) { //nolint:gosec // i is below the constant events
 			owed |= only(t.seq)
 		}
 	}

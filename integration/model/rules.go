@@ -12,11 +12,11 @@ type Rule uint16
 const (
 	// ReadCommitted: a pass sees committed rows, and no others.
 	ReadCommitted Rule = 1 << iota
-	// LateOpen: a pass also finds a row with a seq up to high if the row's transaction was in
-	// progress at the pass before.
+	// LateOpen: a pass also finds a row with a seq up to the field high if the row's transaction
+	// was in progress at the pass before.
 	LateOpen
-	// LateNew: a pass also finds a row with a seq up to high if the row's transaction took its xid
-	// after the pass before.
+	// LateNew: a pass also finds a row with a seq up to the field high if the row's transaction
+	// took its xid after the pass before.
 	LateNew
 	// LateFirst: a relay sends late rows before newer rows.
 	LateFirst
@@ -146,5 +146,5 @@ func (w World) String() string {
 	return fmt.Sprintf("%s, %+v", name, w.Faults)
 }
 
-// has reports whether the world has all of the given rules.
+// The method has reports whether the world has all of the given rules.
 func (w World) has(r Rule) bool { return w.Without&r == 0 }

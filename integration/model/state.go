@@ -55,8 +55,8 @@ const (
 	lost // it committed, but the copy that replaced the database lacks it
 )
 
-// row is the state row: every event up to high that is visible in snap is published, except the
-// events of pending.
+// row is the state row: every event up to the field high that is visible in the field snap is
+// published, except the events of the field pending.
 type row struct {
 	epoch   uint8
 	high    uint8
@@ -84,11 +84,11 @@ func (d *db) snapshot() snapshot {
 	return s
 }
 
-// at returns the committed event with the given seq.
+// The method at returns the committed event with the given seq.
 func (d *db) at(seq uint8) (event uint8, ok bool) {
 	for i, t := range d.txs {
 		if t.fate == committed && t.seq == seq {
-			return uint8(i), true //nolint:gosec // below events
+			return uint8(i), true //nolint:gosec // i is below the constant events
 		}
 	}
 	return 0, false
@@ -103,7 +103,7 @@ type stream struct {
 
 const maxCopies = 2
 
-// first returns the first state.
+// The function first returns the first state.
 func first(w World) state { return state{db: db{row: row{snap: snapshot{xmax: 1}}}, left: w.Faults} }
 
 // canonical returns the same state for all states that no later step can tell apart.
@@ -135,9 +135,9 @@ func (w World) canonical(s state) state {
 // isLast reports whether the present leader leads to the end.
 func (f Faults) isLast() bool { return f.Crashes == 0 && f.TakeOvers == 0 && f.Failovers == 0 }
 
-// simplify changes a snapshot, so that all snapshots that see the same rows up to high become
-// equal. If a snapshot does not see a row, the row's transaction was in progress, or began later.
-// That difference matters only if a rule for late rows is missing.
+// simplify changes a snapshot, so that all snapshots that see the same rows up to the parameter
+// high become equal. If a snapshot does not see a row, the row's transaction was in progress, or
+// began later. That difference matters only if a rule for late rows is missing.
 func (w World) simplify(s *snapshot, d *db, high uint8) {
 	if !w.has(LateOpen | LateNew) {
 		return

@@ -5,7 +5,7 @@ import "fmt"
 // Step is one thing that happens.
 type Step struct {
 	Act   Act
-	Epoch uint8 // the relay's
+	Epoch uint8 // the epoch of the relay
 	Event uint8
 
 	Seqs, XIDs uint8 // indexes of the drawn orders; only the first step has them

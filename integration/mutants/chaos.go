@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// found matches a line of a chaos report about a broken invariant.
+// The expression found matches a line of a chaos report about a broken invariant.
 var found = regexp.MustCompile(`(?m)^([A-Za-z]+) +FAILED, (\d+) times`)
 
 // tryChaos builds chaos with a bug in it, and runs it with the seed of the entry.
@@ -25,9 +25,9 @@ func (t *trials) tryChaos(ctx context.Context, r *result, overlay string) error 
 	build.Dir = t.root
 	if out, err := build.CombinedOutput(); err != nil {
 		r.Outcome, r.Why = faulty, "it does not build: "+strings.TrimSpace(string(out))
-		return nil //nolint:nilerr // it is the entry's fault
+		return nil //nolint:nilerr // the fault is in the entry
 	}
-	defer func() { _ = os.Remove(program) }() // it is large
+	defer func() { _ = os.Remove(program) }() // the program is large
 	args := []string{"--seed", fmt.Sprint(seed), "--seconds", fmt.Sprint(seconds)}
 	if faults != "" {
 		args = append(args, "--only", faults)

@@ -27,7 +27,7 @@ const (
 )
 
 // Roles returns the roles of a program that uses this package, for [childproc.Serve]: the roles of
-// the package itself, and the program's own roles, which the caller passes as more.
+// the package itself, and the program's own roles, the parameter more.
 func Roles(more map[string]childproc.Role) map[string]childproc.Role {
 	roles := map[string]childproc.Role{roleNATS: serveNATS, roleKeeper: serveKeeper}
 	maps.Copy(roles, more)
@@ -38,7 +38,7 @@ func Roles(more map[string]childproc.Role) map[string]childproc.Role {
 type natsJob struct {
 	Name, Dir     string
 	Port, Cluster int      // ports; Cluster is 0 if the server is alone
-	Routes        []string // to all servers of the cluster
+	Routes        []string // the routes to all servers of the cluster
 }
 
 // serveNATS runs a server until ctx ends.
@@ -93,12 +93,12 @@ type Brokers struct {
 	dir    string
 	keeper *childproc.Child
 	jobs   []natsJob
-	nodes  []*childproc.Child // by job; nil while it is down
+	nodes  []*childproc.Child // by job; an element is nil while its server is down
 }
 
 // StartBrokers starts n servers, as a cluster if there are several. They store in a new directory
-// in parent. If parent is empty, the new directory is in the system's directory for temporary
-// files. The standard error of the servers goes to log, unless log is nil.
+// in parent. If the parameter parent is empty, the new directory is in the system's directory for
+// temporary files. The standard error of the servers goes to the writer log, unless that is nil.
 func StartBrokers(ctx context.Context, n int, parent string, log io.Writer) (b *Brokers, err error) {
 	dir, err := os.MkdirTemp(parent, "postroom-fleet-nats-")
 	if err != nil {

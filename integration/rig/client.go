@@ -43,5 +43,5 @@ func (c *Client) Stored(ctx context.Context, stream string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("count messages: %w", err)
 	}
-	return int(s.CachedInfo().State.Msgs), nil //nolint:gosec // far below
+	return int(s.CachedInfo().State.Msgs), nil //nolint:gosec // the number is far below the limit
 }

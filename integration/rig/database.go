@@ -18,8 +18,8 @@ type Database struct {
 	Pool *pgxpool.Pool
 }
 
-// CreateDatabase creates a database. App is the application name of the rig's connections. If
-// it is empty, the driver's default is used.
+// CreateDatabase creates a database. The parameter app is the application name of the rig's
+// connections. If app is empty, the driver's default is used.
 func CreateDatabase(ctx context.Context, server *devstack.Postgres, name, app string, connections int32) (*Database, error) {
 	url, err := server.CreateDatabase(ctx, name, "")
 	if err != nil {
@@ -69,8 +69,8 @@ func Collect[T any](ctx context.Context, d *Database, sql string, args ...any) (
 // Postroom: if the time runs out, the run is undecided.
 const Patience = 3 * time.Minute
 
-// Again repeats try while it fails, for instance because a server is starting again. If the given
-// time ends first, Again returns [childproc.ErrLate] with the last failure.
+// Again repeats the function try while try fails, for instance because a server is starting again.
+// If the given time ends first, Again returns [childproc.ErrLate] with the last failure.
 func Again(ctx context.Context, within time.Duration, what string, try func(ctx context.Context) error) error {
 	var last error
 	err := childproc.Eventually(ctx, within, what, func(ctx context.Context) (bool, error) {

@@ -11,5 +11,5 @@ func used(dir string) (int64, error) {
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0, fmt.Errorf("look at the disk: %w", err)
 	}
-	return int64(st.Blocks-st.Bfree) * st.Bsize, nil //nolint:gosec // far below
+	return int64(st.Blocks-st.Bfree) * st.Bsize, nil //nolint:gosec // the number is far below the limit
 }

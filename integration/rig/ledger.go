@@ -15,7 +15,7 @@ import (
 // Ledger records which events the producers committed.
 type Ledger struct {
 	mu     sync.Mutex
-	ids    []map[int]string // by key and number
+	ids    []map[int]string // the ids of the events, by key and number
 	undone map[string]bool
 	total  int
 }
@@ -80,7 +80,7 @@ func (l *Ledger) Audit(ctx context.Context, c *Client, stream string) (*Findings
 	for key := range a.seen {
 		a.seen[key] = make(map[int]bool)
 	}
-	messages := int(s.CachedInfo().State.Msgs) //nolint:gosec // far below
+	messages := int(s.CachedInfo().State.Msgs) //nolint:gosec // the number is far below the limit
 	for a.Messages < messages {
 		batch, err := reader.Fetch(min(1000, messages-a.Messages), jetstream.FetchMaxWait(10*time.Second))
 		if err != nil {
@@ -112,8 +112,8 @@ type audit struct {
 	last   []int          // by key
 }
 
-// take checks a message: the first copy of an event must come after the first copy of the previous
-// event of the same key.
+// The method take checks a message: the first copy of an event must come after the first copy of
+// the previous event of the same key.
 func (a *audit) take(m jetstream.Msg) error {
 	a.Messages++
 	var data struct{ Key, N int }

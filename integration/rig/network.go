@@ -77,7 +77,7 @@ func (n *Network) To(process, servers string) (ways []*Way) {
 // Streams of a connection, as toxiproxy calls them.
 const (
 	Upstream   = "upstream"   // the bytes that the process sends
-	Downstream = "downstream" // the bytes that it receives
+	Downstream = "downstream" // the bytes that the process receives
 )
 
 // Toxic is a fault of a way.
@@ -94,9 +94,9 @@ func Delays(stream string, latency, jitter time.Duration) Toxic {
 	return Toxic{"latency", stream, fmt.Sprintf(`{"latency": %d, "jitter": %d}`, latency.Milliseconds(), jitter.Milliseconds())}
 }
 
-// Poison adds toxics to ways, calls the given function, and removes the toxics. If cut is true, it
-// closes the ways' connections before the removal. If cut is false, Toxiproxy still closes a
-// connection from which a toxic of [Loses] is removed.
+// Poison adds toxics to ways, calls the given function, and removes the toxics. If the parameter
+// cut is true, it closes the ways' connections before the removal. If cut is false, Toxiproxy still
+// closes a connection from which a toxic of [Loses] is removed.
 func Poison(ctx context.Context, ways []*Way, toxics []Toxic, cut bool, during func()) error {
 	var errs []error
 	for _, way := range ways {

@@ -92,8 +92,8 @@ func EndAll(processes []*Process) {
 	all.Wait()
 }
 
-// WorkerPool returns the pool of a process, with at most the given number of connections. App is
-// the application name of the connections. The pool does not close when ctx ends, so that work that
+// WorkerPool returns the pool of a process, with at most the given number of connections. The
+// parameter app is their application name. The pool does not close when ctx ends, so that work that
 // has begun can be finished.
 func WorkerPool(ctx context.Context, url, app string, most int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)

@@ -16,7 +16,7 @@ import (
 // messages arrive.
 type DeafProxy struct {
 	Deaf    atomic.Bool
-	Dropped atomic.Int64 // messages
+	Dropped atomic.Int64 // the number of dropped messages
 
 	listener net.Listener
 	to       string
@@ -29,7 +29,7 @@ func StartDeafProxy(to string) (*DeafProxy, error) {
 		return nil, fmt.Errorf("start a proxy: %w", err)
 	}
 	p := &DeafProxy{listener: listener, to: to}
-	go p.serve() // ends with the listener
+	go p.serve() // this goroutine ends with the listener
 	return p, nil
 }
 
@@ -45,34 +45,34 @@ func (p *DeafProxy) serve() {
 		if err != nil {
 			return
 		}
-		go p.carry(conn) // ends with the connection
+		go p.carry(conn) // this goroutine ends with the connection
 	}
 }
 
 // carry connects a client to the server. If one side closes, so does the other side.
 func (p *DeafProxy) carry(client net.Conn) {
-	defer func() { _ = client.Close() }() // may be closed
+	defer func() { _ = client.Close() }() // the connection may be closed
 	server, err := net.Dial("tcp4", p.to)
 	if err != nil {
 		return // the server is down: the client finds out
 	}
-	closing := sync.OnceFunc(func() { _, _ = client.Close(), server.Close() }) // may be closed
+	closing := sync.OnceFunc(func() { _, _ = client.Close(), server.Close() }) // the connection may be closed
 	var both sync.WaitGroup
 	both.Go(func() {
 		defer closing()
-		_, _ = io.Copy(server, client) // an error ends it
+		_, _ = io.Copy(server, client) // an error ends the copying
 	})
 	both.Go(func() {
 		defer closing()
-		_ = p.answer(client, server) // an error ends it
+		_ = p.answer(client, server) // an error ends the copying
 	})
 	both.Wait()
 }
 
 var crlf = []byte("\r\n")
 
-// answer copies the server's bytes, one frame of the NATS protocol at a time. While the proxy is
-// deaf, answer drops messages.
+// answer copies the server's bytes, one frame of the NATS protocol at a time. While the
+// proxy is deaf, it drops messages.
 func (p *DeafProxy) answer(client io.Writer, server io.Reader) error {
 	in, out := bufio.NewReaderSize(server, 1<<16), bufio.NewWriterSize(client, 1<<16)
 	for {

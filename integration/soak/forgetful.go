@@ -28,14 +28,14 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-const aboutForgetful = `The broker loses messages. First, a process compares a million published events with their stream, as
-fast as it can. Then a thousand messages are removed from random places of the stream. They are
+const aboutForgetful = `The broker loses messages. First, a process compares a million published events with their stream,
+as fast as it can. Then a thousand messages are removed from random places of the stream. They are
 found and published again, while producers write as fast as they can. The rate of the producers is
 compared with the mean of their rates before and after that. At the end, an older copy replaces the
-broker's storage three times. The broker then reads its storage again, the relay finds the lost
-events and publishes them, and the producers go on. This rate is compared with the rate during a
-restart of the broker that loses nothing, which takes a part of the processors too. The rates count
-committed transactions, each with one event.`
+broker's storage three times. Each time, the broker reads its storage again, the relay finds the
+lost events and publishes them, and the producers go on. Their rate is compared with their rate
+during a restart of the broker that loses nothing, because a restart alone slows them down. The
+rates count committed transactions, each with one event.`
 
 // unbounded is the rate of a comparison without a limit.
 const unbounded = 1e9
@@ -89,8 +89,8 @@ func serveCompare(ctx context.Context, text []byte) error {
 	return nil
 }
 
-// compare compares the log with the stream in another process. It returns the result, and the most
-// memory that the process used.
+// compare compares the log with the stream in another process. It returns the result,
+// and the most memory that the process used.
 func (a *amnesia) compare(ctx context.Context, job compareJob) (found comparison, peak int64, err error) {
 	p, err := childproc.Start("compare", job, a.ChildLog())
 	if err != nil {
@@ -143,7 +143,7 @@ func forgetful(ctx context.Context, r *stage.Stage) error {
 	return nil
 }
 
-// stream makes a stream from which messages can be removed: natsjs.EnsureStream forbids removals.
+// stream makes a stream that allows removals, which natsjs.EnsureStream forbids.
 func (a *amnesia) stream(ctx context.Context) error {
 	nc, err := nats.Connect(a.b.URLs())
 	if err != nil {
@@ -189,7 +189,7 @@ func (a *amnesia) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// repair removes random messages of the stream, finds them, and lets the relay publish them again.
+// repair removes random messages, finds them, and lets the relay publish them again.
 func (a *amnesia) repair(ctx context.Context) error {
 	s, err := a.c.JS.Stream(ctx, stage.StreamName)
 	if err != nil {
@@ -262,7 +262,7 @@ func (a *amnesia) rollBack(ctx context.Context) error {
 	return a.wantNothingMissing(ctx, "after older copies of the storage")
 }
 
-// restart returns the rate of the producers while the broker is killed and started again.
+// restart returns the producers' rate while the broker is killed and started again.
 func (a *amnesia) restart(ctx context.Context) (float64, error) {
 	return a.liveWhile(ctx, func(ctx context.Context) error {
 		a.b.Kill(0)
@@ -286,8 +286,8 @@ func (a *amnesia) beforeLoss(ctx context.Context) (float64, error) {
 	return rate, err
 }
 
-// lose replaces the broker's storage by the copy. It returns the rate of the producers until the
-// relay has found the loss, and longer.
+// lose replaces the broker's storage by the copy. It returns the rate of the producers
+// until the relay has found the loss, and longer.
 func (a *amnesia) lose(ctx context.Context) (float64, error) {
 	began, lost := time.Now(), a.saved()+".lost"
 	rate, err := a.liveWhile(ctx, func(ctx context.Context) error {

@@ -47,8 +47,11 @@ func describe(ctx context.Context, db *devstack.Postgres) (machine, error) {
 	return m, nil
 }
 
+// run names the run in a report.
+func (m machine) run() string { return m.date.Format("2006-01-02") + ", " + m.commit }
+
 func (m machine) markdown() string {
-	return fmt.Sprintf("| run | |\n| --- | --- |\n"+
+	return fmt.Sprintf("| the newest run | |\n| --- | --- |\n"+
 		"| began | %s, at commit %s |\n| machine | %d processors (%s, %s), %s |\n| PostgreSQL | %s (%s), fsync %s |\n"+
 		"| NATS | %s, with file storage |\n| Go | %s |\n\n"+
 		"Servers, relays and producers share this machine. Each server is a process, and so is each relay,\n"+
@@ -77,5 +80,5 @@ func freeDisk() (int64, error) {
 	if err := syscall.Statfs(os.TempDir(), &fs); err != nil {
 		return 0, fmt.Errorf("look for free disk: %w", err)
 	}
-	return int64(fs.Bavail * uint64(fs.Bsize)), nil //nolint:gosec // far below
+	return int64(fs.Bavail * uint64(fs.Bsize)), nil //nolint:gosec // the number is far below the limit
 }

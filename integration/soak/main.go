@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -112,7 +113,7 @@ and size. It still fails if something is lost, made up or out of order.`,
 	flags.BoolVar(&opt.short, "short", false, "run a small version of each scenario, which takes seconds")
 	flags.DurationVar(&opt.openFor, "open-for", 5*time.Minute, "in the scenario 'open': how long the transactions stay open")
 	flags.IntVar(&opt.bytes, "retained-bytes", 0, "in the scenario 'retained': bytes of data in each row (default 512, or 64 if the disk is small)")
-	flags.StringVar(&opt.report, "report", "", "write the report to this file, in Markdown")
+	flags.StringVar(&opt.report, "report", "", "write the report to this file, in Markdown; with --only, the other scenarios in the file stay")
 	flags.BoolVar(&opt.verbose, "verbose", false, "show what relays and servers log")
 	return cmd
 }
@@ -168,8 +169,12 @@ func (o options) runOn(ctx context.Context, db *devstack.Postgres, out, progress
 		return err
 	}
 	if o.report != "" {
+		earlier, err := os.ReadFile(o.report)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("read the earlier report: %w", err)
+		}
 		report := &report{machine: machine, options: o, results: results}
-		if err := os.WriteFile(o.report, []byte(report.markdown()), 0o644); err != nil { //nolint:gosec // a document
+		if err := os.WriteFile(o.report, []byte(report.markdown(string(earlier))), 0o644); err != nil { //nolint:gosec // a document
 			return fmt.Errorf("write report: %w", err)
 		}
 	}

@@ -72,9 +72,9 @@ func (p *producer) run(ctx context.Context) error {
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// one makes the transaction of a turn. In every hundred turns, a transaction rolls back to a
-// savepoint, and another transaction rolls back as a whole. These two are fifty turns apart, so
-// that a short run on a slow machine has both. A begun transaction is finished even if ctx ends.
+// The method one makes the transaction of a turn. In every hundred turns, a transaction rolls back
+// to a savepoint, and another transaction rolls back as a whole. These two are fifty turns apart,
+// so that a short run on a slow machine has both. A begun transaction is finished even if ctx ends.
 func (p *producer) one(ctx context.Context, turn int64) error {
 	work := context.WithoutCancel(ctx)
 	key, n, ev := rand.IntN(max(p.keys, 1)), 0, postroom.NewEvent(stage.Subject, nil)
@@ -114,8 +114,8 @@ func (p *producer) one(ctx context.Context, turn int64) error {
 	return nil
 }
 
-// change makes the change that the event is about. If p.keys is not zero, the transaction then
-// holds the lock of the key's row.
+// change makes the change that the event is about. If p.keys is not zero, the
+// transaction then holds the lock of the key's row.
 func (p *producer) change(ctx context.Context, tx pgx.Tx, key int) (n int, err error) {
 	if p.keys == 0 {
 		_, err = tx.Exec(ctx, "INSERT INTO change (what) VALUES ('something')")
@@ -125,7 +125,7 @@ func (p *producer) change(ctx context.Context, tx pgx.Tx, key int) (n int, err e
 	return n, err
 }
 
-// savepoint writes another event of the same key, and rolls back to a savepoint before it.
+// savepoint writes another event of the key, and rolls back to a savepoint before it.
 func (p *producer) savepoint(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	ev.ID += "-undone"
 	p.undone(ev.ID)

@@ -27,7 +27,7 @@ const standbyName = "soak relay"
 // relayJob describes a relay.
 type relayJob struct {
 	Database, NATS   string
-	Lease, Retention time.Duration // zero: the default
+	Lease, Retention time.Duration // if zero, the default applies
 	ShortWindow      bool          // the stream's duplicate window is short on purpose
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/integration/natsfleet"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/devtest"
 )
@@ -72,6 +73,36 @@ func TestOptions(t *testing.T) {
 				t.Errorf("validate = %v, want %q", err, tt.says)
 			}
 		})
+	}
+}
+
+// A run of some scenarios keeps the others of the report, in their order.
+func TestReportKeepsOtherScenarios(t *testing.T) {
+	t.Parallel()
+	at := func(day int, commit string) machine {
+		return machine{date: time.Date(2026, 11, day, 0, 0, 0, 0, time.UTC), commit: commit}
+	}
+	result := func(name, figure string) *figures.Result {
+		r := &figures.Result{Name: name, About: "About " + name + "."}
+		r.Note(figure, "1")
+		return r
+	}
+	first := &report{machine: at(1, "aaaa"), results: []*figures.Result{result("order", "old order"), result("relays", "old relays"), result("forgetful", "old forgetful")}}
+	second := &report{machine: at(2, "bbbb"), results: []*figures.Result{result("relays", "new relays")}}
+	got := second.markdown(first.markdown(""))
+	rest := got
+	for _, part := range []string{
+		"| [order](#order) | 2026-11-01, aaaa |", "| [relays](#relays) | 2026-11-02, bbbb |", "| [forgetful](#forgetful) | 2026-11-01, aaaa |",
+		"## order\n", "old order", "\n\n## relays\n", "new relays", "\n\n## forgetful\n", "old forgetful",
+	} {
+		_, after, found := strings.Cut(rest, part)
+		if !found {
+			t.Fatalf("no %q at its place in:\n%s", part, got)
+		}
+		rest = after
+	}
+	if strings.Contains(got, "old relays") || second.markdown(got) != got {
+		t.Errorf("the report has an old result, or changes if it is written again:\n%s", got)
 	}
 }
 

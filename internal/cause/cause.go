@@ -10,8 +10,8 @@ import (
 
 // Fingerprint returns 16 bytes that are the same for all failures of a handler with the same cause.
 // A cause is the class, the place (a function, a constraint, or nothing) and the wording of the
-// text. known are values that differ between events, such as the event's id. The wording leaves out
-// the known values, and all words that look like a value.
+// text. The parameter known has values that differ between events, such as the event's id. The
+// wording leaves out the known values, and all words that look like a value.
 func Fingerprint(handler, class, place, text string, known ...string) []byte {
 	sum := sha256.Sum256([]byte(handler + "\x00" + class + "\x00" + place + "\x00" + Wording(text, known...)))
 	return sum[:16]

@@ -1,6 +1,6 @@
 package cause
 
-// ClassError gives an error its own class in table held, such as endpoint_disabled. Metrics count
+// ClassError gives an error its own class in the table held, like endpoint_disabled. Metrics count
 // by class, so there must be few classes. Therefore only packages of this module use ClassError.
 type ClassError struct {
 	Class string

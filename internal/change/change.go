@@ -52,8 +52,8 @@ func (t *Tables) Explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: t.schema, DB: t.db})
 }
 
-// InTx runs do in a transaction. If the transaction fails because of a conflict with another
-// transaction, InTx tries again, up to five times in all.
+// InTx runs the function do in a transaction. If the transaction fails because of a conflict with
+// another transaction, InTx tries again, up to five times in all.
 func (t *Tables) InTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	for round := 1; ; round++ {
 		err := t.InTxOnce(ctx, do)
@@ -63,7 +63,7 @@ func (t *Tables) InTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	}
 }
 
-// InTxOnce runs do in a transaction, without a second try.
+// InTxOnce runs the function do in a transaction, without a second try.
 func (t *Tables) InTxOnce(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, t.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, t.sql.Plan); err != nil {
@@ -73,10 +73,10 @@ func (t *Tables) InTxOnce(ctx context.Context, do func(tx pgx.Tx) error) error {
 	})
 }
 
-// retryable reports whether a transaction failed because of a conflict with another transaction,
-// and may succeed at the next try. The conflicts are a deadlock, a serialization failure, and a
-// violation of the index held_key_due. That happens if two transactions give due times to two
-// events of the same key.
+// retryable reports whether a transaction failed because of a conflict with another
+// transaction, and may succeed at the next try. The conflicts are a deadlock, a serialization
+// failure, and a violation of the index held_key_due. A violation happens if two transactions give
+// due times to two events of the same key.
 func retryable(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -108,8 +108,8 @@ func (t *Tables) LockRelay(ctx context.Context, tx pgx.Tx, ids []int64) error {
 }
 
 // Wake makes the first event of each key due, unless this event is dead, or an event of the key has
-// a due time already. Call Wake after rows of these keys were removed from held. Element n of
-// handlers and element n of keys identify one key. The caller has locked the keys.
+// a due time already. Call Wake after rows of these keys were removed from the table held. Element
+// n of handlers and element n of keys identify one key. The caller has locked the keys.
 func (t *Tables) Wake(ctx context.Context, tx pgx.Tx, handlers, keys []string) error {
 	if len(keys) == 0 {
 		return nil
@@ -168,7 +168,7 @@ func (t *Tables) Audit(ctx context.Context, tx pgx.Tx, a Action) (id int64, err 
 	return id, nil
 }
 
-// given returns a pointer to s. If s is empty, it returns nil, which is NULL in SQL.
+// The function given returns a pointer to s. If s is empty, it returns nil, which is NULL in SQL.
 func given(s string) *string {
 	if s == "" {
 		return nil

@@ -25,8 +25,8 @@ const (
 	jobVariable  = "POSTROOM_CHILD_JOB"
 )
 
-// Role does the work of a child. It returns when ctx ends. job is the JSON of the job that the
-// parent gave to [Start].
+// Role does the work of a child. It returns when ctx ends. The parameter job is the JSON of the job
+// that the parent gave to [Start].
 type Role func(ctx context.Context, job []byte) error
 
 // leavePatience limits how long a child works after its parent has ended, or has told it to finish.
@@ -45,9 +45,9 @@ func Serve(roles map[string]Role) (served bool, err error) {
 	if !ok {
 		return true, fmt.Errorf("no such role: %q", name)
 	}
-	signal.Ignore(os.Interrupt) // needed if the system is not Unix; on Unix see apart
+	signal.Ignore(os.Interrupt) // needed if the system is not Unix; on Unix see the function apart
 	ctx, stop := context.WithCancel(context.Background())
-	go func() { // ends with the process
+	go func() { // this goroutine ends with the process
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); { // Scan also returns false after an error
 			told.close(lines.Text())
 		}
@@ -106,8 +106,8 @@ type Child struct {
 	line string // the last line that the child wrote
 }
 
-// Start starts a child with a role. The child gets job as JSON. The child's standard error goes to
-// log. If log is nil, Start drops the standard error.
+// Start starts a child with a role. The child gets the parameter job as JSON. The child's standard
+// error goes to the writer log. If log is nil, Start drops the standard error.
 func Start(role string, job any, log io.Writer) (*Child, error) {
 	text, err := json.Marshal(job)
 	if err != nil {
@@ -137,7 +137,7 @@ func Start(role string, job any, log io.Writer) (*Child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a %s: %w", role, err)
 	}
-	go func() { // ends with the child
+	go func() { // this goroutine ends with the child
 		defer close(c.gone)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			c.mu.Lock()
@@ -207,8 +207,8 @@ func (c *Child) End() {
 	_ = c.EndWithin(20 * time.Second) // the caller does not want to know how the child ended
 }
 
-// EndWithin tells the child to finish its work. If that takes longer than patience, EndWithin kills
-// the child. EndWithin returns an error if the child failed or was killed.
+// EndWithin tells the child to finish its work. If that takes longer than the given patience,
+// EndWithin kills the child. EndWithin returns an error if the child failed or was killed.
 func (c *Child) EndWithin(patience time.Duration) error {
 	_ = c.input.Close() // fails if the child has ended already
 	select {

@@ -48,8 +48,8 @@ func Filter(cfg jetstream.ConsumerConfig) []string {
 	return cfg.FilterSubjects
 }
 
-// Drift returns the settings of a consumer that differ from want and would lose or delay
-// events.
+// Drift returns the settings of a consumer that differ from the parameter want and would lose or
+// delay events.
 func Drift(have, want jetstream.ConsumerConfig) []string {
 	faults := driftOfAll(have, want)
 	if have.AckWait != want.AckWait {

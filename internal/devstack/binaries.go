@@ -46,9 +46,9 @@ func newFinder() finder {
 	return finder{lookPath: lookReal, glob: filepath.Glob, version: askVersion}
 }
 
-// find returns the usable binaries in the order in which to try them: first the binaries on PATH,
-// then the others, newest first. The error says why find left out other binaries. If there are no
-// usable binaries, the error is not nil.
+// find returns the usable binaries in the order in which to try them: first the binaries
+// on PATH, then the others, newest first. The error says why find left out other binaries. If there
+// are no usable binaries, the error is not nil.
 func (f finder) find(ctx context.Context) ([]binaries, error) {
 	var found []binaries
 	var errs []error
@@ -124,8 +124,8 @@ func askVersion(ctx context.Context, postgres string) (string, error) {
 	return string(out), err
 }
 
-// lookReal finds an executable and resolves links. So each directory has only one name, and find
-// looks for initdb in the real directory of postgres.
+// lookReal finds an executable and resolves links. So each directory has only one name, and the
+// method find looks for initdb in the real directory of postgres.
 func lookReal(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -161,8 +161,8 @@ func (b *box) start(ctx context.Context, answers func(context.Context, *box) err
 	return nil
 }
 
-// stop shuts down the server in an orderly way. If that takes longer than 10 seconds, Docker kills
-// the server. stop does nothing if the server is not running.
+// stop shuts down the server in an orderly way. If that takes longer than 10 seconds,
+// Docker kills the server. The method does nothing if the server is not running.
 func (b *box) stop() error {
 	if err := b.thaw(); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (b *box) stop() error {
 	return b.do("stop", "--time", "10")
 }
 
-// kill ends every process of the container as kill -9 does, and returns when all have ended.
+// kill ends all processes of the container like kill -9, and waits for their end.
 func (b *box) kill() error {
 	if err := b.thaw(); err != nil { // a frozen process does not end
 		return err
@@ -191,7 +191,7 @@ func (b *box) do(args ...string) error {
 	return err
 }
 
-// freeze pauses every process of the container until thaw.
+// freeze pauses every process of the container until the next call of thaw.
 func (b *box) freeze() error {
 	err := b.do("pause")
 	b.frozen = b.frozen || err == nil

@@ -140,7 +140,7 @@ func (n *NATS) Reload(options string) error {
 	return n.change("reload", func(s natsServer) error { return s.reload(options) })
 }
 
-// change calls do if the server is running.
+// change calls the function do if the server is running.
 func (n *NATS) change(what string, do func(natsServer) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -194,7 +194,7 @@ func (n *NATS) Close() error {
 	return nil
 }
 
-// stop shuts down the server. The caller holds mu.
+// stop shuts down the server. The caller holds the mutex mu.
 func (n *NATS) stop() error {
 	if !n.running {
 		return nil

@@ -155,9 +155,9 @@ func (p *Postgres) Source() string { return p.source }
 // in a container of this package.
 func (p *Postgres) Hostname() string { return p.hostname }
 
-// CreateDatabase creates a database and returns its URL. The database is a copy of template or, if
-// template is "", of the server's default template. While CreateDatabase runs, no session may be
-// connected to the template.
+// CreateDatabase creates a database and returns its URL. The database is a copy of the given
+// template or, if that is "", of the server's default template. While CreateDatabase runs, no
+// session may be connected to the template.
 func (p *Postgres) CreateDatabase(ctx context.Context, name, template string) (string, error) {
 	to, err := databaseURL(p.url, name)
 	if err != nil {
@@ -247,7 +247,7 @@ func (p *Postgres) Close() error {
 	return nil
 }
 
-// dropCreated does the work of Close for the user's server. The caller holds mu.
+// dropCreated does the work of Close for the user's server. The caller holds the mutex mu.
 func (p *Postgres) dropCreated() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -266,7 +266,7 @@ func (p *Postgres) exec(ctx context.Context, sql string) error {
 	})
 }
 
-// session calls do with a new connection.
+// session calls the function do with a new connection.
 func session(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -275,7 +275,7 @@ func session(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	return errors.Join(do(conn), conn.Close(context.WithoutCancel(ctx)))
 }
 
-// databaseURL puts the database called name into the connection string of a server, and returns the
+// databaseURL puts the given database name into the connection string of a server, and returns the
 // result. The string may be a URL or a list of key=value pairs.
 func databaseURL(server, name string) (string, error) {
 	if !strings.HasPrefix(server, "postgres://") && !strings.HasPrefix(server, "postgresql://") {

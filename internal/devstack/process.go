@@ -13,7 +13,7 @@ import (
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the child has ended and Wait has returned
-	err  error         // how the child ended; read it after done is closed
+	err  error         // how the child ended; read it after the channel done is closed
 }
 
 func startProcess(cmd *exec.Cmd) (*process, error) {
@@ -21,15 +21,15 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 		return nil, err
 	}
 	p := &process{cmd: cmd, done: make(chan struct{})}
-	go func() { // ends with the child
+	go func() { // this goroutine ends with the child
 		defer close(p.done)
 		p.err = cmd.Wait()
 	}()
 	return p, nil
 }
 
-// end sends a signal to the child and waits until the child has ended. It returns nil if the child
-// ends in time, with any status, or had ended before.
+// end sends a signal to the child and waits until the child has ended. It returns nil if
+// the child ends in time, with any status, or had ended before.
 func (p *process) end(signal os.Signal, patience time.Duration) error {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %s: %w", signal, err)

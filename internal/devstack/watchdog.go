@@ -33,15 +33,15 @@ type guard struct {
 	close func() error
 }
 
-// newGuard creates a temporary directory in parent and starts its watchdog. what is a part of the
-// directory's name.
+// newGuard creates a temporary directory in the directory parent and starts its watchdog. The
+// parameter what is a part of the directory's name.
 func newGuard(parent, what string) (*guard, error) {
 	dir, err := os.MkdirTemp(parent, "postroom-"+what+"-")
 	if err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
 	}
-	// The path must have only one spelling, because probe compares it with the directory that
-	// PostgreSQL reports, and the watchdog looks for it in the arguments of processes.
+	// The path must have only one spelling, because cluster.probe compares it with the directory
+	// that PostgreSQL reports, and the watchdog looks for it in the arguments of processes.
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
 	}

@@ -110,8 +110,8 @@ func skipExamples() {
 	}
 }
 
-// announce prints which server the tests use, if the tests are verbose or if servers must run in
-// containers. If they are not verbose, go test can hide the text.
+// announce prints which server the tests use, if the tests are verbose or if servers
+// must run in containers. If they are not verbose, go test can hide the text.
 func announce(what, version, source, hostname string) {
 	if where() != containers && !testing.Verbose() {
 		return
@@ -122,10 +122,10 @@ func announce(what, version, source, hostname string) {
 	fmt.Fprintf(os.Stderr, "devtest: %s %s from %s\n", what, version, source)
 }
 
-// Eventually calls cond every few milliseconds until cond returns true. If cond does not return
-// true in time, Eventually fails the test with a message that ends with the parameter what. The
-// parameter within is the longest time that cond may need on an idle machine, and [Patience]
-// returns how long Eventually waits on this machine. cond runs on the test's goroutine.
+// Eventually calls the function cond every few milliseconds until cond returns true. If cond does
+// not return true in time, Eventually fails the test with a message that ends with the parameter
+// what. The parameter within is the longest time that cond may need on an idle machine, and
+// [Patience] returns how long Eventually waits on this machine. cond runs on the test's goroutine.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	within = Patience(t, within)
@@ -193,8 +193,8 @@ func Patience(t testing.TB, limit time.Duration) time.Duration {
 	return patience
 }
 
-// Missing skips the test t, because something that it needs is not there. err says what is missing.
-// If POSTROOM_TEST_REQUIRE is 1, as in CI, Missing fails the test instead.
+// Missing skips the test t, because something that it needs is not there. The parameter err says
+// what. If POSTROOM_TEST_REQUIRE is 1, as in CI, Missing fails the test instead.
 func Missing(t testing.TB, err error) {
 	t.Helper()
 	if os.Getenv(requireVariable) == "1" {

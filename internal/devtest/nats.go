@@ -147,9 +147,9 @@ func own(t testing.TB, cfg devstack.NATSConfig) *devstack.NATS {
 	return n
 }
 
-// PlainNATS returns a connection, with the given options, to a server that only this test uses.
-// configuration is added to the server's configuration file: for instance users, accounts,
-// or no JetStream (jetstream: disabled).
+// PlainNATS returns a connection, with the given options, to a server that only this test uses. The
+// parameter configuration is added to the server's configuration file: for instance users,
+// accounts, or no JetStream (jetstream: disabled).
 func PlainNATS(t testing.TB, configuration string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	n := own(t, devstack.NATSConfig{Options: configuration})

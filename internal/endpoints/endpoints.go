@@ -16,14 +16,14 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements are the statements of this package. Each has a file in sql.
+// statements are the statements of this package. Each has a file in the directory sql.
 type statements struct{ Failing string }
 
 var written = sqlfile.MustRead[statements](files)
 
 // Notes returns a text about the endpoints that fail, if there are any, and a text about the
-// disabled endpoints, if there are any. The owners of these endpoints must repair them. name is the
-// schema's name, which schema.Name accepted.
+// disabled endpoints, if there are any. The owners of these endpoints must repair them. The
+// parameter name is the schema's name, which schema.Name accepted.
 func Notes(ctx context.Context, tx pgx.Tx, name string) (notes []string, err error) {
 	var disabled, failing int64
 	var first string

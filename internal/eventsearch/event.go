@@ -31,9 +31,9 @@ func NewReader(schemaName string) Reader { return Reader{load(schemaName)} }
 
 // Event is an event that was found, without its data.
 //
-// Wide because it is an event.
+// It has many fields because it is an event.
 type Event struct {
-	Seq           int64 // its seq in the log; 0 if the log does not have it
+	Seq           int64 // its seq in the log (the table outbox); 0 if the log does not have it
 	Source        string
 	ID            string
 	Type          string
@@ -45,7 +45,7 @@ type Event struct {
 	State         string // its state in the log; empty if the log does not have it
 	Handlers      []Handler
 
-	at int64 // its seq in the log, or its id in held or archive
+	at int64 // its seq in the log, or its id in the table held or archive
 }
 
 // Handler says what a handler did with an event.
@@ -58,7 +58,7 @@ type Handler struct {
 // Selection selects events. An event must match every field that is set. The zero value selects all
 // events.
 //
-// Wide because it has the properties of an event.
+// It has many fields because it has the properties of an event.
 type Selection struct {
 	Key, Type, Source, CorrelationID, CausationID string
 
@@ -104,7 +104,7 @@ func (s *Selection) Validate() error {
 	return errors.Join(faults...)
 }
 
-// given returns a property. If the property is not set, given returns nil, which is NULL in SQL.
+// The function given returns a property. If it is not set, given returns nil, NULL in SQL.
 func given(s string) *string {
 	if s == "" {
 		return nil
@@ -153,7 +153,7 @@ func (r Reader) Handlers(ctx context.Context, db Queryer, events []Event) error 
 	var place int
 	_, err := pgx.ForEachRow(rows, []any{&n, &h.Name, &h.State, &place}, func() error {
 		all := &events[n].Handlers
-		if h.State == doneState || h.State == discardedState { // an event that is held or discarded also has its row of inbox
+		if h.State == doneState || h.State == discardedState { // an event that is held or discarded also has its row in the table inbox
 			for _, known := range *all {
 				if known.Name == h.Name {
 					return nil

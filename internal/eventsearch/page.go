@@ -46,8 +46,8 @@ type Page struct {
 	Stopped bool      // the page ended at a limit of rows or of time
 }
 
-// cursor is where a page begins: below this seq of the log, and below these ids of held and of
-// archive. 0 means that the table has no more rows for the list.
+// cursor is where a page begins: below this seq of the log, and below these ids of the tables held
+// and archive. 0 means that the table has no more rows for the list.
 type cursor struct {
 	Log     int64 `json:"l,omitempty"`
 	Held    int64 `json:"h,omitempty"`
@@ -77,10 +77,10 @@ func parseCursor(s string) (c cursor, err error) {
 }
 
 // Page returns at most limit matching events, the newest first. The parameter after is Next of the
-// previous page, or empty for the first page. The events are from the log, or from held or archive
-// if the log does not have them. Page merges them by time. It reads at most MaxLooked rows of the
-// log, and 25,000 rows each of held and archive. So a page may have fewer events than limit, or
-// none, although there is a next page.
+// previous page, or empty for the first page. The events are from the log, or from the tables held
+// or archive if the log does not have them. Page merges them by time. It reads at most MaxLooked
+// rows of the log, and 25,000 rows each of the tables held and archive. So a page may have fewer
+// events than limit, or none, although there is a next page.
 //
 // Call Page in a transaction with one snapshot.
 func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (*Page, error) {
@@ -145,7 +145,7 @@ func (r Reader) seqAt(ctx context.Context, db Queryer, t time.Time) (seq int64, 
 
 // list is the part of a page that comes from one table.
 //
-// Wide because it has its reader, its position and its results.
+// It has many fields because it has its reader, its position and its results.
 type list struct {
 	r     Reader
 	db    Queryer
@@ -162,11 +162,11 @@ type list struct {
 	stopped   bool
 	found     []Event
 	from      int64 // the position at which the page began
-	taken     int   // how many events of found are on the page
+	taken     int   // how many events of the field found are on the page
 }
 
-// caused uses the index of causation ids to find the events that one event caused. If there are
-// more than maxCaused, caused finds none, and look searches for them.
+// caused uses the index of causation ids to find the events that one event caused. If
+// there are more than maxCaused, it finds none, and the method look searches for them.
 func (l *list) caused(ctx context.Context) error {
 	if l.before <= 0 {
 		return nil
@@ -189,9 +189,9 @@ func (l *list) caused(ctx context.Context) error {
 	return nil
 }
 
-// look reads rows until it has found as many events as the page may have, or reaches a limit.
+// look reads rows until it has all events that the page may have, or reaches a limit.
 func (l *list) look(ctx context.Context) error {
-	if l.left == 0 { // caused has found all events
+	if l.left == 0 { // the method caused has found all events
 		return nil
 	}
 	l.from = l.before
@@ -229,7 +229,7 @@ type edge struct {
 	at      time.Time
 }
 
-// read reads rows, and appends matching events to found.
+// read reads rows, and appends matching events to the field found.
 func (l *list) read(ctx context.Context, looked, room int) (to edge, err error) {
 	s := l.s
 	rows, _ := l.db.Query(ctx, l.sql, pgx.QueryExecModeExec, l.before, l.low, given(s.Key), given(s.Type), given(s.Source), given(s.CorrelationID), given(s.CausationID),
@@ -247,7 +247,7 @@ func (l *list) read(ctx context.Context, looked, room int) (to edge, err error) 
 	return to, nil
 }
 
-// next returns where the next page begins in this table, or 0 if nothing is left.
+// The method next returns where the next page begins in this table, or 0 if nothing is left.
 func (l *list) next() int64 {
 	switch {
 	case l.taken == len(l.found):

@@ -26,8 +26,8 @@ const maxSubjects = 10_000
 
 // InStream returns the subjects of the events that a stream has, sorted. If complete is true, all
 // events that the stream has got since its oldest message have these subjects. InStream returns no
-// subjects, and complete is false, if the stream is empty, if it removes events that its consumers
-// have handled, or if it has more than 10,000 subjects.
+// subjects, and the result complete is false, if the stream is empty, if it removes events that its
+// consumers have handled, or if it has more than 10,000 subjects.
 //
 // InStream sends at most two requests to the broker. The stream's cached info must be recent.
 func InStream(ctx context.Context, stream jetstream.Stream) (subjects []string, complete bool, err error) {
@@ -82,8 +82,8 @@ func Examine(asked, seen []string, complete bool) Verdict {
 	return v
 }
 
-// Warnings returns a sentence for each type that is probably wrong. where names the place of the
-// seen types, such as "in stream SHOP".
+// Warnings returns a sentence for each type that is probably wrong. The parameter where names the
+// place of the seen types, such as "in stream SHOP".
 func (v Verdict) Warnings(where string) []string {
 	var all []string
 	for _, typo := range v.Typos {
@@ -134,7 +134,7 @@ func Near(name string, known []string) string {
 // separators makes all separators of the words in a type the same.
 var separators = strings.NewReplacer("_", ".", "-", ".")
 
-// distance returns how much two types differ, or -1 if the difference is no typing mistake.
+// distance returns how much two types differ, or -1 if that is no typing mistake.
 func distance(a, b string) int {
 	a, b = separators.Replace(strings.ToLower(a)), separators.Replace(strings.ToLower(b))
 	if a == b {
@@ -160,7 +160,7 @@ func isTail(tail, all string) bool {
 	return strings.Contains(tail, ".") && strings.HasSuffix(all, "."+tail)
 }
 
-// differing returns two types without their common first tokens and their common last tokens.
+// differing returns two types without their common first and last tokens.
 func differing(a, b string) (restA, restB string) {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for len(as) > 0 && len(bs) > 0 && as[0] == bs[0] {

@@ -51,8 +51,8 @@ func (f Filter) Validate() error {
 }
 
 // Arguments returns the arguments of a query: a mode of the driver, the filter's parameters $1 to
-// $11, and more. Call Validate first. The mode makes the server plan the statement for these values
-// each time, because a general plan would use no index.
+// $11, and the given ones (more). Call Validate first. The mode makes the server plan the statement
+// for these values each time, because a general plan would use no index.
 func (f Filter) Arguments(more ...any) []any {
 	var cause []byte
 	if f.Cause != "" {
@@ -65,7 +65,7 @@ func (f Filter) Arguments(more ...any) []any {
 	return append(args, more...)
 }
 
-// given returns a property. If the property is not set, given returns nil, which is NULL in SQL.
+// The function given returns a property. If it is not set, given returns nil, NULL in SQL.
 func given(s string) *string {
 	if s == "" {
 		return nil

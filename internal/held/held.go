@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Outgoing is the value of column handler for events that the relay has to publish, or had to.
+// Outgoing is the value of the column handler for events that the relay has to publish, or had to.
 const Outgoing = "outbox"
 
 // Queryer is a database or a transaction.
@@ -22,11 +22,11 @@ type Queryer interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Row is a row of held or of archive. A value that the table does not have is zero.
+// Row is a row of the table held or archive. A value that the table does not have is zero.
 type Row struct {
 	ID         int64
 	Handler    string
-	DedupeKey  string // its dedupe key in table inbox
+	DedupeKey  string // its dedupe key in the table inbox
 	BlockedKey string // the key, if the event blocks this key or waits behind an earlier event of this key
 	Position   int64  // its place in the order of that key
 	State      State
@@ -102,7 +102,7 @@ const (
 	Discarded State = "discarded"
 )
 
-// scan reads a row. All statements for rows have the same first columns. The rest goes into more.
+// scan reads a row. All such rows have the same first columns. The rest goes to more.
 func scan(row pgx.CollectableRow, more ...any) (r Row, err error) {
 	e, c := &r.Event, &r.Progress
 	var failures []byte

@@ -75,7 +75,7 @@ func partOf(s State) part {
 	return partDue
 }
 
-// has reports whether events of a part can match the selection.
+// The method has reports whether events of a part can match the selection.
 func (s *Selection) has(p part) bool {
 	if p != partDue && (!s.DueSince.IsZero() || !s.DueUntil.IsZero()) {
 		return false
@@ -204,9 +204,9 @@ func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string,
 }
 
 // ofKey returns a page of the events of a key, sorted by id. If the key has more than fewOfKey
-// events at the first page, few is false. Then Page reads the normal list, because nearly each page
-// of that list has matching events. If ofKey read the first page, it also reads the later pages,
-// however many events the key has by then.
+// events at the first page, the result few is false. Then Page reads the normal list, because
+// nearly each page of that list has matching events. If ofKey read the first page, it also reads
+// the later pages, however many events the key has by then.
 func (r Reader) ofKey(ctx context.Context, db Queryer, s Selection, from place, limit int) (rows []Row, next string, few bool, err error) {
 	var most *int
 	if from.Part != partOfKey {
@@ -248,8 +248,8 @@ type look struct {
 	rows  []Row
 }
 
-// part adds rows of one part to the page. If the page ends in this part, part returns the place
-// where the page ends. Otherwise it returns "".
+// part adds rows of one part to the page. If the page ends in this part, the method returns the
+// place where the page ends. Otherwise it returns "".
 func (l *look) part(ctx context.Context, at place) (string, error) {
 	sql := map[part]string{partDue: l.r.sql.PageDue, partWaiting: l.r.sql.PageWaiting, partDead: l.r.sql.PageDead}[at.Part]
 	s := l.s
@@ -291,8 +291,8 @@ func (r *judgedRow) place(in place) place {
 	return p
 }
 
-// judgedRow is a row that a statement returned. wanted says that the row matches. last says that
-// the row is the last one that the statement was allowed to read.
+// judgedRow is a row that a statement returned. The field wanted says that the row matches. The
+// field last says that the row is the last one that the statement was allowed to read.
 type judgedRow struct {
 	Row
 
@@ -311,7 +311,7 @@ func (r Reader) judged(ctx context.Context, db Queryer, sql string, args ...any)
 	return rows, nil
 }
 
-// verdictRow scans a row whose first two columns are wanted and last of a judgedRow.
+// verdictRow scans a row whose first two columns are the fields wanted and last of a judgedRow.
 type verdictRow struct {
 	pgx.CollectableRow
 

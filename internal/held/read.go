@@ -122,8 +122,8 @@ func (f Filter) Bound() int {
 	return countLooked
 }
 
-// IDs returns the ids of matching rows. If most is not nil, it limits their number. The events that
-// died first, or were discarded first, come first.
+// IDs returns the ids of matching rows. If the parameter most is not nil, it limits their number.
+// The events that died first, or were discarded first, come first.
 func (r Reader) IDs(ctx context.Context, db Queryer, f Filter, most *int) ([]int64, error) {
 	sql := r.sql.Find
 	if f.Discarded {
@@ -146,9 +146,9 @@ func (r Reader) Show(ctx context.Context, db Queryer, id int64) (Row, Content, e
 	return row, content, err
 }
 
-// OfEvent returns the rows in which the event with the given id and source is held, and
-// the rows in which it was discarded. If source is empty, it returns rows of all sources.
-// It returns at most 100 held and 100 discarded rows.
+// OfEvent returns the rows in which the event with the given id and source is held, and the rows in
+// which it was discarded. If the parameter source is empty, it returns rows of all sources. It
+// returns at most 100 held and 100 discarded rows.
 func (r Reader) OfEvent(ctx context.Context, db Queryer, source, id string) (held, discarded []Row, err error) {
 	for _, part := range []struct {
 		sql string

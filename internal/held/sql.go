@@ -12,7 +12,7 @@ var files embed.FS
 
 // statements are the statements of this package, for one schema.
 //
-// Wide because each statement has a file in sql.
+// It has many fields because each statement has a file in sql.
 type statements struct {
 	List, ListDiscarded       string
 	Count, CountDiscarded     string

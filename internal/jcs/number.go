@@ -77,7 +77,7 @@ func (c *canon) numeral() bool {
 	return true
 }
 
-// is reports whether set contains the next byte.
+// The method is reports whether the parameter set contains the next byte.
 func (c *canon) is(set string) bool {
 	return c.at < len(c.in) && bytes.IndexByte([]byte(set), c.in[c.at]) >= 0
 }

@@ -20,8 +20,8 @@ func compareUTF16(a, b []byte) int {
 	return len(a) - len(b)
 }
 
-// unit returns a number that orders characters by their first UTF-16 code unit, and then by
-// their second.
+// unit returns a number that orders characters by their first UTF-16 code unit, and
+// then by their second.
 func unit(r rune) int {
 	if r < 0x10000 {
 		return int(r) << 10
@@ -50,8 +50,8 @@ func (c *canon) text() ([]byte, error) {
 }
 
 func (c *canon) escaped(begin int) ([]byte, error) {
-	// If append moves c.texts, the slices that earlier calls returned keep the old array and stay
-	// valid.
+	// If the function append moves c.texts, the slices that earlier calls returned keep the old
+	// array and stay valid.
 	from := len(c.texts)
 	c.texts = append(c.texts, c.in[begin:c.at]...)
 	for c.at < len(c.in) {

@@ -39,8 +39,8 @@ func Do(err error) string {
 	return ""
 }
 
-// Split splits a text that ends with a result of [Do] at the first colon of this result. cause is
-// the text before the colon, and do is the advice after it. For any other text, do is "".
+// Split splits a text that ends with a result of [Do] at the first colon of this result. It returns
+// the text before the colon (cause) and the advice after it (do). For any other text, do is "".
 func Split(text string) (cause, do string) {
 	for _, known := range []string{StartIt, EnableIt} {
 		if before, ok := strings.CutSuffix(text, known); ok {

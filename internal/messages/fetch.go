@@ -63,7 +63,7 @@ func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, f
 	return nil
 }
 
-// statuses is extra room in the channel. One request gets fewer status messages than that.
+// statuses is extra room in the channel: one request gets fewer status messages.
 const statuses = 64
 
 // pullRequest is the body of a request. Times are in nanoseconds.

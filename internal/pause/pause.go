@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d and returns true. If ctx ends, it returns false at once.
+// For waits for the duration d and returns true. If ctx ends, For returns false at once.
 func For(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -44,8 +44,8 @@ func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	return r.storeHeld(ctx, next, changes{republishes: held.republishes}) // this comes last, because the progress of a republish counts the events held above
 }
 
-// bisectRange stores a part of the events to hold: those whose number (see rows) is at least lo and
-// less than hi. Events before lo are stored already.
+// bisectRange stores a part of the events to hold: those whose number (see the method rows) is at
+// least lo and less than hi. Events before lo are stored already.
 func (r *recorder) bisectRange(ctx context.Context, next state, held *changes, lo, hi int) error {
 	err := r.storeHeld(ctx, next.withPending(held.pendingFrom(hi)), held.portion(lo, hi))
 	if !isAboutData(err) {
@@ -76,17 +76,17 @@ func (r *recorder) storeUnstorable(ctx context.Context, next state, u *unstorabl
 	return nil
 }
 
-// rows returns the number of events to hold. The events are numbered: first the scheduled
-// events, then events that were held before, then the others.
+// rows returns the number of events to hold. The events are numbered: first the
+// scheduled events, then events that were held before, then the others.
 func (c *changes) rows() int { return len(c.schedule) + len(c.holdAgain.seqs) + len(c.hold.seqs) }
 
-// cut returns the part of a list (list[from:to]) whose events have numbers from lo up to hi - 1.
-// The list has n events, and the parameter first is the number of its first event.
+// cut returns the part of a list (list[from:to]) whose events have numbers from lo up
+// to hi - 1. The list has n events, and the parameter first is the number of its first event.
 func cut(first, n, lo, hi int) (from, to int) {
 	return min(max(lo-first, 0), n), min(max(hi-first, 0), n)
 }
 
-// portion returns only the changes for the events to hold with numbers from lo up to hi - 1.
+// portion returns only the changes for events to hold with numbers from lo to hi - 1.
 func (c *changes) portion(lo, hi int) (p changes) {
 	from, to := cut(0, len(c.schedule), lo, hi)
 	p.schedule = c.schedule[from:to]
@@ -112,8 +112,8 @@ func (hs *deferrals) portion(from, to int) deferrals {
 }
 
 // pendingFrom examines the events to hold, from the given number on. It returns the seqs of those
-// that are pending in the log. Two kinds of events to hold are not pending: events that are in held
-// already, and events of republishes.
+// that are pending in the log. Events to hold are not pending if they are in the table held
+// already, or are events of republishes.
 func (c *changes) pendingFrom(from int) []int64 {
 	p := c.portion(from, c.rows())
 	seqs := slices.Clone(p.schedule)
@@ -125,7 +125,7 @@ func (c *changes) pendingFrom(from int) []int64 {
 	return seqs
 }
 
-// withPending returns the state with the given events added to pending, without events above high.
+// withPending returns a state in which the given events are also pending, if not above its high.
 func (s state) withPending(seqs []int64) state {
 	s.pending = s.pending.Union(seqset.Of(seqs)).UpTo(s.high)
 	return s

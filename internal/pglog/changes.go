@@ -13,18 +13,18 @@ import (
 // changes are what a call of Record writes besides the state. Most of them are for the table held.
 type changes struct {
 	schedule   []int64    // events of the log to hold until they are due
-	published  []int64    // events that were published from held
+	published  []int64    // events that were published from the table held
 	holdAgain  deferrals  // held events that the broker refused again
 	hold       deferrals  // events of the log that the broker refused, or that wait behind such an event
-	heldFirst  []int64    // the seqs in hold, without those of republishes
+	heldFirst  []int64    // the seqs in the field hold, without the seqs of republishes
 	keys       []string   // keys whose first held event may have changed
-	unblocked  []string   // the keys of the events that were published from held
+	unblocked  []string   // the keys of the events in the field published
 	late       seqset.Set // lost events that must be republished, because later events of their keys were published
 	checkpoint bool       // the recording also makes a checkpoint
 
 	republishes []republishProgress // the progress of republishes
 
-	unstorable *unstorable // an event that could not be held unchanged; if set, all other fields but keys are empty
+	unstorable *unstorable // an event that could not be held unchanged; if this field is set, all other fields but keys are empty
 }
 
 func (c *changes) empty() bool {
@@ -44,7 +44,7 @@ func (c *changes) addKey(key string) {
 	}
 }
 
-// deferrals has the parameters of hold.sql. Each is a list that has one element for each event.
+// deferrals has the parameters of hold.sql. Each field is a list with one element for each event.
 type deferrals struct {
 	seqs          []int64
 	keys          []*string
@@ -92,7 +92,7 @@ const outgoing = "outbox"
 // maxText is the longest stored text of a failure, in bytes.
 const maxText = 500
 
-// printable returns the first maxText bytes of a text, in a form that the database can store.
+// printable returns the first maxText bytes of a text, as the database can store them.
 func printable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxText)], "?"), "\x00", "?")
 }

@@ -18,8 +18,8 @@ import (
 )
 
 // rows are the result of a statement that reads the log: late events, the next page, and held
-// events that are due, each list in the order of seq. scheduled lists the events of the log that
-// must be published later. overdue lists scheduled events of the log whose time has come.
+// events that are due, each list in the order of seq. The field scheduled lists the events of the
+// log to publish later. The field overdue lists scheduled events of the log whose time has come.
 type rows struct {
 	snap, pid          string
 	late, page, due    []eventlog.Event
@@ -29,7 +29,7 @@ type rows struct {
 	bytes              [partDue + 1]int // bytes of data, by part
 }
 
-// full reports whether a part may have ended at [eventlog.PageBytes], so that more rows may follow.
+// full reports whether a part may lack rows, because it reached [eventlog.PageBytes].
 func (r *rows) full(part int64) bool { return r.bytes[part] >= eventlog.PageBytes }
 
 // keepDue keeps the due events for which still(seq) is true. If it removes an event, it also
@@ -83,7 +83,7 @@ const (
 	partDue
 )
 
-// decodeRows splits the rows of a result by part. If buffer is large enough, the page uses its
+// decodeRows splits the rows of a result by part. If the buffer is large enough, the page uses its
 // memory.
 func decodeRows(result pgx.Rows, types *pgtype.Map, buffer []eventlog.Event) (*rows, error) {
 	found := &rows{page: buffer[:0]}
@@ -157,7 +157,7 @@ type decoder struct {
 	err    error          // the first error
 }
 
-// own are the text columns that differ from event to event.
+// The variable own lists the text columns that differ from event to event.
 var own = [...]int{colEventID, colKey, colCorrelation, colCausation, colTraceParent, colTraceState}
 
 // textColumns are the text columns, each with its field of the event and its limit.
@@ -179,7 +179,7 @@ func (d *decoder) event(ev *eventlog.Event) {
 	e.Source, e.Type = d.textLike(colSource, d.last.Source), d.textLike(colType, d.last.Type)
 	e.Subject, e.ContentType = d.textLike(colSubject, d.last.Subject), d.textLike(colContentType, d.last.ContentType)
 	d.last.Source, d.last.Type, d.last.Subject, d.last.ContentType = e.Source, e.Type, e.Subject, e.ContentType
-	ev.Unordered = !isKey(d.values[colKey]) // must come before a long key is cut
+	ev.Unordered = !isKey(d.values[colKey]) // this must come before a long key is cut
 	d.texts(own[:], &e.ID, &e.Key, &e.CorrelationID, &e.CausationID, &e.TraceParent, &e.TraceState)
 	e.LoggedAt = d.time(colLoggedAt)
 	if !isInstant(e.LoggedAt) {
@@ -212,7 +212,7 @@ func (d *decoder) binary(col, size int) bool {
 	return d.fields[col].Format == pgx.BinaryFormatCode && len(d.values[col]) == size
 }
 
-// The next two methods call scanned only in rare cases, and only these calls allocate memory.
+// The next two methods call the function scanned only rarely, and only these calls allocate memory.
 
 func (d *decoder) integer(col int) int64 {
 	switch {
@@ -242,12 +242,12 @@ func (d *decoder) time(col int) time.Time {
 	var t time.Time
 	f := d.fields[col]
 	if err := d.types.Scan(f.DataTypeOID, f.Format, d.values[col], &t); err != nil {
-		return endOfTime // infinity, or a year of more than four digits
+		return endOfTime // the value is infinity, or has a year of more than four digits
 	}
 	return t
 }
 
-// text returns a text, or "" for NULL. Its bytes are the same in text form and in binary form.
+// text returns a text, or "" for NULL. A text has the same bytes in both forms.
 func (d *decoder) text(col int) string { return string(d.values[col]) }
 
 // texts decodes several texts with one allocation.
@@ -266,7 +266,7 @@ func (d *decoder) texts(cols []int, into ...*string) {
 	}
 }
 
-// textLike returns a text. If the text equals last, textLike returns last and allocates nothing.
+// textLike returns a text: without an allocation, the parameter last, if the text equals it.
 func (d *decoder) textLike(col int, last string) string {
 	v := d.values[col]
 	if len(v) > maxRead {
@@ -320,7 +320,7 @@ func headersOf(object []byte) (map[string]string, error) {
 	if err := json.Unmarshal(object, &values); err != nil {
 		return nil, err
 	}
-	if values == nil { // null
+	if values == nil { // the text is null
 		return nil, errHeaders
 	}
 	headers := make(map[string]string, len(values))

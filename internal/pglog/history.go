@@ -20,8 +20,8 @@ const (
 	// publishedPage is the number of rows of published events that are read at once.
 	publishedPage = 5000
 
-	// readAhead is how many seqs above the recorded high Entries also reads, because a relay may
-	// be publishing their events. By default, a relay does not read further ahead than that.
+	// readAhead is the number of seqs above the recorded high that Entries also reads, because a
+	// relay may be publishing their events. By default, no relay reads ahead more seqs than these.
 	readAhead = 100_000
 )
 
@@ -112,7 +112,7 @@ func (l *Log) Checkpoints(ctx context.Context, stream string) ([]eventlog.Checkp
 type stateRow struct {
 	High, Floor   int64
 	Snap, Pending string
-	Above         int64 // the high of the checkpoint; AboveFloor and AboveSnap are its floor and snap
+	Above         int64 // the high of the checkpoint; AboveFloor and AboveSnap are the floor and snap of the checkpoint
 	AboveFloor    int64
 	AboveSnap     *string
 	Others        string
@@ -120,20 +120,20 @@ type stateRow struct {
 	underway
 }
 
-// underway says which events a relay may publish from republishes or from held: see published.sql.
+// underway says which republished or held events a relay may publish: see published.sql.
 type underway struct {
 	Running, Passed []int64 // the republishes that run, and how far they are
 	RunningPending  []string
 	Newest          int64  // the newest republish
 	Mark            int64  // the newest checkpoint
-	Noted           string // the events that were published from held after checkpoint Mark, so far
+	Noted           string // the events that were published from the table held after checkpoint Mark, so far
 }
 
 // publishedReader reads the published events, page by page.
 type publishedReader struct {
 	log    *Log
 	state  stateRow
-	from   int64      // when others is empty, the next page begins after this seq
+	from   int64      // when the field others is empty, the next page begins after this seq
 	others seqset.Set // earlier seqs, which are read first
 }
 
@@ -171,7 +171,7 @@ func (l *Log) Entries(ctx context.Context, after eventlog.Checkpoint, since time
 	return r.next, nil
 }
 
-// next returns the next non-empty page, or nil at the end.
+// The method next returns the next non-empty page, or nil at the end.
 func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, error) {
 	for {
 		from, to := r.from, r.state.High+readAhead
@@ -198,8 +198,8 @@ func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, er
 	}
 }
 
-// page reads the rows after the seq from, up to and including the seq to. It returns the events
-// that are relevant according to published.sql, and the seq of the last row, or 0 if there is none.
+// page reads the rows from the seq from + 1 through the seq to. It returns the events
+// that are relevant according to published.sql, and the seq of the last row (0 if there is no row).
 func (r *publishedReader) page(ctx context.Context, from, to int64) (page []eventlog.HistoryEntry, last int64, err error) {
 	s := &r.state
 	rows, _ := r.log.pool.Query(ctx, r.log.sql.Published, from, to, s.Snap, s.Floor, s.Pending, publishedPage, s.High,

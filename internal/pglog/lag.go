@@ -14,7 +14,8 @@ import (
 
 // lagRow is the row that lag.sql returns. Ages are in seconds.
 //
-// Wide because each column has a field (CONTRIBUTING.md says which types need such a line).
+// It has many fields because each column has a field (CONTRIBUTING.md says which types need such a
+// line).
 type lagRow struct {
 	Age                                float64
 	Events, Appended                   int64
@@ -27,13 +28,13 @@ type lagRow struct {
 }
 
 // Lag returns how far the relay is behind the log, and the sizes of the tables. It counts the
-// outgoing events in table held, and the instances of sagas that have not ended. It reads a few
-// rows of the log, at most 100,000 rows of held, and at most 31,000 instances of each saga.
+// outgoing events in the table held, and the instances of sagas that have not ended. It reads a few
+// rows of the log, at most 100,000 of the table held, and at most 31,000 instances of each saga.
 func (l *Log) Lag(ctx context.Context) (eventlog.Lag, error) {
 	if l.err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	// noPlan, because a plan that was kept from an empty log would later scan the whole log.
+	// Use noPlan, because a plan that was kept from an empty log would later scan the whole log.
 	row, err := oneRow[lagRow](ctx, l.pool, l.sql.Lag, noPlan)
 	if err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: read lag: %w", l.advise(err))
@@ -94,7 +95,7 @@ func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 	if l.err != nil {
 		return Sizes{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	// noPlan, as in Lag: a kept plan would later scan and sort the whole log.
+	// Use noPlan, as in Lag: a kept plan would later scan and sort the whole log.
 	row, err := oneRow[sizesRow](ctx, l.pool, l.sql.Sizes, noPlan)
 	if err != nil {
 		return Sizes{}, fmt.Errorf("outbox: read sizes: %w", l.advise(err))

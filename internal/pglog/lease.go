@@ -24,7 +24,7 @@ const (
 var errRestored = errors.New("the log was restored from a dump just now")
 
 // lease is the lease of a term. A term writes only on the connection of its lease, and each write
-// checks its epoch. So a term can store nothing after another term has begun.
+// checks the term's epoch. So a term can store nothing after another term has begun.
 type lease struct {
 	log       *Log
 	conn      *pgx.Conn
@@ -35,9 +35,9 @@ type lease struct {
 	roundTrip time.Duration // how long the database takes to answer a short statement
 }
 
-// take takes the lease for owner, and sets taken, the time from which the lease is counted. To lose
-// little of the lease, take first does all other work: it checks the sequence, and prepares the
-// statements that renew the lease.
+// The method take takes the lease for owner, and sets the field taken, the time from which the
+// lease is counted. To lose little of the lease, it first does all other work: it checks the
+// sequence, and prepares the statements that renew the lease.
 func (l *lease) take(ctx context.Context, owner string) (row leadRow, err error) {
 	var restored bool
 	err = within(ctx, func(ctx context.Context) (err error) {
@@ -69,7 +69,7 @@ func (l *lease) take(ctx context.Context, owner string) (row leadRow, err error)
 	return row, err
 }
 
-// lead runs lead.sql. It sets taken just before it sends the statement.
+// The method lead runs lead.sql. It sets the field taken just before it sends the statement.
 func (l *lease) lead(ctx context.Context, db querier, owner string) (leadRow, error) {
 	l.taken = time.Now()
 	row, err := oneRow[leadRow](ctx, db, l.log.sql.Lead, noPlan, owner, l.length)
@@ -83,8 +83,8 @@ func (l *lease) lead(ctx context.Context, db querier, owner string) (leadRow, er
 }
 
 // adopt takes the lease of a restored log, and adopts the log in the same transaction. Meanwhile no
-// other relay can begin an adoption, because the row of table relay is locked. The adoption may
-// take longer than the lease, so adopt renews the lease at the end and sets taken again.
+// other relay can begin an adoption, because the row of the table relay is locked. The adoption may
+// take longer than the lease, so adopt renews the lease at the end and sets the field taken again.
 func (l *lease) adopt(ctx context.Context, owner string) (row leadRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
@@ -108,8 +108,8 @@ func (l *lease) adopt(ctx context.Context, owner string) (row leadRow, err error
 
 // LeaseStart returns when the lease of this term began, by this process's clock: just before
 // [Log.Lead] sent the statement that took the lease. So the lease does not end before that time
-// plus its length, even if the statement took long. LeaseStart also returns the time of a round
-// trip to the database, which Lead measured after it had connected.
+// plus the lease's length, even if the statement took long. LeaseStart also returns the time of a
+// round trip to the database, which Lead measured after it had connected.
 func (l *lease) LeaseStart() (at time.Time, roundTrip time.Duration) { return l.taken, l.roundTrip }
 
 // Token returns the identity of the log's instance, and the epoch of the term, which is

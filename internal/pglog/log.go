@@ -1,5 +1,5 @@
-// Package pglog reads the log in PostgreSQL for the relay. Only one process at a time leads. The
-// leader reads all committed events in order, and records the results.
+// Package pglog reads the log (the table outbox) in PostgreSQL for the relay. Only one process at a
+// time leads. The leader reads all committed events in order, and records the results.
 package pglog
 
 import (
@@ -95,9 +95,9 @@ func (l *Log) Check(ctx context.Context) error {
 	return nil
 }
 
-// Lead takes the lease of the log for owner, for the given time, and returns the term in
-// which owner leads. If another owner has the lease, it returns [eventlog.ErrLeaseHeld]. If
-// an owner takes its own lease again, a new term begins and its previous term is over.
+// Lead takes the lease of the log for owner, for the given time, and returns the term in which
+// owner leads. If another owner has the lease, Lead returns [eventlog.ErrLeaseHeld]. If an owner
+// takes its own lease again, a new term begins and the owner's previous term is over.
 //
 // Lead first connects to the database and checks the log. It takes the lease last: see
 // [eventlog.Term.LeaseStart]. The caller renews the lease with [eventlog.Term.Renew] or
@@ -133,7 +133,7 @@ func (l *Log) Paused(ctx context.Context) (p eventlog.Pause, paused bool, err er
 }
 
 func (l *Log) lead(ctx context.Context, owner string, length time.Duration) (*term, error) {
-	var free bool // asked through the pool, so that a standby opens no other connection
+	var free bool // this is asked through the pool, so that a standby opens no other connection
 	err := within(ctx, func(ctx context.Context) error { return l.pool.QueryRow(ctx, l.sql.LeaseFree, owner).Scan(&free) })
 	if err != nil {
 		return nil, fmt.Errorf("look at lease: %w", err)

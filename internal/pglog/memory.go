@@ -10,15 +10,15 @@ import (
 )
 
 // memory is what a term has read from the log and not recorded yet. It is valid as long as the
-// connections of the term are open. The reader adds to it, and the recorder takes from it. All
-// methods lock mu, except pageOf, selectEvents and pendingChanges, whose callers lock mu.
+// connections of the term are open. The reader adds to the memory, and the recorder takes from it.
+// All methods lock mu, except pageOf, selectEvents and pendingChanges, whose callers lock mu.
 type memory struct {
 	mu          sync.Mutex
 	progress    *progress
 	heldAhead   map[int64]struct{}  // seqs above the recorded high at the start of the term; their events must not be published, because they are held, discarded or cancelled
-	toSchedule  []int64             // events that were read from the log and are scheduled: the next recording moves them to held
-	toHold      []eventlog.Deferral // events that the next recording moves to held because they were refused, or wait behind a refused event
-	heldRead    map[int64]string    // events that were read from held and have no recorded result yet, each with the key that it blocks
+	toSchedule  []int64             // events that were read from the log and are scheduled: the next recording moves them to the table held
+	toHold      []eventlog.Deferral // events that the next recording moves to the table held because they were refused, or wait behind a refused event
+	heldRead    map[int64]string    // events that were read from the table held and have no recorded result yet, each with the key that it blocks
 	unstorable  int                 // how many events could not be held unchanged and were not reported yet
 	republishes republishes         // the republishes that the term has read; takeEnded removes those that ended
 }
@@ -78,8 +78,8 @@ func (m *memory) addLateRanges(late seqset.Set, now string, limit int) (head seq
 	return head
 }
 
-// readBacklogPage removes head from the backlog, or the first part of head if only that was read.
-// It returns the page. Events that a recording has added since head was chosen stay in the backlog.
+// readBacklogPage removes head from the backlog, or head's first part if the rest was not read. It
+// returns the page. Events that a recording has added since head was chosen stay in the backlog.
 func (m *memory) readBacklogPage(found *rows, head seqset.Set) eventlog.Page {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,8 +120,8 @@ func (m *memory) pageOf(found *rows) eventlog.Page {
 }
 
 // selectEvents returns the events to publish now: first late and new events of the log,
-// then held events that are due. An event that is scheduled for later stays pending until
-// the next recording moves it to held.
+// then held events that are due. An event that is scheduled for later stays pending until the next
+// recording moves it to the table held.
 func (m *memory) selectEvents(found *rows) []eventlog.Event {
 	if len(found.scheduled) == 0 && len(found.late) == 0 && len(found.due) == 0 && len(m.heldAhead) == 0 {
 		return found.page
@@ -155,7 +155,7 @@ func (m *memory) selectEvents(found *rows) []eventlog.Event {
 	return events
 }
 
-// addResults adds the results of events, and returns what the term of this epoch must record.
+// addResults adds the results of events, and returns what the term of the given epoch must record.
 func (m *memory) addResults(p eventlog.Progress, epoch int64) (next state, held changes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +201,7 @@ func (m *memory) pendingChanges(published []int64, epoch int64) changes {
 	return c
 }
 
-// removeStored forgets changes that are stored, and events that stay in held unchanged (returned).
+// removeStored forgets stored changes, and events that stay in the table held unchanged (returned).
 func (m *memory) removeStored(held *changes, returned []int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,7 +216,7 @@ func (m *memory) removeStored(held *changes, returned []int64) {
 }
 
 // republishPosition returns the id of the republish that the term reads (known), or zero. The next
-// events to read have seqs above behind. If first is not nil, it has the ranges of their seqs.
+// events to read have seqs above the result behind, in the ranges of first unless it is nil.
 func (m *memory) republishPosition() (known, behind int64, first *string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

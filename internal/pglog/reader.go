@@ -21,7 +21,7 @@ type reader struct {
 	memory      *memory
 	pid         string // the id of the server process of conn
 	high        int64  // the recorded high when the term began
-	loadedAhead bool   // loadHeldAhead has loaded the seqs above high
+	loadedAhead bool   // loadHeldAhead has loaded the seqs above the field high
 
 	searchAbove int64
 	searchAfter time.Duration
@@ -39,9 +39,9 @@ func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 }
 
 // Read returns the next committed events in the order in which they must be published: late events,
-// newer events, and held events that are due. It returns at most limit events of each kind, or none
-// if there are none. In a term, it returns an event again only after Record got the event in Held,
-// Returned or Lost. Read may overwrite buffer and use its memory. buffer may be nil.
+// newer events, and held events that are due. It returns at most limit events of each kind, or no
+// event if there is none. In a term, it returns an event again only after Record got the event in
+// Held, Returned or Lost. Read may overwrite buffer and use its memory. buffer may be nil.
 //
 // If many events were committed since the last call, Read first searches for late events,
 // for at most a second in each call. Such a call may return no events and set More.
@@ -100,8 +100,8 @@ func (r *reader) readNext(ctx context.Context, limit int, buffer []eventlog.Even
 	return r.memory.addPass(found), nil
 }
 
-// readBacklog adds late rows to the backlog and reads its lowest events. While there is a
-// backlog, no newer event is read.
+// readBacklog adds late rows to the backlog and reads the lowest events of the backlog. While there
+// is a backlog, no newer event is read.
 func (r *reader) readBacklog(ctx context.Context, limit int) (eventlog.Page, error) {
 	from := r.memory.position()
 	row, err := oneRow[lateRangesRow](ctx, r.conn, r.log.sql.LateRanges, from.high, from.floor, from.snap)
@@ -132,8 +132,8 @@ func (r *reader) readBacklog(ctx context.Context, limit int) (eventlog.Page, err
 // lateRangesRow is what late_ranges.sql returns.
 type lateRangesRow struct{ Snap, PID, Late string }
 
-// pass runs pass.sql. If confirmDue removes all due events that were found, and there may be more
-// due events, the next pass skips the removed ones. Otherwise the next pass skips no event.
+// The method pass runs pass.sql. If confirmDue removes all due events that were found, and there
+// may be more due events, the next pass skips the removed events. Otherwise it skips no event.
 func (r *reader) pass(ctx context.Context, from state, limit int, buffer []eventlog.Event) (*rows, error) {
 	found, err := r.collect(ctx, buffer, r.log.sql.Pass, from.high, from.floor, from.snap, limit, append(r.memory.dueSeqs(), r.passedOver...))
 	if err != nil {
@@ -148,8 +148,8 @@ func (r *reader) pass(ctx context.Context, from state, limit int, buffer []event
 	return found, r.samePID(found.pid)
 }
 
-// collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part. If buffer
-// is large enough, the page uses its memory.
+// collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part.
+// If the buffer is large enough, the page uses its memory.
 func (r *reader) collect(ctx context.Context, buffer []eventlog.Event, sql string, args ...any) (*rows, error) {
 	result, _ := r.conn.Query(ctx, sql, args...) // result.Err reports the error
 	found, err := decodeRows(result, r.conn.TypeMap(), buffer)
@@ -161,9 +161,9 @@ func (r *reader) collect(ctx context.Context, buffer []eventlog.Event, sql strin
 }
 
 // A transaction may have cancelled or rescheduled an event that is due, or may be changing it now.
-// confirmDue removes such an event from found if it came from held. If such an event is still in
-// the log, the reader treats it as scheduled for later, and schedule.sql moves it to held unless it
-// is cancelled. See unlocked.sql for the protocol.
+// confirmDue removes such an event from found if it came from the table held. If such an event is
+// still in the log, the reader treats it as scheduled for later, and schedule.sql moves it to the
+// table held unless it is cancelled. See unlocked.sql for the protocol.
 func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	if len(found.due)+len(found.overdue) == 0 {
 		return nil
@@ -219,10 +219,10 @@ func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
 }
 
 // ReadRepublish returns at most limit of the next events of the running republish. If several
-// republishes run, it reads one after the other. It skips events that are held, were
-// discarded, or are not published yet. It reads a limited part of the log and may find no
-// events there. The page's field Advanced says whether to read again at once. With a limit
-// of 0, ReadRepublish returns only the state of the republishes.
+// republishes run, it reads one republish after the other. It skips events that are held, were
+// discarded, or are not published yet. It reads a limited part of the log and may find no events
+// there. The page's field Advanced says whether to read again at once. With a limit of 0,
+// ReadRepublish returns only the state of the republishes.
 //
 // In a term it returns each event of a republish at most once. It may return an event that
 // [eventlog.Term.Read] has returned. It must not run at the same time as Read or HeldKeys.

@@ -22,7 +22,7 @@ const checkpointEvery = 10 * time.Second
 type recorder struct {
 	lease        *lease
 	memory       *memory
-	recorded     state // the content of the row of table relay
+	recorded     state // the content of the row of the table relay
 	positions    map[string]eventlog.StreamPosition
 	late         seqset.Set // lost events that must be republished; kept until a recording has ordered the republish
 	checkpointAt time.Time  // when the last checkpoint was made
@@ -57,7 +57,7 @@ func (r *recorder) Record(ctx context.Context, p eventlog.Progress) error {
 	return nil
 }
 
-// store writes the state and the changes. If there are no changes and no results (quiet), it only
+// store writes the state and the changes. Without changes and results (quiet), it only
 // renews the lease.
 func (r *recorder) store(ctx context.Context, next state, held changes, quiet bool) error {
 	switch {

@@ -12,20 +12,20 @@ type republish struct {
 
 	hi      int64
 	passed  int64              // the seq up to which the term has read the republish
-	backlog seqset.Set         // seqs up to passed that must still be read, before the rest
+	backlog seqset.Set         // seqs up to the field passed that must still be read, before the rest
 	open    map[int64]struct{} // seqs that were read and are being published
 
 	changed  int  // counts the changes of the republish
 	stored   int  // the value of changed when it was last stored
-	ended    bool // its row says that it is done or cancelled
-	reported bool // its end was reported
+	ended    bool // the row of the republish says that it is done or cancelled
+	reported bool // the end of the republish was reported
 }
 
 // republishes are the republishes that a term has read, in the order of reading. The term still
 // reads only the last one. The others may have events that are still being published.
 type republishes []*republish
 
-// last returns the republish that was read last, or nil.
+// The method last returns the republish that was read last, or nil.
 func (rs republishes) last() *republish {
 	if len(rs) == 0 {
 		return nil
@@ -42,7 +42,7 @@ func (rs republishes) find(id int64) *republish {
 	return nil
 }
 
-// remove removes an event from open, and reports whether the event was in open.
+// remove removes an event from the map open, and reports whether it was in the map.
 func (r *republish) remove(seq int64) bool {
 	_, ok := r.open[seq]
 	if ok {
@@ -52,12 +52,12 @@ func (r *republish) remove(seq int64) bool {
 	return ok
 }
 
-// finished reports whether all events of the republish were read, and none is still open.
+// finished reports whether all events of the republish were read and none is open.
 func (r *republish) finished() bool {
 	return r.passed >= r.hi && len(r.open) == 0 && len(r.backlog) == 0
 }
 
-// pending returns the events up to passed that must still be read, or are being published.
+// pending returns events up to passed that must still be read or are being published.
 func (r *republish) pending() seqset.Set {
 	seqs := make([]int64, 0, len(r.open))
 	for seq := range r.open {
@@ -67,7 +67,7 @@ func (r *republish) pending() seqset.Set {
 }
 
 // addResults adds the results of republished events. The same recording moves the events of the
-// parameter held to table held.
+// parameter held to the table held.
 func (rs republishes) addResults(repeated []eventlog.RepublishResult, held []eventlog.Deferral) {
 	for _, e := range repeated {
 		if r := rs.find(e.RepublishID); r != nil && r.remove(e.Seq) && !e.Dropped {
@@ -89,8 +89,8 @@ type republishProgress struct {
 	args      []any
 }
 
-// unstored returns the progress to store. All numbers count from the beginning of the republish. So
-// a recording can be repeated if its outcome is unknown.
+// unstored returns the progress to store. All numbers count from the beginning of the
+// republish. So a recording can be repeated if its outcome is unknown.
 func (rs republishes) unstored(epoch int64) []republishProgress {
 	var all []republishProgress
 	for _, r := range rs {
@@ -129,7 +129,7 @@ type republishNote struct {
 func (rs *republishes) addPage(note *republishNote, events []eventlog.Event) (page eventlog.RepublishPage, err error) {
 	row, r := note.Republish, rs.last()
 	switch {
-	case row == nil, r != nil && r.ID == row.ID && r.ended: // no republish runs, or a recording has ended this one meanwhile
+	case row == nil, r != nil && r.ID == row.ID && r.ended: // no republish runs, or a recording has ended this republish meanwhile
 		return page, nil
 	case r == nil || r.ID != row.ID:
 		r = &republish{
@@ -165,7 +165,7 @@ func (rs *republishes) addPage(note *republishNote, events []eventlog.Event) (pa
 
 // takeEnded returns the republishes that ended and were not reported yet. It removes ended
 // republishes that have no open events and no unstored changes. The parameter known is the id of a
-// republish, and before is the state of this republish in the database.
+// republish, and the parameter before is its state in the database.
 func (rs *republishes) takeEnded(known int64, before string) (ended []eventlog.RepublishStatus) {
 	if r := rs.find(known); r != nil && before != "running" {
 		r.ended, r.Cancelled = true, before != "done"

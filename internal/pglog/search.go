@@ -68,16 +68,16 @@ func (s *stepSize) adapt(took time.Duration, err error) {
 	s.n.Store(min(max(n, minStep), maxStep))
 }
 
-// search finds the rows with seqs up to high that are visible in the later snapshot (now), but not
-// in the earlier one (snap). It examines the transactions between the two snapshots. If there are
-// few rows up to high, it examines these rows by seq instead.
+// A search finds the rows with seqs up to high that are visible in the later snapshot (now), but
+// not in the earlier one (snap). It examines the transactions between the two snapshots. If there
+// are few rows up to high, it examines these rows by seq instead.
 type search struct {
 	sql         *statements
 	high, floor int64
 	snap, now   string
 
 	bySeq   bool
-	at, end int64 // at is the first transaction id of the next step; if bySeq is set, it is the last seq before the next step. When at reaches end, the search is done
+	at, end int64 // the field at is the first transaction id of the next step; if bySeq is set, at is the last seq before the next step. When at reaches the field end, the search is done
 	late    seqset.Set
 }
 
@@ -104,7 +104,7 @@ func newSearch(sql *statements, from state, row searchBoundsRow) *search {
 
 func (s *search) done() bool { return s.at >= s.end }
 
-// step examines the next n transaction ids, or in a search by seq the next n/searchRatio seqs.
+// step examines the next n transaction ids, or in a search by seq n/searchRatio seqs.
 func (s *search) step(ctx context.Context, db querier, n int64) error {
 	var row lateRow
 	var to int64
@@ -127,7 +127,7 @@ func (s *search) step(ctx context.Context, db querier, n int64) error {
 	return nil
 }
 
-// steps makes steps until the search is done, or until they have taken the time of the budget.
+// steps makes steps until the search is done or they have taken the time of the budget.
 func (s *search) steps(ctx context.Context, db querier, width *stepSize, budget time.Duration) error {
 	for began := time.Now(); !s.done(); {
 		last := time.Now()

@@ -9,9 +9,9 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// maxPending limits how many events of progress.page are in pending. If more would be pending,
-// state returns a lower high. So the row of postroom.relay stays small, but after a crash the next
-// leader publishes more events again.
+// maxPending limits how many events of progress.page are in pending. If more would be pending, the
+// method state returns a lower high. So the row of postroom.relay stays small, but after a crash
+// the next leader publishes more events again.
 const maxPending = 500
 
 // state is the content of the only row of postroom.relay. It says: every event with seq <= high
@@ -29,23 +29,23 @@ type progress struct {
 	high, floor int64
 	snap        string
 
-	// backlog has the events that must be read before newer events: events that were pending when
-	// the term began, late rows that a search found, late rows of a pass that found too many for
-	// one page, and events that the broker lost.
+	// The field backlog has the events that must be read before newer events: events that were
+	// pending when the term began, late rows that a search found, late rows of a pass that found
+	// too many for one page, and events that the broker lost.
 	backlog seqset.Set
 
-	// late are the events up to passed that were read and are not acknowledged: late rows,
-	// and events of the backlog.
+	// The field late has the events up to the field passed that were read and are not acknowledged:
+	// late rows, and events of the backlog.
 	late map[int64]struct{}
 
-	// page has the events above passed that were read, ascending. Acknowledged events at the
-	// beginning of page are removed. passed is the seq removed last, or high if page is empty.
+	// The field page has the events above passed that were read, ascending. Acknowledged events at
+	// its front are removed. The field passed is the seq removed last, or high if page is empty.
 	page   []entry
 	passed int64
 
-	// stated is the highest high that state returned. No later state has a lower high, even if late
-	// rows make pending longer. Otherwise events that were recorded as published would no longer
-	// count as published.
+	// The field stated is the highest high that the method state returned. No later state has a
+	// lower high, even if late rows make pending longer. Otherwise events that were recorded as
+	// published would no longer count as published.
 	stated     int64
 	maxPending int
 }
@@ -64,7 +64,7 @@ func resume(s state) *progress {
 }
 
 // readLate adds late rows and rows of the backlog. Rows above passed go into page, because an
-// acknowledged row of page can raise the high that state returns. In late, such a row could not
+// acknowledged row of page can raise the high that state() returns. In the map late, it could not
 // raise high, so it would not count as published until another event raised high above its seq.
 func (p *progress) readLate(events []eventlog.Event) {
 	inOrder := len(p.page)
@@ -90,7 +90,7 @@ func (p *progress) readPage(events []eventlog.Event) {
 }
 
 // addBacklog adds rows to the backlog: late rows that are too many for a page, and events that the
-// broker lost. Rows that were read and are not acknowledged stay in late or page.
+// broker lost. Rows that were read and are not acknowledged stay in the fields late or page.
 func (p *progress) addBacklog(late seqset.Set) { p.backlog = p.backlog.Union(late) }
 
 // markDone notes that these events need not be read again: they are published, or held.

@@ -10,9 +10,9 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements are the statements of this package, for one schema. Each has a file in sql.
+// statements has the statements of this package for one schema. Each has a file in the folder sql.
 //
-// Wide because each statement is a field.
+// It has many fields because each statement is a field.
 type statements struct {
 	Connect, Reader, PID                    string
 	LeaseFree, Confirm, Paused              string
@@ -36,7 +36,7 @@ type statements struct {
 
 var written = sqlfile.MustRead[statements](files)
 
-// load returns the statements for a schema. The name must be one that schema.Name accepted.
+// load returns the statements for a schema, whose name schema.Name accepted.
 func load(name string) statements {
 	return sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
 }

@@ -41,8 +41,8 @@ const (
 
 // Explain adds a command to err if rights are missing, or if tables are missing or too old. The
 // command grants the rights, or creates or migrates the tables. The result wraps err. Explain
-// returns all other errors unchanged. These include errors that it has explained before, and errors
-// of failed connections.
+// returns all other errors unchanged. These include errors that Explain has explained before, and
+// errors of failed connections.
 //
 // The failed statement must be one of Postroom's. If a statement of the user failed, the advice
 // would be wrong.
@@ -122,7 +122,7 @@ func (u Use) migrate() string {
 
 var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
 
-// regrole returns a role as an SQL literal that PostgreSQL can cast to regrole.
+// regrole returns a role as an SQL literal that PostgreSQL can cast to its type regrole.
 func regrole(role string) string {
 	if !plainName.MatchString(role) {
 		role = `"` + strings.ReplaceAll(role, `"`, `""`) + `"`

@@ -12,7 +12,7 @@ import (
 // Every is the shortest time between two lines with the same warning.
 const Every = 30 * time.Second
 
-// most is the largest number of different lines that Lines remembers.
+// The constant most is the largest number of different lines that Lines remembers.
 const most = 256
 
 // Lines writes warnings. It writes a repeated warning only every 30 seconds, and says how often it
@@ -32,11 +32,11 @@ type line struct {
 
 type tally struct {
 	at   time.Time
-	left int // how often Lines left the line out since then
+	left int // how often Lines left the line out since the time in the field at
 }
 
 // Warn writes a warning with its error and other attributes. If l remembers that it wrote the same
-// warning within the last 30 seconds, it only counts the new one.
+// warning within the last 30 seconds, Warn only counts the new one.
 func (l *Lines) Warn(ctx context.Context, log *slog.Logger, text string, err error, args ...any) {
 	left, due := l.due(line{log, text, wording(err)}, time.Now())
 	if !due {
@@ -49,8 +49,8 @@ func (l *Lines) Warn(ctx context.Context, log *slog.Logger, text string, err err
 	log.WarnContext(ctx, text, args...)
 }
 
-// due reports whether to write a line now. It also returns how often the line was left out since it
-// was last written.
+// The method due reports whether to write a line now. It also returns how often the line was left
+// out since it was last written.
 func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,8 +68,8 @@ func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 	return left, true
 }
 
-// wording returns an error's text, with # in place of each word that contains a digit. Such words
-// are times, ports and counts, which differ between failures with the same cause.
+// wording returns an error's text, with # in place of each word that contains a digit.
+// Such words are times, ports and counts, which differ between failures with the same cause.
 func wording(err error) string {
 	if err == nil {
 		return ""
@@ -83,6 +83,6 @@ func wording(err error) string {
 	return strings.Join(words, " ")
 }
 
-// isState reports whether word i is an SQLSTATE. wording keeps an SQLSTATE, because it says what
-// went wrong.
+// isState reports whether word i is an SQLSTATE. The function wording keeps an SQLSTATE, because it
+// says what went wrong.
 func isState(words []string, i int) bool { return i > 0 && words[i-1] == "(SQLSTATE" }

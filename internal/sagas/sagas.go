@@ -38,8 +38,8 @@ type Step struct {
 	Saga, Key, Step string
 	Direction       string    // do or undo
 	Kind            string    // Command, Reply, Deadline or Decision
-	Outcome         string    // what the saga recorded: done, failed, undone, deadline, or the decision; empty if nothing
-	At              time.Time // for a Command, when the saga wrote it; otherwise when the saga recorded the event, or zero if it has not
+	Outcome         string    // what the saga recorded: done, failed, undone, deadline, or the decision; empty if the saga recorded nothing
+	At              time.Time // for a Command, when the saga wrote it; otherwise when the saga recorded the event, or zero if it has not recorded the event
 }
 
 // String describes how the event belongs to the step.
@@ -62,12 +62,12 @@ func (s Step) String() string {
 	return fmt.Sprintf("counted as %s for %s", s.Outcome, name)
 }
 
-// StepsOf returns the steps that the events with the given id are part of. types are the types of
-// these events. causes are the ids of the events that caused them. name is the schema's name, which
-// schema.Name accepted.
+// StepsOf returns the steps that the events with the given id are part of. The parameter types has
+// the types of these events, and causes has the ids of the events that caused them. The parameter
+// name is the schema's name, which schema.Name accepted.
 func StepsOf(ctx context.Context, tx pgx.Tx, name, id string, types, causes []string) ([]Step, error) {
 	if causes == nil {
-		causes = []string{} // not NULL
+		causes = []string{} // an empty array, and not NULL
 	}
 	rows, _ := tx.Query(ctx, schema.In(name, written.StepOf), id, causes) // CollectRows reports the error
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Step, err error) {
@@ -119,8 +119,8 @@ func (s Stuck) Finding() (text, remedy string) {
 	return text, fmt.Sprintf("'postroom saga list --saga %s --stuck' lists them; 'postroom saga show' prints the command for which an instance waits", s.Saga)
 }
 
-// StuckOf returns the sagas with stuck instances. name is the schema's name, which schema.Name
-// accepted.
+// StuckOf returns the sagas with stuck instances. The parameter name is the schema's name, which
+// schema.Name accepted.
 func StuckOf(ctx context.Context, tx pgx.Tx, name string) ([]Stuck, error) {
 	rows, _ := tx.Query(ctx, schema.In(name, written.Stuck)) // CollectRows reports the error
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Stuck])
@@ -142,8 +142,8 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// CountsOf returns the counts of all sagas. name is the schema's name, which schema.Name accepted.
-// If the role may not read the tables of sagas, hidden is true.
+// CountsOf returns the counts of all sagas. The parameter name is the schema's name, which
+// schema.Name accepted. If the role may not read the tables of sagas, the result hidden is true.
 func CountsOf(ctx context.Context, db Querier, name string) (all []Count, hidden bool, err error) {
 	// QueryExecModeExec keeps no plan: a plan that was made when there were few instances would
 	// later read all of them.

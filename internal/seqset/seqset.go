@@ -98,7 +98,7 @@ func (s Set) Union(t Set) Set {
 	return u
 }
 
-// Cut splits s into its lowest n seqs and the rest. If s has fewer than n seqs, head is s.
+// Cut splits s into its lowest n seqs and the rest. If s has fewer, the result head is s.
 func (s Set) Cut(n int64) (head, rest Set) {
 	for i, r := range s {
 		if size := r.Hi - r.Lo + 1; size <= n {
@@ -115,7 +115,7 @@ func (s Set) Cut(n int64) (head, rest Set) {
 	return s, nil
 }
 
-// UpTo returns the part of s that is not above limit.
+// UpTo returns the part of s that is not above the given limit.
 func (s Set) UpTo(limit int64) Set {
 	for i, r := range s {
 		if r.Hi > limit {
@@ -129,7 +129,7 @@ func (s Set) UpTo(limit int64) Set {
 	return s
 }
 
-// Above returns the part of s that is above limit.
+// Above returns the part of s that is above the given limit.
 func (s Set) Above(limit int64) Set {
 	for i, r := range s {
 		if r.Hi > limit {

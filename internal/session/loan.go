@@ -18,7 +18,7 @@ var ownSQL string
 // does not show the changes that functions and triggers make. The method Ended looks for such
 // changes when the connection goes back to the pool.
 //
-// See, Use and Unseen may be called concurrently; the other methods may not.
+// The methods See, Use and Unseen may be called concurrently; the other methods may not.
 type Loan struct {
 	pool   *Pool
 	conn   *pgx.Conn
@@ -27,7 +27,7 @@ type Loan struct {
 }
 
 // Lend begins the loan of a connection. If the session must be read before the user's code gets the
-// connection, Lend adds a statement to the batch, and look reads the statement's result. Otherwise
+// connection, Lend adds a statement to the batch, and the function look reads its result. Otherwise
 // look is nil.
 func (p *Pool) Lend(conn *pgx.Conn, batch *pgx.Batch) (l *Loan, look func(pgx.BatchResults) error) {
 	l = &Loan{pool: p, conn: conn}
@@ -117,6 +117,6 @@ func (l *Loan) Undone(ctx context.Context) error {
 	return nil
 }
 
-// closes reports whether the user's code left behind something that stays until the connection is
-// closed.
+// closes reports whether the user's code left behind something that stays until the
+// connection is closed.
 func (l *Loan) closes() bool { return l.pool.keeps(Traces(l.traces.Load())) }

@@ -37,8 +37,8 @@ type Pool struct {
 	hooked          bool // a hook may change the settings of a new connection
 	names, settings []string
 
-	// restores is true after Ended found that RESET ALL removes settings in names. From then on,
-	// End sets them again after RESET ALL.
+	// The field restores is true after Ended found that RESET ALL removes settings in the field
+	// names. From then on, End sets these again after RESET ALL.
 	restores atomic.Bool
 }
 
@@ -89,7 +89,7 @@ func (l *looks) isUser(other looks) bool {
 	return l.session == other.session && l.current == other.current
 }
 
-// noted is the name under which a connection keeps its state.
+// The constant noted is the name under which a connection keeps its state.
 const noted = "postroom.session"
 
 func stateOf(conn *pgx.Conn) *state {
@@ -161,7 +161,7 @@ func (p *Pool) Ended(ctx context.Context, conn *pgx.Conn, err error) error {
 		err = errUnknown
 	case !s.before.equal(s.now):
 		if len(p.names) > 0 && s.before.isUser(s.now) && p.restores.CompareAndSwap(false, true) {
-			return p.Reset(ctx, conn) // this time End also restores the settings in names
+			return p.Reset(ctx, conn) // this time End also restores the settings in the field names
 		}
 		err = errOther
 	case s.now.temporary && !s.before.temporary && !s.discards:

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// patience limits the time of a complete Read. plan.sql limits the time of a statement.
+// patience limits the time of a complete Read. plan.sql limits that of a statement.
 const patience = 15 * time.Second
 
 //go:embed sql/plan.sql
@@ -22,9 +22,9 @@ type DB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Read calls do with a read-only transaction that has one snapshot. The settings of the transaction
-// make statements use indexes. The server cancels a statement after 10 seconds. After 15 seconds
-// the context of do ends, and the transaction ends with it.
+// Read calls the function do with a read-only transaction that has one snapshot. The settings of
+// the transaction make statements use indexes. The server cancels a statement after 10 seconds.
+// After 15 seconds the context of do ends, and the transaction ends with it.
 func Read(ctx context.Context, db DB, do func(ctx context.Context, tx pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -48,7 +48,7 @@ func MustRead[T any](files fs.FS) T {
 	return statements
 }
 
-// Map calls change for each statement, for instance to set another schema, and returns the results.
+// Map returns the statements as the given function changes them, for instance to another schema.
 func Map[T any](statements T, change func(sql string) string) T {
 	each(&statements, func(_ string, field reflect.Value) { field.SetString(change(field.String())) })
 	return statements
@@ -63,7 +63,7 @@ func Names[T any](statements T) map[string]string {
 	return named
 }
 
-// each calls do for each field of a struct.
+// The function each calls do for each field of a struct.
 func each[T any](statements *T, do func(name string, field reflect.Value)) {
 	v := reflect.ValueOf(statements).Elem()
 	for i := range v.NumField() {

@@ -136,7 +136,7 @@ func Meter(provider metric.MeterProvider) metric.Meter {
 	return provider.Meter(Scope, metric.WithSchemaURL(schemaURL))
 }
 
-// Tracer returns the tracer of the given provider, or of the global provider if that is nil.
+// Tracer returns the tracer of the given provider, or of the global provider if it is nil.
 func Tracer(provider trace.TracerProvider) trace.Tracer {
 	if provider == nil {
 		provider = otel.GetTracerProvider()

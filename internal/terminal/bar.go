@@ -19,8 +19,8 @@ type Bar struct {
 	line string
 }
 
-// NewBar returns a bar on out. The bar calls width each time it draws, because a terminal can
-// change its size. A width of 0 means that out is not a terminal.
+// NewBar returns a bar on out. The bar calls the function width each time it draws, because a
+// terminal can change its size. A width of 0 means that out is not a terminal.
 func NewBar(out io.Writer, width func() int) *Bar {
 	return &Bar{out: out, width: width, began: time.Now()}
 }
@@ -37,7 +37,7 @@ func (b *Bar) Show(done, total int, next string) {
 // Clear removes the bar.
 func (b *Bar) Clear() { b.Draw("") }
 
-// Draw shows line as the current text of the bar.
+// Draw shows the given line as the current text of the bar.
 func (b *Bar) Draw(line string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -31,7 +31,7 @@ func Progress(width int, line string) string {
 // gap is the number of blanks between two columns.
 const gap = 3
 
-// least is the smallest number of characters to which Fit cuts a cell; for a column's name it is 4.
+// The constant least is the smallest width to which Fit cuts a cell; for a column's name it is 4.
 // Fit cuts no cell that begins with a digit or a sign: part of a number or a time would be wrong.
 const least = 8
 
@@ -68,7 +68,7 @@ func Fit(rows [][]string, width int) (_ [][]string, blanks int) {
 	return fitted, blanks
 }
 
-// measure returns the width of each column, and the smallest width to which Fit may cut the column.
+// measure returns each column's width, and the least width to which Fit may cut it.
 func measure(rows [][]string) (wide, floor []int) {
 	for r, row := range rows {
 		for c, cell := range row {
@@ -108,7 +108,7 @@ func Table(w io.Writer, width int, rows [][]string) error {
 	for _, row := range fitted {
 		_, _ = columns.Write([]byte(strings.Join(row, "\t") + "\n")) // writing to a strings.Builder cannot fail
 	}
-	_ = columns.Flush() // cannot fail either
+	_ = columns.Flush() // Flush cannot fail either
 	for line := range strings.Lines(text.String()) {
 		line, _ = strings.CutSuffix(line, "\n")
 		if width > 0 {

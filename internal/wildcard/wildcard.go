@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Uncovered returns each subject of want that is not covered by any subject of have.
+// Uncovered returns each subject of the list want that no subject of the list have covers.
 func Uncovered(want, have []string) []string {
 	return slices.DeleteFunc(slices.Clone(want), func(w string) bool { return coveredBy(w, have) })
 }
 
-// Union returns a list that matches everything that have or want matches. If no subject of have
-// covers another, then no subject of the result covers another. A server refuses a list in which
-// one subject covers another.
+// Union returns a list that matches everything that the list have or the list want matches. If no
+// subject of have covers another, no subject of the result covers another. A server refuses a list
+// in which one subject covers another.
 func Union(have, want []string) []string {
 	union := slices.Clone(have)
 	for _, w := range want {

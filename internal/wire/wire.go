@@ -51,8 +51,8 @@ func IsLease(subject string) bool { return strings.HasPrefix(subject, LeasePrefi
 // an invalid value, or a structured message is not a CloudEvent.
 var ErrUndecodable = errors.New("undecodable message")
 
-// maxMsgID is the length of the longest message id that MessageID does not hash. It hashes longer
-// ids, because the broker keeps the ids of its duplicate window in memory.
+// maxMsgID is the length of the longest message id that MessageID does not hash. MessageID hashes
+// longer ids, because the broker keeps the ids of its duplicate window in memory.
 const maxMsgID = 128
 
 // MessageID returns the id by which the broker recognises a repeated publish: the source and id of
@@ -106,7 +106,7 @@ func Encode(ev postroom.Event) map[string][]string {
 type Encoder struct {
 	header map[string][]string
 	own    []string // user headers of the last event
-	text   []byte   // for reuse
+	text   []byte   // memory for reuse
 
 	msgID, id, source, eventType, contentType, eventTime, loggedAt []string
 
@@ -195,8 +195,8 @@ func appendStamp(text []byte, t time.Time) []byte {
 	return t.UTC().AppendFormat(text, time.RFC3339Nano)
 }
 
-// escape percent-encodes a text for a header, as the CloudEvents bindings require. It encodes
-// space, quote, percent, and all characters that are not printable ASCII.
+// escape percent-encodes a text for a header, as the CloudEvents bindings require. It
+// encodes space, quote, percent, and all characters that are not printable ASCII.
 func escape(s string) string {
 	plain := 0
 	for plain < len(s) && !mustEscape(s[plain]) {

@@ -7,13 +7,13 @@
 // PostgreSQL is the server that POSTROOM_DATABASE_URL names. The role in this URL must have the
 // right to create databases. If the variable is not set, the package makes a throwaway cluster with
 // the programs on this machine, or else starts a container. NATS is the program that
-// POSTROOM_TEST_BROKER names. If the variable is not set, it is nats-server on the PATH, or else a
-// program that the package builds once with go install, in the user's cache. With
-// POSTROOM_TEST_SERVERS=containers both run in containers.
+// POSTROOM_TEST_BROKER names. If that variable is not set, the program is nats-server on the PATH,
+// or else a program that the package builds once with go install, in the user's cache. With
+// POSTROOM_TEST_SERVERS=containers both servers run in containers.
 //
 // The first test of a process starts PostgreSQL, which takes about a second. Each database is a
-// copy of a database that was migrated once. The servers end when the test process ends, even if it
-// is killed.
+// copy of a database that was migrated once. The servers end when the test process ends, even if
+// that process is killed.
 //
 // If there is no server for a test, the test fails and says what to install, because a skipped test
 // looks like a test that passed. With POSTROOM_TEST_REQUIRE=0 the package skips such tests.
@@ -79,8 +79,8 @@ func Stream(t testing.TB, nc *nats.Conn, name string, subjects ...string) {
 // is no server for it.
 const requireVariable = "POSTROOM_TEST_REQUIRE"
 
-// needs returns t in a form that fails, and is not skipped, if there are no servers for it. With
-// POSTROOM_TEST_REQUIRE=0 it returns t.
+// needs returns t in a form that fails, and is not skipped, if there are no servers
+// for it. With POSTROOM_TEST_REQUIRE=0 it returns t.
 func needs(t testing.TB) testing.TB {
 	if os.Getenv(requireVariable) == "0" {
 		return t

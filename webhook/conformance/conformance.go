@@ -47,7 +47,7 @@ type Endpoint struct {
 	// Sign signs with the newest secret. Required.
 	Sign Sign
 
-	// SignOld signs with the older secret. Set it if the endpoint knows two secrets.
+	// SignOld signs with the older secret. Set SignOld if the endpoint knows two secrets.
 	SignOld Sign
 
 	// Unsigned are headers that Sign sets and that no signature covers.
@@ -179,11 +179,11 @@ func (s suite) accepted(t *testing.T, what string, r request) {
 	}
 }
 
-// refusal is the answer to the first request that was refused. All other refusals must be equal to
-// it, because a difference would tell an attacker what to change.
+// refusal is the answer to the first request that was refused. All other refusals must be
+// equal to it, because a difference would tell an attacker what to change.
 type refusal struct{ first *answer }
 
-// check fails the test if an answer does not refuse its request, or differs from the first refusal.
+// check fails the test if an answer is no refusal, or differs from the first refusal.
 func (f *refusal) check(t *testing.T, what string, a answer) {
 	t.Helper()
 	if f.first == nil {
@@ -196,8 +196,8 @@ func (f *refusal) check(t *testing.T, what string, a answer) {
 	}
 }
 
-// effects calls do, which sends requests and returns how many effects they should have. Then
-// effects sends one more request, and waits. It fails the test if the number of effects is wrong.
+// effects calls the function do, which sends requests and returns how many effects they
+// should have. Then it sends one more request, and waits. It fails the test if the number is wrong.
 func (s suite) effects(t *testing.T, do func() (n int)) {
 	t.Helper()
 	before, err := s.Effects()
@@ -245,7 +245,7 @@ func (s suite) twins(t *testing.T) {
 	})
 }
 
-// covered returns the names of the headers that Sign set, except Content-Type and Unsigned.
+// covered returns the names of headers that Sign set, except Content-Type and Unsigned.
 func (s suite) covered(h http.Header) (names []string) {
 	for name := range h {
 		if name != "Content-Type" && !slices.ContainsFunc(s.Unsigned, func(u string) bool { return strings.EqualFold(u, name) }) {

@@ -2,7 +2,7 @@ package machine
 
 import (
 	"context"
-	_ "embed" // the statement
+	_ "embed" // for the SQL statement
 	"fmt"
 	"runtime"
 	"time"

@@ -11,10 +11,10 @@ import (
 )
 
 // maxSynced is the largest number of messages that the reference publishes to a broker that syncs
-// each message. More would take too long: this broker stores a few thousand messages per second.
+// each message. More messages would take too long: this broker stores a few thousand per second.
 const maxSynced = 20_000
 
-// onSynced returns a trial that runs measure on the broker that syncs every message.
+// onSynced returns a trial that runs the trial measure on the broker that syncs every message.
 func onSynced(measure trial) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		if b.synced == nil {
@@ -27,8 +27,8 @@ func onSynced(measure trial) trial {
 	}
 }
 
-// atomicTrial measures a relay that drains a backlog in atomic batches. keys and n are $5 and $6 of
-// load.sql.
+// atomicTrial measures a relay that drains a backlog in atomic batches. The parameters keys and n
+// are $5 and $6 of load.sql.
 func atomicTrial(keys string, n int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := b.backlog(ctx, keys, n)
@@ -41,7 +41,7 @@ func atomicTrial(keys string, n int) trial {
 	}
 }
 
-// publisher returns the publisher of a relay. A publisher of atomic batches has no probe.
+// publisher makes a relay's publisher. A publisher of atomic batches has no probe.
 func publisher(b *bench, nc *nats.Conn, p probe) port.Publisher {
 	if b.atomic {
 		return natsjs.NewPublisher(nc)

@@ -18,7 +18,7 @@ import (
 // window is how many messages publishAll may have sent without an acknowledgement.
 const window = 1024
 
-// drainTrial measures a relay that drains a backlog. keys and n are $5 and $6 of load.sql.
+// drainTrial measures a relay that drains a backlog. The parameters are $5 and $6 of load.sql.
 func drainTrial(keys string, n int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := b.backlog(ctx, keys, n)
@@ -42,7 +42,7 @@ func refusedTrial(n int) trial {
 	}
 }
 
-// drain drains a backlog with a relay. refused is the number of events that the broker refuses.
+// drain runs a relay on a backlog. The broker refuses the given number of events.
 func drain(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, refused int) (sample, error) {
 	published := b.cfg.Events - refused
 	var began, ended time.Time
@@ -98,7 +98,7 @@ func waitForHeld(ctx context.Context, b *bench, r *relayRun, schemaName string, 
 const heldPatience = 30 * time.Second
 
 // rateOf returns how many events the broker stored per second. It first checks that the stream has
-// as many events as want says.
+// as many events as the parameter want says.
 func rateOf(ctx context.Context, b *bench, want int, took time.Duration) (sample, error) {
 	stored, err := b.stored(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func rateOf(ctx context.Context, b *bench, want int, took time.Duration) (sample
 }
 
 // rawTrial measures the client library alone, in its fastest way to publish with acknowledgements.
-// It publishes Config.Events messages, but at most limit.
+// It publishes Config.Events messages, but not more than the given limit.
 func rawTrial(limit int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		if err := b.rest(ctx); err != nil {
@@ -137,7 +137,7 @@ func rawTrial(limit int) trial {
 	}
 }
 
-// messages returns data and message ids that are as long as the data and message ids of events.
+// messages returns data and message ids that are as long as those of events.
 func messages(n int) (ids []string, data []byte) {
 	ids = make([]string, n)
 	for i := range ids {

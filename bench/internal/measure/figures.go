@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/bench/internal/webhooks"
 )
 
-// sample is the result of one measurement.
+// A sample is the result of one measurement.
 type sample struct {
 	value float64
 	p50   float64 // for latencies: their median (value is their 99th percentile); for other measurements: 0
@@ -29,17 +29,17 @@ func (s *sample) addNote(text string) {
 	s.note += text
 }
 
-// trial makes one measurement, and returns its result.
+// A trial makes one measurement, and returns its result.
 type trial func(ctx context.Context, b *bench) (sample, error)
 
-// figure is a measurement that the report shows.
+// A figure is a measurement that the report shows.
 type figure struct {
 	name       string
 	unit       string
 	trial      string // the name of its trial; if empty, the figure's name
 	against    string // the name of the trial that is its reference; empty if it has none
-	apart      bool   // measured in a separate process
-	synced     bool   // measured on a broker that syncs every message
+	apart      bool   // the figure is measured in a separate process
+	synced     bool   // the figure is measured on a broker that syncs every message
 	conditions string // one line; describe replaces {events}, {bytes} and other names
 }
 
@@ -108,7 +108,7 @@ const untilHeld = "from the start of Run until the last event has its effect or 
 
 const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same inbox row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
 
-// figures are in the order of the report and of the measurements. Some figures have a floor: a
+// The figures are in the order of the report and of the measurements. Some figures have a floor: a
 // worst allowed value (see docs/reference/benchmarks.md). The benchmark measures such a figure
 // shortly before or after its reference, because the speed of a machine changes within seconds.
 // Names must not change, because programs use them.
@@ -158,7 +158,7 @@ var figures = []figure{
 	{name: "saga.step", unit: "steps/s", against: handStep, conditions: "{clients} clients, each: begin, give the saga the reply of one of {processes} processes of 20 steps with a state of {bytes} bytes, which writes the next command, commit; after the last step another process begins; reference: the same by hand, a round trip for each statement: begin, lock a row with step and state, compare the cause, update the row, write the command, commit"},
 }
 
-// trials are the trials of figures and references, by name.
+// The map trials has the trials of figures and references, by name.
 var trials = map[string]trial{
 	rawPublish:            rawTrial(maxEvents),
 	"relay.drain":         drainTrial("distinct", 0),
@@ -276,7 +276,7 @@ func (f figure) possible() bool {
 	return f.name != idleCPU || machine.CanMeasureTime
 }
 
-// chosen returns the figures that c asks for, except those that need a SyncedURL that c lacks.
+// chosen returns what c asks for, except figures that need a SyncedURL that c lacks.
 func (c Config) chosen() []figure {
 	var chosen []figure
 	for _, f := range figures {
@@ -340,5 +340,5 @@ func (f figure) describe(cfg Config) string {
 	).Replace(f.conditions)
 }
 
-// collect frees the garbage of the last measurement, so that it does not slow the next measurement.
+// collect frees the garbage of a measurement, so that it does not slow the next one.
 func collect() { runtime.GC() }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	_ "embed" // the statements
+	_ "embed" // for the SQL statements
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +35,7 @@ var (
 	keyKeepSQL string
 )
 
-// endpoint is a service that clients call over HTTP.
+// An endpoint is a service that clients call over HTTP.
 type endpoint struct {
 	*producer
 
@@ -48,10 +48,10 @@ type endpoint struct {
 	url    string
 }
 
-// change is the change that a request makes in the database.
+// A change is what a request changes in the database.
 type change func(e *endpoint, ctx context.Context, tx pgx.Tx) error
 
-// httpTrial measures how many requests a handler answers per second. handle returns the handler.
+// httpTrial measures how many requests a handler, the result of handle, answers per second.
 func httpTrial(replays bool, handle func(e *endpoint, do change) http.Handler, do change) trial {
 	return func(ctx context.Context, b *bench) (_ sample, err error) {
 		e, err := openEndpoint(ctx, b)
@@ -95,7 +95,7 @@ func openEndpoint(ctx context.Context, b *bench) (*endpoint, error) {
 	}, b.rest(ctx)
 }
 
-// serve answers requests on the loopback interface until stop is called.
+// serve answers requests on the loopback interface until its result stop is called.
 func (e *endpoint) serve(handler http.Handler) (stop func() error, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

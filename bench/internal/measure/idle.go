@@ -23,12 +23,12 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// settling is the longest time that a relay needs to slow down to its idle rate. The relay doubles
-// its waits until they are as long as [relay.Config.IdlePoll].
+// settling is the longest time that a relay needs to slow down to its idle rate. The
+// relay doubles its waits until they are as long as [relay.Config.IdlePoll].
 const settling = 1500 * time.Millisecond
 
-// order is the input of [ServeRelay]. command sends it on the standard input, because every process
-// of a machine can read a command line, and URLs contain passwords.
+// An order is the input of [ServeRelay]. The function command sends the order on the standard
+// input, because every process of a machine can read a command line, and URLs contain passwords.
 type order struct {
 	DatabaseURL string
 	NATSURL     string
@@ -163,7 +163,7 @@ func (o order) carryOut(ctx context.Context) (_ idleness, err error) {
 	return statements.during(ctx, o.Span)
 }
 
-// counter counts statements.
+// A counter counts statements.
 type counter struct{ n atomic.Int64 }
 
 // TraceQueryStart implements [pgx.QueryTracer].
@@ -175,7 +175,7 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 // TraceQueryEnd implements [pgx.QueryTracer].
 func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// during waits for d, and returns the statements and processor time of this process in that time.
+// The method during waits for d, and returns this process's statements and processor time in d.
 func (c *counter) during(ctx context.Context, d time.Duration) (idleness, error) {
 	cpu := time.Duration(0)
 	if machine.CanMeasureTime {

@@ -3,7 +3,7 @@ package measure
 import (
 	"cmp"
 	"context"
-	_ "embed" // the statements
+	_ "embed" // for the SQL statements
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,7 +21,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// workers is the number of workers of an inbox, and of the loop that is the reference of the inbox.
+// workers is the number of workers of an inbox, and of its reference, the loop.
 const workers = 32
 
 // batchSize is how many events a batched handler handles in one transaction.
@@ -34,15 +34,15 @@ const (
 	batchedPart = 2
 )
 
-// Each number is how many of 100 events fail: at each attempt (rarely, often), or only at their
-// first attempt (flaky).
+// Each number is how many of 100 events fail: at each attempt (the constants rarely, often), or
+// only at their first attempt (the constant flaky).
 const (
 	rarely = 1
 	often  = 30
 	flaky  = 5
 )
 
-// keys is how many keys the events share. stuck is how many other events wait behind a dead event.
+// The constant keys counts the events' keys; stuck counts the other events behind a dead event.
 const (
 	keys  = 1000
 	stuck = 100_000
@@ -77,9 +77,9 @@ func orderedTrial(of load) trial {
 	})
 }
 
-// load is the work for an inbox.
+// A load is the work for an inbox.
 type load struct {
-	part     int  // the size of the backlog is Config.Events, divided by part
+	part     int  // the size of the backlog is Config.Events, divided by this number
 	keys     int  // the number of keys that the events share; if 0, each event has a different key
 	failing  int  // how many of each 100 events always fail
 	flaky    int  // how many of each 100 events fail at their first attempt
@@ -93,13 +93,13 @@ type backlog struct {
 	nc     *nats.Conn
 	pool   *pgxpool.Pool
 	schema string
-	effect string // the statement
+	effect string // the text of sql/effect.sql
 	events int
 	load
 
-	tried []atomic.Bool // for each event: whether flakes has already made the handler fail for it
+	tried []atomic.Bool // for each event: whether the method flakes has made it fail
 	seen  []atomic.Bool // for each event: whether the handler has done all its work
-	count atomic.Int64  // for how many events seen is true
+	count atomic.Int64  // the number of events for which the field seen is true
 }
 
 // backlogTrial measures how many events per second the function run handles. The function continues
@@ -175,8 +175,8 @@ func connectAll(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// measure calls run, and measures the time until the backlog is done. The rate counts all events,
-// also the events that fail, because they are work too.
+// measure calls the function run, and measures the time until the backlog is done. The
+// rate counts all events, also the events that fail, because they are work too.
 func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *backlog) error) (sample, error) {
 	var took time.Duration
 	err := l.b.timed(func() (err error) {
@@ -202,8 +202,8 @@ func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *
 	return sample{value: float64(l.events) / took.Seconds()}, nil
 }
 
-// wait waits until the backlog is done. It asks the servers only after the inbox has called the
-// handler for every event, because earlier questions would slow the measured work.
+// wait returns when the backlog is done. It asks the servers only after the inbox has
+// called the handler for every event, because earlier questions would slow the measured work.
 func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 	for {
 		if l.count.Load() == int64(l.events) {
@@ -223,7 +223,7 @@ func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 
 // over reports whether every event is committed and acknowledged. The inbox also acknowledges an
 // event that it holds: after a failure, behind an earlier event of its key, or for an external
-// handler. With shared keys or external handlers, these events still run, so over calls settled.
+// handler. With shared keys or external handlers, these events still run, so it calls settled.
 func (l *backlog) over(ctx context.Context) (bool, error) {
 	stream, err := l.b.js.Stream(ctx, l.b.stream())
 	if err != nil {
@@ -259,7 +259,7 @@ func (l *backlog) settled(ctx context.Context) (settled bool, err error) {
 	return settled, nil
 }
 
-// verify checks that each failing event is held, and each other event has one effect (or call).
+// verify checks: each failing event is held, each other event has one effect (or call).
 func (l *backlog) verify(ctx context.Context) error {
 	var effects, events, held, calls int
 	err := l.b.pool.QueryRow(ctx, schema.In(l.schema, verifySQL)).Scan(&effects, &events, &held, &calls)
@@ -285,8 +285,8 @@ func (l *backlog) verify(ctx context.Context) error {
 
 var errProvoked = errors.New("a failure on purpose")
 
-// apply does the handler's work for the event with the given key, and records that the work is
-// done. If a batch failed, the handler may call apply again for the same event.
+// apply does the handler's work for the event with the given key, and records that the
+// work is done. If a batch failed, the handler may call apply again for the same event.
 func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
 	failed := errProvoked
 	if !strings.HasPrefix(key, badKey) {
@@ -297,7 +297,7 @@ func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
 	return errors.Join(l.note(key), failed)
 }
 
-// note records that the handler has done all its work for the event with the given key.
+// The method note records that the handler has done all its work for the event with the given key.
 func (l *backlog) note(key string) error {
 	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
 	if err != nil || i >= len(l.seen) {
@@ -309,15 +309,15 @@ func (l *backlog) note(key string) error {
 	return nil
 }
 
-// flakes reports whether a handler must fail for an event, and returns true only once for an event.
-// The events that fail are spread over the keys.
+// flakes reports whether a handler must fail for an event, and returns true only once
+// for an event. The events that fail are spread over the keys.
 func (l *backlog) flakes(key string) bool {
 	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
 	return err == nil && i < len(l.tried) && (i+i/max(l.keys, 1))*l.flaky%100 < l.flaky && !l.tried[i].Swap(true)
 }
 
-// warnings returns a logger that drops lines below the level warning, because a measurement logs
-// many lines about starts and ends.
+// warnings returns a logger that drops lines below the level warning, because a
+// measurement logs many lines about starts and ends.
 func warnings(logger *slog.Logger) *slog.Logger {
 	return slog.New(onlyWarnings{logger.Handler()})
 }

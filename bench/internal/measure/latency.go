@@ -13,8 +13,8 @@ import (
 	"github.com/postroom/postroom/bench/internal/stopwatch"
 )
 
-// rate is the number of transactions per second during a measurement of latencies. At this rate the
-// servers and processors are mostly idle, so that no transaction waits for another.
+// rate is the number of transactions per second during a measurement of latencies. At
+// this rate the servers and processors are mostly idle, so that no transaction waits for another.
 const rate = 500
 
 // latencyTrial measures the time from the commit of an event to its acknowledgement.
@@ -79,7 +79,7 @@ func directTrial(ctx context.Context, b *bench) (sample, error) {
 	})
 }
 
-// pace calls do as often as rate says, and returns the latencies. A late client skips no call.
+// pace calls do at the rate, and returns the latencies. A late client skips no call.
 func pace(ctx context.Context, b *bench, times *stopwatch.Times, do func(ctx context.Context, id string) error) (sample, error) {
 	began := time.Now()
 	onTime := func(ctx context.Context, client int, end <-chan struct{}) error {

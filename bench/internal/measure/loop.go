@@ -3,7 +3,7 @@ package measure
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed" // the statement
+	_ "embed" // for the SQL statement
 	"fmt"
 	"sync"
 
@@ -19,8 +19,8 @@ var decideSQL string
 // prefetch is how many messages the loop keeps in memory.
 const prefetch = 500
 
-// loop is the reference of an inbox. It is the code with which a service without Postroom would
-// make each effect once. Any failure ends loop.
+// loop is the reference of an inbox. It is the code with which a service without
+// Postroom would make each effect once. Any failure ends the loop.
 func loop(ctx context.Context, l *backlog) error {
 	js, err := jetstream.New(l.nc)
 	if err != nil {
@@ -68,7 +68,7 @@ func loop(ctx context.Context, l *backlog) error {
 	return context.Cause(work)
 }
 
-// handle makes the effect of a message and acknowledges it. Each statement is a round trip.
+// handle makes a message's effect and acknowledges it. A statement is a round trip.
 func (l *backlog) handle(ctx context.Context, msg jetstream.Msg, decide string) error {
 	header := msg.Headers()
 	sum := sha256.New()

@@ -17,12 +17,12 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// probe observes a relay. The relay's log and publisher call these functions. Each may be nil.
+// A probe observes a relay. The relay's log and publisher call its functions, if they are not nil.
 type probe struct {
-	led      func()                        // the relay has taken the lease
-	read     func(events []eventlog.Event) // the relay has read events from the log
-	acked    func(seq int64)               // the broker has acknowledged an event
-	recorded func(n int)                   // the relay has recorded n more events as published
+	led      func()                        // called when the relay has taken the lease
+	read     func(events []eventlog.Event) // called when the relay has read events from the log
+	acked    func(seq int64)               // called when the broker has acknowledged an event
+	recorded func(n int)                   // called after n more events are recorded as published
 	logger   *slog.Logger                  // the relay's logger; if nil, the logger of the Config
 }
 
@@ -142,7 +142,7 @@ func start(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, p pr
 // stop ends the relay and returns its error.
 func (r *relayRun) stop() error { return r.terminate() }
 
-// wait waits until c is closed. It fails if the relay ends or begins another term, or ctx ends.
+// wait waits until c is closed. It fails if ctx or the relay ends, or a new term begins.
 func (r *relayRun) wait(ctx context.Context, c <-chan struct{}) error {
 	select {
 	case <-c:

@@ -42,7 +42,7 @@ type Figure struct {
 	Conditions string `json:"conditions"`
 }
 
-// report makes the result of f. own and reference have one sample of each run.
+// report makes the result of f. The other parameters have a sample of each run.
 func (f figure) report(cfg Config, own, reference []sample) Figure {
 	values, p50s := f.columns(own)
 	out := Figure{

@@ -3,7 +3,7 @@ package measure
 import (
 	"context"
 	"crypto/rand"
-	_ "embed" // the statements
+	_ "embed" // for the SQL statements
 	"errors"
 	"fmt"
 	"strings"
@@ -43,12 +43,12 @@ var (
 	disconnectSQL string
 )
 
-// servers are the servers of the measurements, with the objects that this package created on them.
+// servers has the servers of the measurements, and the objects that this package created.
 type servers struct {
 	cfg      Config
 	name     string // the name of the connections; the names of all created objects are made from it
 	pool     *pgxpool.Pool
-	schemas  []string          // the created schemas, which close drops
+	schemas  []string          // the created schemas, which the method close drops
 	logs     map[string]string // the schemas of logs, by the name that createLog gets
 	restless bool              // the role may not run CHECKPOINT
 	atomic   bool              // the next measurement's relay publishes in atomic batches
@@ -84,8 +84,8 @@ func connectTo(ctx context.Context, cfg Config) (_ *servers, err error) {
 	return b, nil
 }
 
-// broker is a NATS server, with a connection that only manages its streams. Each measurement opens
-// another connection for messages: see withStream.
+// A broker is a NATS server, with a connection that only manages its streams. Each measurement
+// opens another connection for messages: see withStream.
 type broker struct {
 	url string
 	nc  *nats.Conn
@@ -229,8 +229,8 @@ func (b *servers) createLog(ctx context.Context, name string) (_ string, created
 	return schemaName, true, nil
 }
 
-// backlog returns the schema of a log with Config.Events events. None of them counts as published.
-// keys and n are $5 and $6 of load.sql.
+// backlog returns the schema of a log with Config.Events events. None of them counts as
+// published. The parameters keys and n are $5 and $6 of load.sql.
 func (b *servers) backlog(ctx context.Context, keys string, n int) (string, error) {
 	schemaName, created, err := b.createLog(ctx, fmt.Sprint(keys, n))
 	if err != nil {
@@ -263,8 +263,8 @@ func (b *servers) empty(ctx context.Context) (string, error) {
 	return schemaName, b.rest(ctx)
 }
 
-// rest makes PostgreSQL write the data of earlier measurements to the disk, if the role may run
-// CHECKPOINT.
+// rest makes PostgreSQL write the data of earlier measurements to the disk, if the role
+// may run CHECKPOINT.
 func (b *servers) rest(ctx context.Context) error {
 	if b.restless {
 		return nil

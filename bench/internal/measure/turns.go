@@ -16,7 +16,7 @@ const (
 	handover = 20 * time.Millisecond
 )
 
-// transactions are the producers' transactions, by the name of the trial.
+// The map transactions has the producers' transactions, by the name of the trial.
 var transactions = map[string]func(p *producer, ctx context.Context) error{
 	plainTx:          (*producer).plain,
 	"producer.write": (*producer).write,
@@ -24,8 +24,8 @@ var transactions = map[string]func(p *producer, ctx context.Context) error{
 	handOutbox:       (*producer).byHand,
 }
 
-// steps returns the measurements in their order. A step is one trial, or several trials that take
-// turns. If a profile is wanted, each trial is a separate step.
+// steps returns the measurements in their order. A step is one trial, or several trials
+// that take turns. If a profile is wanted, each trial is a separate step.
 func (b *bench) steps(order []string) [][]string {
 	var steps [][]string
 	together := -1

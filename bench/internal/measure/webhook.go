@@ -15,7 +15,7 @@ import (
 // webhookPart is the divisor of Config.Events that gives the number of accepted events.
 const webhookPart = 20
 
-// ackTrial measures how many webhooks are acknowledged per second. handle returns the handler.
+// ackTrial measures how many webhooks the handler that handle returns acknowledges per second.
 func ackTrial(handle func(e *endpoint) http.Handler) trial {
 	return receiveTrial(handle, throughput)
 }
@@ -71,8 +71,8 @@ func receivedWebhooks(e *endpoint) http.Handler {
 
 func handWebhooks(e *endpoint) http.Handler { return webhooks.ByHand(e.pool, e.schema) }
 
-// effectTrial measures how many webhooks take effect per second. prepare stores n webhooks, and
-// returns the function that handles them.
+// effectTrial measures how many webhooks take effect per second. The function prepare stores n
+// webhooks, and returns the function that handles them.
 func effectTrial(prepare func(ctx context.Context, e *endpoint, n int) (handle func() error, err error)) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		e, err := openEndpoint(ctx, b)

@@ -4,7 +4,7 @@ package sagas
 
 import (
 	"context"
-	_ "embed" // the statements
+	_ "embed" // for the SQL statements
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -19,19 +19,19 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// steps is the number of steps of a process. After the last step, a client begins another process
-// in its place.
+// steps is the number of steps of a process. After the last step, a client begins
+// another process in its place.
 const steps = 20
 
-// state is the data of a process.
+// A state is the data of a process.
 type state struct {
 	ID   string          `json:"id"`
 	Body json.RawMessage `json:"body"`
 	Seen int             `json:"seen"`
 }
 
-// process is one run of a saga, or the same work by hand. Only one client at a time makes a step of
-// it. begin and next return the command that they wrote. If they wrote none, the command has no ID.
+// A process is one run of a saga, or such work by hand. One client at a time makes a step of it.
+// The functions begin and next return the command that they wrote, if any: otherwise it has no ID.
 type process struct {
 	begin func(ctx context.Context, tx pgx.Tx, s state) (cmd postroom.Event, err error)
 	next  func(ctx context.Context, tx pgx.Tx, reply postroom.Event) (cmd postroom.Event, err error)
@@ -70,8 +70,8 @@ func (st *Steps) Do(ctx context.Context) error {
 	return nil
 }
 
-// recorder is an outbox that records the command of a transaction. A transaction writes at most one
-// command.
+// A recorder is an outbox that records the command of a transaction. A transaction writes at most
+// one command.
 type recorder struct {
 	*outbox.Outbox
 	cmd postroom.Event

@@ -12,7 +12,7 @@ import (
 // Times records when events were committed and acknowledged. It is safe for concurrent use.
 type Times struct {
 	mu        sync.Mutex
-	ids       map[int64]string // by seq
+	ids       map[int64]string // the ids of events, by seq
 	committed map[string]time.Time
 	acks      map[string]time.Time
 }

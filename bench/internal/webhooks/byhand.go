@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	_ "embed" // the statements
+	_ "embed" // for the SQL statements
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -57,7 +57,7 @@ func ByHand(pool *pgxpool.Pool, schemaName string) http.Handler {
 	})
 }
 
-// verify verifies the time and the signature of a request of Standard Webhooks.
+// verify checks the time and the signature of a request of Standard Webhooks.
 func verify(h http.Header, body []byte) error {
 	at := h.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(at, 10, 64)

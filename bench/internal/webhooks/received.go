@@ -68,10 +68,10 @@ type Effect func(ctx context.Context, tx pgx.Tx) error
 type Backlog struct {
 	in     *inbox.Inbox
 	events int64
-	ran    atomic.Int64 // the runs in which the handler returned no error
+	ran    atomic.Int64 // the number of runs in which the handler returned no error
 }
 
-// Accept accepts events for a handler that calls effect.
+// Accept accepts events for a handler that calls the function effect.
 func Accept(ctx context.Context, pool *pgxpool.Pool, schema string, log *slog.Logger, events int, data []byte, effect Effect) (*Backlog, error) {
 	b := &Backlog{in: inbox.New(pool, nil, inbox.Config{Schema: schema, Logger: log}), events: int64(events)}
 	b.in.Handle(inbox.Subscription{Name: "bench", Workers: Workers}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {

@@ -16,8 +16,8 @@ import (
 )
 
 // Command returns a command without arguments. The caller adds the flags. The command first calls
-// validate, which checks the flags. Then it calls run with two writers: out is for the result, and
-// progress is for the lines of a Story and for logs.
+// the function validate, which checks the flags. Then it calls the function run with two writers:
+// out for the result, progress for the lines of a Story and for logs.
 func Command(name, short string, validate func() error, run func(ctx context.Context, out, progress io.Writer) error) *cobra.Command {
 	return &cobra.Command{
 		Use:           name,

@@ -19,8 +19,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// With starts servers that keep their data on the disk, calls do with the servers, and closes the
-// servers. The parameter start is devstack.Start or devstack.StartPostgres.
+// With starts servers that keep their data on the disk, calls the function do with the servers, and
+// closes the servers. The parameter start is devstack.Start or devstack.StartPostgres.
 func With[S io.Closer](ctx context.Context, start func(context.Context, devstack.Config) (S, error), log *slog.Logger, do func(S) error) (err error) {
 	servers, err := start(ctx, devstack.Config{Durable: true, Logger: log})
 	if err != nil && ctx.Err() != nil {
@@ -62,8 +62,8 @@ type Database struct {
 }
 
 // CreateDatabase makes a database whose name begins with postroom_ and prefix, and connects to it.
-// When the caller closes server, this drops the database. So an example leaves nothing behind on a
-// user's own server.
+// When the caller closes the server, that drops the database. So an example leaves nothing behind
+// on a user's own server.
 func CreateDatabase(ctx context.Context, server *devstack.Postgres, prefix string, connections int) (*Database, error) {
 	db := &Database{Name: "postroom_" + prefix + "_" + strings.ToLower(rand.Text()[:10])}
 	var err error
@@ -188,7 +188,7 @@ func NATS(url string) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// Session opens a connection, calls do with it, and closes it.
+// Session opens a connection, calls the function do with it, and closes it.
 func Session(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -13,15 +13,15 @@ import (
 )
 
 // Story prints what happens in a run. On a terminal it prints lines that stay, and below them one
-// line of progress that changes. If out is no terminal, it prints a line of progress every few
-// seconds. It is safe for concurrent use.
+// line of progress that changes. If the output is no terminal, it prints a line of progress every
+// few seconds. It is safe for concurrent use.
 type Story struct {
 	out      io.Writer
 	terminal bool
 	began    time.Time
 
 	mu    sync.Mutex
-	shown time.Time // when progress was shown last
+	shown time.Time // when the progress was last shown
 }
 
 // NewStory returns a story that begins now, and prints to out.

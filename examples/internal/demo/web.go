@@ -17,7 +17,7 @@ type Web struct {
 }
 
 // Listen returns a server that listens at an address. Port 0 means any free port. The server logs
-// to log.
+// to the given logger.
 func Listen(address string, handler http.Handler, log *slog.Logger) (*Web, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

@@ -75,8 +75,8 @@ func started[S io.Closer](t *testing.T, start func(context.Context, devstack.Con
 	return server
 }
 
-// Databases lists the databases on the tests' PostgreSQL. It returns the names that begin with
-// prefix.
+// Databases lists the databases on the tests' PostgreSQL. It returns the names that begin with the
+// given prefix.
 func Databases(t *testing.T, prefix string) []string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), servers.PostgresURL(t))

@@ -1,5 +1,5 @@
 // Package answer holds a handler's answer back until the guard has stored it. It chooses which
-// headers the guard keeps, and leaves out those that are only for one answer or one caller.
+// headers the guard keeps, and leaves out headers that are only for one answer or one caller.
 package answer
 
 import (
@@ -28,7 +28,7 @@ type Buffer struct {
 
 // NewBuffer returns a buffer. Its header begins as a copy of the header that the middleware around
 // the guard has set. The parameter most is the size of the largest body that is kept, in bytes. If
-// drops is false, Write refuses a larger body.
+// the parameter drops is false, Write refuses a larger body.
 func NewBuffer(outside http.Header, most int64, drops bool) *Buffer {
 	return &Buffer{header: outside.Clone(), most: most, drops: drops}
 }
@@ -48,8 +48,8 @@ func (b *Buffer) WriteHeader(status int) {
 	b.status, b.sent = status, b.header.Clone()
 }
 
-// Write appends p to the body. If drops is false, Write fails when the body becomes too large to be
-// kept.
+// Write appends p to the body. If b.drops is false, Write fails when the body becomes too large to
+// keep.
 func (b *Buffer) Write(p []byte) (int, error) {
 	if b.status == 0 {
 		b.WriteHeader(http.StatusOK)

@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// rawValue is a header value that PostgreSQL cannot store as a JSON string: it is not UTF-8, for
-// instance Latin-1, or it contains NUL. So it is stored in base64.
+// rawValue is a header value that PostgreSQL cannot store as a JSON string: the value is not UTF-8,
+// for instance Latin-1, or it contains NUL. So the value is stored in base64.
 type rawValue struct {
 	Bytes []byte `json:"bytes"`
 }

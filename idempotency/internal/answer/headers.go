@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// describing are headers that describe the body or the created resource. The guard keeps them even
-// if outer code set them and the handler did not change them.
+// The list describing has headers that describe the body or the created resource. The guard keeps
+// these even if outer code set them and the handler did not change them.
 var describing = []string{
 	"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
 	"Etag", "Last-Modified", "Link", "Location", "Vary",
@@ -44,8 +44,8 @@ func neverKept(name string) bool {
 // Keepable returns the headers of an answer that the guard keeps: headers that the handler set or
 // changed, and headers that describe the body. Other headers that outer code set are not kept,
 // because outer code sets them again for a repeated answer, perhaps with other values. A header
-// that the handler removed is kept without values. Keepable drops the headers in omitted, and the
-// headers for which neverKept is true. A handler may put a name into the map in any spelling, so
+// that the handler removed is kept without values. Keepable drops the headers in the list omitted,
+// and those for which neverKept is true. A handler may put a name into the map in any spelling, so
 // Keepable compares canonical names.
 func Keepable(header, outside http.Header, omitted []string) http.Header {
 	kept := make(http.Header)

@@ -19,7 +19,7 @@ func Send(w http.ResponseWriter, status int, body []byte) {
 	}
 }
 
-// Become makes h equal to other. So it removes the headers of h that other lacks.
+// Become makes h equal to the header other. So it removes headers of h that other does not have.
 func Become(h, other http.Header) {
 	clear(h)
 	maps.Copy(h, other)
@@ -36,7 +36,7 @@ type Problem struct {
 }
 
 // Send answers with the problem. If p.Retryable is set, the answer has a Retry-After header. The
-// parameter again, rounded up to whole seconds, is the value of this header.
+// value of this header is the parameter again, rounded up to whole seconds.
 func (p Problem) Send(w http.ResponseWriter, again time.Duration) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")

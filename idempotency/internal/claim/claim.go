@@ -33,8 +33,8 @@ type Table struct {
 	Timeout time.Duration
 }
 
-// bounded returns a context for a use of the database. It does not end when the caller's context
-// ends, because pgx would then close the connection.
+// bounded returns a context for a use of the database. This context does not end when
+// the caller's context ends, because pgx would then close the connection.
 func (t *Table) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), t.Timeout)
 }
@@ -46,10 +46,10 @@ type Key struct{ Scope, Principal, Value string }
 type Terms struct {
 	Key   Key
 	Keyed bool   // if false, nothing is claimed and nothing is recorded
-	Lock  int64  // number of the advisory lock that transactions on the key hold
-	Print []byte // fingerprint of the request
+	Lock  int64  // the number of the advisory lock that transactions on the key hold
+	Print []byte // the fingerprint of the request
 
-	Length time.Duration // length of the claim
+	Length time.Duration // how long the claim lasts
 	TTL    time.Duration // how long the row is kept
 }
 
@@ -64,7 +64,7 @@ type Claim struct {
 
 	number int       // number of the attempt, from 1
 	began  string    // the last step that an earlier attempt completed
-	asked  time.Time // when the claim was requested: its length counts from then
+	asked  time.Time // when the claim was requested: the claim's length counts from then
 	lose   context.CancelCauseFunc
 
 	steps steps
@@ -106,8 +106,8 @@ func (c *Claim) write(ctx context.Context, db Execer, what, sql string, args ...
 	return nil
 }
 
-// renew renews the claim until ctx ends. If it cannot renew the claim before the claim expires, the
-// claim counts as lost, even if the server still has it.
+// renew renews the claim until ctx ends. If renew cannot do so before the claim expires, the claim
+// counts as lost, even if the server still has it.
 func (c *Claim) renew(ctx context.Context) {
 	length := c.Length
 	until := c.asked.Add(length)
@@ -145,7 +145,7 @@ func (c *Claim) renew(ctx context.Context) {
 func (c *Claim) Take(ctx context.Context) (bool, error) { return c.take(ctx, c.table.SQL.Claim) }
 
 // TakeOver takes the key, and reports whether it did. It takes the key only if no other attempt
-// holds it, and the row still has this fence, this fingerprint, and no answer. An expired row
+// holds the key, and the row still has this fence, this fingerprint, and no answer. An expired row
 // counts as a row without an answer.
 func (c *Claim) TakeOver(ctx context.Context, fence int64, print []byte) (bool, error) {
 	return c.take(ctx, c.table.SQL.Take, fence, print)
@@ -167,9 +167,9 @@ func (c *Claim) take(ctx context.Context, sql string, more ...any) (bool, error)
 	return true, c.resume(point, done)
 }
 
-// resume reads the steps that earlier attempts have done. It reads them from the row as it was when
-// the claim was taken, because an earlier attempt may have recorded more steps after the row was
-// first read.
+// resume reads the steps that earlier attempts have done. It reads the steps from the
+// row as it was when the claim was taken, because an earlier attempt may have recorded more steps
+// after the row was first read.
 func (c *Claim) resume(point *string, done []byte) error {
 	if c.began = ""; point != nil {
 		c.began = *point
@@ -183,8 +183,8 @@ func (c *Claim) resume(point *string, done []byte) error {
 	return nil
 }
 
-// Hold renews the claim until ctx ends, and calls lose if the claim is lost. letGo waits until the
-// last renewal has ended. End ctx before the call of letGo.
+// Hold renews the claim until ctx ends, and calls the function lose if the claim is lost. The
+// result letGo waits until the last renewal has ended. End ctx before the call of letGo.
 func (c *Claim) Hold(ctx context.Context, lose context.CancelCauseFunc) (letGo func()) {
 	c.lose = lose
 	var renewing sync.WaitGroup

@@ -26,7 +26,7 @@ func newSteps() steps {
 	return steps{done: make(map[string]json.RawMessage), busy: make(map[string]struct{}), dark: make(map[string]struct{})}
 }
 
-// Done returns the result of a completed step. ok is false if the step is not done.
+// Done returns the result of a completed step. The result ok is false if the step is not done.
 func (c *Claim) Done(name string) (text []byte, ok bool) {
 	c.steps.mu.Lock()
 	defer c.steps.mu.Unlock()
@@ -83,8 +83,8 @@ type Receipt struct {
 }
 
 // Begin records, under the claim, that a call begins. The result free says whether the call may be
-// made: true if the call did not begin earlier, or if the vendor still recognises its key. If free
-// is false, Begin records nothing.
+// made: true if the call did not begin earlier, or if the vendor still recognises the call's key.
+// If it is false, Begin records nothing.
 func (c *Claim) Begin(ctx context.Context, name, key string, window time.Duration) (noted Receipt, free bool, err error) {
 	noted.Key = key
 	if !c.Keyed {
@@ -126,8 +126,8 @@ func (c *Claim) Finish(ctx context.Context, name string, text []byte) error {
 	return err
 }
 
-// Record records, under the claim, that a step is done. If once is set and a step of this name is
-// already recorded, Record fails.
+// Record records, under the claim, that a step is done. If the parameter once is set and a step of
+// this name is already recorded, Record fails.
 func (c *Claim) Record(ctx context.Context, db Execer, name string, text []byte, once bool) error {
 	if !c.Keyed {
 		return nil
@@ -141,8 +141,8 @@ const (
 	mostPause  = time.Second
 )
 
-// persist records the outcome of a call, which only this attempt knows. If the database may accept
-// the record later, persist tries again until ctx ends.
+// persist records the outcome of a call, which only this attempt knows. If the database
+// may accept the record later, persist tries again until ctx ends.
 func (c *Claim) persist(ctx context.Context, name string, write func(ctx context.Context) error) error {
 	for rest := firstPause; ; rest = min(2*rest, mostPause) {
 		bounded, cancel := c.table.bounded(ctx)

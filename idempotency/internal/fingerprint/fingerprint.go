@@ -16,11 +16,11 @@ import (
 	"github.com/postroom/postroom/internal/jcs"
 )
 
-// Sum is a fingerprint. Its first byte is its Kind. The rest is a SHA-256.
+// Sum is a fingerprint. Its first byte is its Kind. The other bytes are a SHA-256.
 type Sum [1 + sha256.Size]byte
 
-// Kind says which parts of a request its fingerprint covers. Rows of table idempotency contain the
-// numbers of the kinds, so these numbers must not change.
+// Kind says which parts of a request its fingerprint covers. Rows of the table idempotency contain
+// the numbers of the kinds, so these numbers must not change.
 type Kind byte
 
 // Kinds.
@@ -63,7 +63,7 @@ type Printer struct {
 	Request *http.Request
 	Body    []byte
 	Headers []string // names of headers to compare too
-	Parts   bool     // compare multipart bodies by their parts
+	Parts   bool     // if true, multipart bodies are compared by their parts
 	Own     func(r *http.Request, body []byte) []byte
 }
 

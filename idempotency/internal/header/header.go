@@ -19,9 +19,9 @@ var (
 
 // Form says which keys are accepted.
 type Form struct {
-	MaxLen int                   // in bytes
-	Strict bool                  // only strings of RFC 9651, in quotes
-	Match  func(key string) bool // if set, it must accept the key too
+	MaxLen int                   // the longest accepted key, in bytes
+	Strict bool                  // if true, only strings of RFC 9651 in quotes are accepted
+	Match  func(key string) bool // if set, this function must accept the key too
 }
 
 // Parse returns the key in the lines. Its errors do not quote the key.

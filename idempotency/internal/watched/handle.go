@@ -25,19 +25,19 @@ type Handle struct {
 
 // Fate says what happened in a transaction and in the transactions nested in it.
 type Fate struct {
-	// over is set when the transaction ends. A goroutine of the handler that still has the
+	// The flag over is set when the transaction ends. A goroutine of the handler that still has the
 	// transaction must not reach the next transaction of the connection.
 	over atomic.Bool
 
-	// lost is set when a statement failed with a serialization failure or a deadlock.
+	// The flag lost is set when a statement failed with a serialization failure or a deadlock.
 	lost atomic.Bool
 
-	// failed is the last error that the server returned for a statement. It is never 25P02, which
-	// only says that an earlier statement failed.
+	// The field failed is the last error that the server returned for a statement. It is never
+	// 25P02, which only says that an earlier statement failed.
 	failed atomic.Pointer[error]
 
-	// keeps is set when the handler sends a statement whose changes to the session may survive a
-	// reset of the session. Then the connection must be closed.
+	// The flag keeps is set when the handler sends a statement whose changes to the session may
+	// survive a reset of the session. Then the connection must be closed.
 	keeps    atomic.Bool
 	sessions *session.Pool
 }
@@ -76,7 +76,7 @@ var closed = func() pgx.Tx {
 	return pgx.FailedBatchResults(batch, pgx.ErrTxClosed).Tx()
 }()
 
-// inner returns the transaction of pgx, or closed if the transaction has ended.
+// inner returns the transaction of pgx, or the variable closed if it has ended.
 func (h Handle) inner() pgx.Tx {
 	if h.Fate.over.Load() {
 		return closed
@@ -84,7 +84,7 @@ func (h Handle) inner() pgx.Tx {
 	return h.Tx
 }
 
-// note records the error of a statement, and returns the error.
+// The method note records the error of a statement, and returns the error.
 func (f *Fate) note(err error) error {
 	if err != nil && failure.IsContention(err) {
 		f.lost.Store(true)

@@ -25,9 +25,9 @@ var (
 
 // Handler says which events a handler accepts, and how it recognises them.
 type Handler struct {
-	Types     []string // nil for all
+	Types     []string // nil if the handler accepts all types
 	Ordered   bool
-	DedupeKey func(postroom.Event) string // nil for source and id
+	DedupeKey func(postroom.Event) string // nil if an event's source and id are its key
 	Timeout   time.Duration               // the time limit of DedupeKey
 }
 
@@ -129,7 +129,7 @@ func (a *Acceptor) identify(e Event, trace telemetry.Trace) (*delivery.Delivery,
 	if ev.TraceParent == "" {
 		ev.TraceParent, ev.TraceState = trace.Parent, trace.State
 	}
-	ev.LoggedAt = time.Time{} // the database sets it
+	ev.LoggedAt = time.Time{} // the database sets this time
 	fault := func(err error) error {
 		return &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
 	}

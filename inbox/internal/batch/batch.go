@@ -32,7 +32,7 @@ type Loop interface {
 	Deliver(life delivery.Lifetime, d *delivery.Delivery)
 	Wait(d *delivery.Delivery)
 
-	// Begin begins a transaction that decides deliveries. fresh has the dedupe keys of the
+	// Begin begins a transaction that decides deliveries. The result fresh has the dedupe keys of
 	// deliveries that were not decided before. If Begin could not begin a transaction, tx is nil.
 	Begin(ctx context.Context, all []*delivery.Delivery) (tx Tx, fresh map[string]bool, err error)
 
@@ -54,9 +54,9 @@ type Tx interface {
 	IsClosed() bool
 	Lost(err error) error
 
-	// Member begins the part of one event, with a savepoint if single is set. leave ends that part,
-	// and releases the savepoint if keep is set. silent is true if the handler sent no statement.
-	// undo rolls back to the savepoint.
+	// Member begins the part of one event, with a savepoint if single is true. The function leave
+	// ends that part, and releases the savepoint if keep is true; silent says that the handler sent
+	// no statement. The function undo rolls back to it.
 	Member(single bool) (leave func(keep bool) (silent bool), undo func(ctx context.Context) error)
 
 	// Call runs the handler. Hold holds deliveries that failed. End commits, or rolls back if
@@ -70,7 +70,7 @@ type Tx interface {
 type Batches struct {
 	Loop
 
-	Alone *sync.RWMutex // read-locked while a transaction runs
+	Alone *sync.RWMutex // this lock is read-locked while a transaction runs
 }
 
 // DeliverAll decides deliveries together and finishes each of them. If a delivery cannot be handled
@@ -90,8 +90,8 @@ func (c Batches) DeliverAll(life delivery.Lifetime, all []*delivery.Delivery) {
 	c.decideBatch(life, straight)
 }
 
-// decideBatch decides deliveries in one transaction. If a member fails, it runs the batch again
-// with a savepoint before each member. If a member changes the session for the members after it,
+// decideBatch decides deliveries in one transaction. If a member fails, decideBatch runs the batch
+// again with a savepoint before each. If a member changes the session for the members after it,
 // each member gets its own transaction. If the transaction fails as a whole, decideBatch tries each
 // half, down to a single delivery.
 func (c Batches) decideBatch(life delivery.Lifetime, members []*delivery.Delivery) {
@@ -126,7 +126,7 @@ func (c Batches) decideBatch(life delivery.Lifetime, members []*delivery.Deliver
 // delivery again.
 func (c Batches) deliverOne(life delivery.Lifetime, d *delivery.Delivery) {
 	if !c.IsOpen() {
-		c.Wait(d) // it waits for a worker again
+		c.Wait(d) // the delivery waits for a worker again
 		return
 	}
 	c.Deliver(life, d)

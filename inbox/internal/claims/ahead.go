@@ -8,13 +8,13 @@ import (
 // If claims wait for long, fewer claims may wait from then on, because other processes may have
 // free workers for the claimed events.
 const (
-	shortWait = 100 * time.Millisecond // if a claim waited for less, one more may wait
-	longWait  = 500 * time.Millisecond // if a claim waited for more, only half as many may wait
+	shortWait = 100 * time.Millisecond // after a shorter wait, one more claim may wait
+	longWait  = 500 * time.Millisecond // after a longer wait, only half as many claims may wait
 )
 
-// The type ahead limits how many claims of a handler may wait for a worker. For a quick handler,
-// waiting claims are good, because one statement can claim many events. For a slow handler they are
-// bad, because no other process can run the claimed events meanwhile.
+// ahead limits how many claims of a handler may wait for a worker. For a quick handler,
+// waiting claims are good, because one statement can claim many events. For a slow handler waiting
+// claims are bad, because no other process can run the events meanwhile.
 type ahead struct {
 	most int
 
@@ -32,7 +32,7 @@ func (a *ahead) room() int {
 	return a.n
 }
 
-// put is called when a claim begins to wait. waiting is the number of other claims that wait.
+// The method put is called when a claim begins to wait, behind as many claims as waiting says.
 func (a *ahead) put(now time.Time, waiting int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,7 +41,7 @@ func (a *ahead) put(now time.Time, waiting int) {
 	}
 }
 
-// taken is called when a worker takes a claim that began to wait at the time start.
+// The method taken is called when a worker takes a claim that began to wait at the time start.
 func (a *ahead) taken(now, start time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,9 +54,9 @@ func (a *ahead) taken(now, start time.Time) {
 	}
 }
 
-// isStuck reports whether claims wait although no worker took one for at least longWait. If so, it
-// sets the limit to 0. Then the handler claims only events for free workers, until a worker takes a
-// claim that waited for less than shortWait.
+// isStuck reports whether claims wait although no worker took a claim for at least longWait. If so,
+// isStuck sets the limit to 0. Then the handler claims only events for free workers, until a worker
+// takes a claim that waited for less than shortWait.
 func (a *ahead) isStuck(now time.Time, waiting int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -21,7 +21,7 @@ type Claim struct {
 	Fault *delivery.Failure // set if the row cannot be read as an event
 
 	queue *Queue
-	size  int64     // in bytes
+	size  int64     // the event's size in bytes
 	since time.Time // when the claim began to wait for a worker; zero if it does not wait
 
 	mu     sync.Mutex
@@ -40,8 +40,8 @@ func (cl *Claim) Lose() {
 	}
 }
 
-// OnLoss registers f, which is called when the claim is lost, or at once if it is lost
-// already.
+// OnLoss registers the function f, which is called when the claim is lost, or at once if that has
+// happened.
 func (cl *Claim) OnLoss(f func()) {
 	cl.mu.Lock()
 	cl.onLoss = f
@@ -78,7 +78,7 @@ func (cl *Claim) IsSpent() bool {
 }
 
 // IsPlain reports whether the event can run in one transaction with other events: it can be read,
-// it has an attempt left, it does not run alone, and no later event of its key has to wait for it.
+// has an attempt left, does not run alone, and no later event of its key has to wait for it.
 func (cl *Claim) IsPlain() bool {
 	return cl.Fault == nil && !cl.IsSpent() && !cl.Solitary && cl.Blocking == ""
 }
@@ -105,8 +105,8 @@ func Held(all []*Claim) []*delivery.HeldEvent {
 	return held
 }
 
-// readEvent reads the parts of the event that another program may have written. An error in them is
-// a fault of this event, and does not affect other events that were claimed with it.
+// readEvent reads the parts of the event that another program may have written. An error in these
+// parts is a fault of this event, and does not affect other events that were claimed with it.
 func (cl *Claim) readEvent() {
 	if cl.Headers != nil {
 		cl.readHeaders(cl.Headers)
@@ -116,8 +116,8 @@ func (cl *Claim) readEvent() {
 	}
 }
 
-// readHeaders reads the event's headers. If they are not a JSON object of texts, because another
-// program wrote them, the claim gets a fault.
+// readHeaders reads the event's headers. If the headers are not a JSON object of texts, because
+// another program wrote them, the claim gets a fault.
 func (cl *Claim) readHeaders(object []byte) {
 	if err := json.Unmarshal(object, &cl.Event.Headers); err != nil {
 		cl.Fault = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean("headers: "+err.Error(), guard.MaxText), Permanent: true}

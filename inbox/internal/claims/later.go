@@ -11,22 +11,22 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// later has the keys of one handler whose events cannot run now. If an event is postponed, it
-// becomes due after the events of its key that were postponed earlier.
+// The type later has the keys of one handler whose events cannot run now. If an event is postponed,
+// it becomes due after the events of its key that were postponed earlier.
 type later struct {
 	crowded atomic.Bool // more due events of these keys may have to be postponed before the next claim
 
 	mu   sync.Mutex
 	keys map[string]keyWait   // how the due events of each key are to be postponed
-	sent map[string]keyWait   // the copy of keys that the last call of asked made
+	sent map[string]keyWait   // a copy of keys, which the method asked made last
 	ends map[string]time.Time // the earliest time for the next postponed event of a key
 }
 
 // keyWait says how the due events of a key are postponed.
 type keyWait struct {
 	due   time.Time     // events that were due at this time are postponed
-	until time.Time     // when the first of them is due again
-	pace  time.Duration // the time from each of them to the next
+	until time.Time     // when the first of these events is due again
+	pace  time.Duration // the time from each of these events to the next
 }
 
 // mostPostponed is how many events one statement looks at.
@@ -34,7 +34,7 @@ const mostPostponed = 1000
 
 // Later asks the runner to postpone the events that have the key of a claim and were due when the
 // claim was made. The parameter first is the time until the first of them is due again, and pace is
-// the time from each event to the next. The runner postpones them before it claims again.
+// the time from each to the next. The runner postpones them before it claims again.
 func (q *Queue) Later(cl *Claim, first, pace time.Duration) {
 	due, key := cl.Ends.Add(-q.Lease), cl.Event.Key
 	q.later.mu.Lock()
@@ -66,8 +66,8 @@ func (l *later) asked(now time.Time) (p delivery.Postponement) {
 	return p
 }
 
-// done notes how many events of each key were postponed. It reports whether these keys may have
-// more due events, which a claim would find before all other events.
+// done notes how many events of each key were postponed. It reports whether these keys
+// may have more due events, which a claim would find before all other events.
 func (l *later) done(now time.Time, p delivery.Postponement, moved map[string]int) (more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *later) done(now time.Time, p delivery.Postponement, moved map[string]in
 		l.ends[key] = now.Add(p.First[i] + time.Duration(moved[key])*p.Pace[i])
 	}
 	if more = sum == mostPostponed; !more {
-		// A key stays if a worker called Later for it meanwhile: sent lacks the new entry.
+		// A key stays if a worker called Later for it meanwhile: l.sent lacks the new entry.
 		maps.DeleteFunc(l.keys, func(key string, w keyWait) bool { return l.sent[key] == w })
 	}
 	return more

@@ -35,7 +35,7 @@ type Queue struct {
 	waiting chan *Claim // has room for all open claims
 	claimed atomic.Int32
 	size    atomic.Int64 // bytes of the claimed events
-	most    int64        // the runner claims nothing while size is at or above this limit
+	most    int64        // the runner claims nothing while the field size is at or above this limit
 	ahead   *ahead       // limits how many claims wait for a worker; nil if the capacity of the channel is the only limit
 	later   later        // the keys whose events are to be postponed
 }
@@ -50,8 +50,8 @@ func NewQueue(h Handler, events, bytes int) *Queue {
 	return q
 }
 
-// put makes a claim wait for a worker. It does not block, because the channel has room for all open
-// claims.
+// The method put makes a claim wait for a worker. It does not block, because the channel has room
+// for all open claims.
 func (q *Queue) put(cl *Claim) {
 	cl.since = time.Now()
 	if q.ahead != nil {
@@ -74,7 +74,7 @@ func (q *Queue) took(cl *Claim) {
 	cl.since = time.Time{}
 }
 
-// wants reports whether more events should be claimed, because few claims wait for a worker.
+// wants reports whether more events should be claimed, because few claims wait.
 func (q *Queue) wants() bool {
 	return q.ahead == nil || len(q.waiting) <= q.ahead.room()/2
 }
@@ -119,9 +119,9 @@ func (q *Queue) Cap() int { return cap(q.waiting) }
 // handler's limit of bytes, divided by the number of claims that may be open.
 func (q *Queue) Part() int64 { return q.most / int64(cap(q.waiting)) }
 
-// room returns how many more events, and how many more bytes of events, may be claimed. A statement
-// can settle an event and claim the next event of its key. Then both events use room until
-// Runner.Ended is called for the settled one.
+// room returns how many more events, and how many more bytes of events, may be claimed.
+// A statement can settle an event and claim the next event of its key. Then both events use room
+// until Runner.Ended is called for the settled one.
 func (q *Queue) room() (events int32, bytes int64) {
 	if bytes = q.most - q.size.Load(); bytes <= 0 || !q.wants() || q.later.crowded.Load() {
 		return 0, max(bytes, 0)
@@ -147,8 +147,8 @@ func (q *Queue) isStuck() bool { return q.ahead != nil && q.ahead.isStuck(time.N
 // isPaused reports whether nothing may be claimed.
 func (q *Queue) isPaused() bool { return q.allowed() == 0 }
 
-// Claims returns the claims for rows that a statement claimed for the handler. began is a time
-// before the statement was sent. The lease counts from that time.
+// Claims returns the claims for rows that a statement claimed for the handler. The parameter began
+// is a time before the statement was sent, from which the lease counts.
 func (q *Queue) Claims(rows []delivery.HeldEvent, began time.Time) []*Claim {
 	claims := make([]*Claim, len(rows))
 	for i, row := range rows {

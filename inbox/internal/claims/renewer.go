@@ -50,7 +50,7 @@ func (r Renewer) renewable() []*Claim {
 	return claims
 }
 
-// renew renews claims. If another process has a claim now, renew tells the run of the event.
+// renew renews claims. If another process has one now, renew tells the event's run.
 func (r Renewer) renew(ctx context.Context, claims []*Claim) error {
 	if len(claims) == 0 {
 		return nil

@@ -26,9 +26,9 @@ type Ledger interface {
 	// Orphans gives back the claims of a process except those with the known ids.
 	Orphans(ctx context.Context, process string, handlers []string, known []int64) error
 
-	// Postpone looks at the events of a handler that have been due for the longest time, up to the
-	// number most. If such an event has a key of p, Postpone postpones it. It returns how many
-	// events of each key it postponed.
+	// Postpone looks at the events of a handler that have been due for the longest time. The
+	// parameter most limits their number. If such an event has a key of p, Postpone postpones it.
+	// Postpone returns how many events of each key it postponed.
 	Postpone(ctx context.Context, handler string, p delivery.Postponement, most int) (moved map[string]int, err error)
 
 	// Renew renews claims, and returns the ids of the claims that this process still has.
@@ -103,7 +103,7 @@ func (r *Runner) Wake(d time.Duration) {
 	if sooner {
 		select {
 		case r.woken <- struct{}{}:
-		default: // woken has a value already
+		default: // the channel woken has a value already
 		}
 	}
 }
@@ -196,7 +196,7 @@ func (r *Runner) Begun(cl *Claim) {
 // Ended records that this process no longer has a claim.
 func (r *Runner) Ended(cl *Claim) {
 	r.mu.Lock()
-	if r.known[cl.ID] == cl { // known may already have a later claim of the same event
+	if r.known[cl.ID] == cl { // the map known may already have a later claim of the same event
 		delete(r.known, cl.ID)
 	}
 	r.mu.Unlock()
@@ -205,7 +205,7 @@ func (r *Runner) Ended(cl *Claim) {
 	r.out.Done()
 }
 
-// wait waits for the time d. If Wake sets an earlier time meanwhile, it waits only until that time.
+// wait waits for the time d, or until an earlier time that Wake sets meanwhile.
 func (r *Runner) wait(ctx context.Context, d time.Duration) {
 	until := time.Now().Add(d)
 	for {
@@ -227,8 +227,8 @@ func (r *Runner) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// step claims as many due events as the handlers have room for, and returns how long to wait before
-// the next step.
+// step claims as many due events as the handlers have room for, and returns how long
+// to wait before the next step.
 func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	if err := r.adopt(life.Work); err != nil {
 		return 0, err
@@ -272,7 +272,7 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	return wait, nil
 }
 
-// rest returns how long to wait if no event is due. If more events must be postponed, it returns 0.
+// rest returns the wait if no event is due: 0 if more events must be postponed.
 func (r *Runner) rest(crowded bool) time.Duration {
 	if crowded {
 		return 0
@@ -290,8 +290,8 @@ func (r *Runner) releasePaused(life delivery.Lifetime) {
 	}
 }
 
-// wishes returns which events may be claimed. It includes the paused handlers, because dry runs are
-// made for them too.
+// wishes returns which events may be claimed. The result includes the paused handlers,
+// because dry runs are made for them too.
 func (r *Runner) wishes() *delivery.Wishes {
 	w := &delivery.Wishes{}
 	for _, q := range r.queues {
@@ -304,8 +304,8 @@ func (r *Runner) wishes() *delivery.Wishes {
 	return w
 }
 
-// met reports whether a handler got as many claims as it had room for, or more than half of the
-// bytes that it had room for.
+// met reports whether a handler got as many claims as it had room for, or more than
+// half of the bytes that it had room for.
 func met(w *delivery.Wishes, claims []*Claim) bool {
 	got, size := make(map[string]int32, len(w.Handlers)), make(map[string]int64, len(w.Handlers))
 	for _, cl := range claims {

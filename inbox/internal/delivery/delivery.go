@@ -26,9 +26,9 @@ import (
 type Task struct {
 	Event   postroom.Event
 	Key     string    // the dedupe key
-	Digest  []byte    // of the type and the data; nil if a DedupeKey function made the key
+	Digest  []byte    // hash of the type and data; nil if a DedupeKey function made the key
 	Attempt int       // counts from 1
-	Retried bool      // the event runs from table held
+	Retried bool      // the event runs from the table held
 	Start   time.Time // when a worker began with the event; zero if that is not known
 }
 
@@ -185,7 +185,7 @@ var errNoKey = errors.New("DedupeKey returned an empty text, or one that is not 
 
 // dedupeKey returns the source and the id, with a space between them. Postroom refuses a source
 // with white space, but another program's source may have spaces. dedupeKey escapes them, because
-// without that, two different pairs of source and id could have the same key.
+// otherwise two different pairs of source and id could have the same key.
 func dedupeKey(ev postroom.Event) string {
 	return Bounded(strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID)
 }

@@ -229,7 +229,7 @@ func (e *AttemptError) Error() string { return e.Err.Error() }
 type RecordedError struct {
 	Err       error
 	Holding   Holding
-	Stored    bool // the attempt is recorded in held
+	Stored    bool // the attempt is recorded in the table held
 	Committed bool // the handler itself committed the transaction
 }
 

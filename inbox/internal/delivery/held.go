@@ -5,7 +5,7 @@ import "time"
 // HeldEvent is a held event that was claimed, or that runs in the transaction of a
 // claimed event.
 //
-// Wide because it is a row of table held, as claim.sql returns it.
+// It has many fields because it is a row of the table held, as claim.sql returns it.
 type HeldEvent struct {
 	Task
 
@@ -16,9 +16,9 @@ type HeldEvent struct {
 	Last      int           // the number of the attempt after which it is dead, if an operator set that number
 	Snoozed   time.Duration // for how long all attempts at it have been snoozes
 
-	Blocking string // the key that waits for it, or ""
+	Blocking string // the key that waits for this event, or ""
 	Pos      int64  // its position in the order of that key
-	Followed bool   // other events waited behind it when it was claimed
+	Followed bool   // other events waited behind this event when it was claimed
 
 	Headers, Raw []byte // the columns headers and raw_headers
 }
@@ -71,13 +71,13 @@ type Due struct {
 type DryRun struct {
 	ID      int64
 	Handler string
-	Held    int64 // the id of the event in held
+	Held    int64 // the id of the event in the table held
 }
 
 // Change says what the handler would have changed in a table, or which events it would
 // have written.
 type Change struct {
-	Kind     string `json:"kind"` // table, event
+	Kind     string `json:"kind"` // "table" or "event"
 	Name     string `json:"name"`
 	Inserted int64  `json:"inserted,omitempty"`
 	Updated  int64  `json:"updated,omitempty"`

@@ -22,7 +22,7 @@ type Holding struct {
 	Untold   bool // if the event is dead, Config.OnDead is not called
 }
 
-// IsDiscarded reports whether the handler discarded the event. If so, the event goes from
+// IsDiscarded reports whether the handler discarded the event. If so, the event goes from the table
 // held to the archive at once.
 func (h Holding) IsDiscarded() bool { return h.Failure != nil && h.Failure.Class == ClassDiscarded }
 
@@ -71,7 +71,7 @@ func (h Holding) IsBesideTheOrder() bool {
 }
 
 // TooOld returns how to hold an event if the event is so old that the inbox may have removed its
-// inbox row. kept is how long rows are kept.
+// inbox row. The parameter kept is how long rows are kept.
 func TooOld(logged time.Time, kept time.Duration) Holding {
 	return Holding{Failure: &Failure{Class: ClassTooOld, Permanent: true, Text: fmt.Sprintf(
 		"logged at %s: the inbox, which keeps rows for %s, cannot tell whether it was decided", logged.UTC().Format(time.RFC3339), kept)}}

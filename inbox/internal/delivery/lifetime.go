@@ -18,8 +18,8 @@ type Lifetime struct {
 	Work context.Context
 }
 
-// NewLifetime returns a lifetime. Its Take is ctx. drain is the time from the end of ctx until Work
-// ends. The returned function ends Work at once.
+// NewLifetime returns a lifetime. Its Take is ctx. The parameter drain is the time from the end of
+// ctx until Work ends. The returned function ends Work at once.
 func NewLifetime(ctx context.Context, drain time.Duration) (life Lifetime, end func()) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(drain, cancel) })

@@ -10,7 +10,7 @@ import (
 // Position identifies a message of the stream.
 type Position = consumer.Position
 
-// Subscription is a handler's row in table subscription.
+// Subscription is a handler's row in the table subscription.
 type Subscription struct {
 	Stream   string
 	Created  time.Time // when the stream was created

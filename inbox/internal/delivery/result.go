@@ -7,8 +7,8 @@ type Outcome string
 const (
 	Done      Outcome = "done"      // handled and committed
 	Duplicate Outcome = "duplicate" // it was decided before, and is acknowledged
-	Held      Outcome = "held"      // put into held, or back into it
-	Dead      Outcome = "dead"      // in held until an operator decides
+	Held      Outcome = "held"      // put into the table held, or back into it
+	Dead      Outcome = "dead"      // in the table held until an operator decides
 	Conflict  Outcome = "conflict"  // dead, because another event has the same identity
 	Discarded Outcome = "discarded" // in the archive: its handler discarded it
 	Skipped   Outcome = "skipped"   // no process asked for its type

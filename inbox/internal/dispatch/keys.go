@@ -13,10 +13,10 @@ import (
 // notes each event that it holds. If another process runs or holds an event of a key later, the
 // broker delivers that event to this process too. This process then sees that the event is a
 // duplicate, and notes that the key may be blocked. So if a key is not blocked, its events run
-// without a look at table held. An event without a key waits for no other event. If a key is
+// without a look at the table held. An event without a key waits for no other event. If a key is
 // blocked, its events are held behind the held event, many in one statement. If the held event is
 // tried again soon, the next delivery of the key is not held: it waits in memory. That saves two
-// transactions, one to hold it and one to run it from held.
+// transactions, one to hold it and one to run it from that table.
 type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
@@ -70,7 +70,7 @@ func (b *Keys) Hold(key string, retryAt time.Time) {
 	b.set(key, block{retryAt: retryAt})
 }
 
-// NoteHeld notes that an event of a key was held. h says how it was held.
+// NoteHeld notes that an event of a key was held. The parameter h says how it was held.
 func (b *Keys) NoteHeld(key string, h delivery.Holding) {
 	if key == "" {
 		return
@@ -116,10 +116,10 @@ func (b *Keys) Version(key string) uint64 {
 	return b.keys[key].note
 }
 
-// Free notes that no event of a key is held. note is the version of the key that the caller read
-// earlier. If there is a newer note about the key, Free does nothing: this process may have begun
-// another term since then, and may have found events of the key that other processes held. Free
-// reports whether it made the note.
+// Free notes that no event of a key is held. The parameter note is the version of the key that the
+// caller read earlier. If there is a newer note about the key, Free does nothing: this process may
+// have begun another term since then, and may have found events of the key that other processes
+// held. Free reports whether it made the note.
 func (b *Keys) Free(key string, note uint64) bool {
 	if key == "" {
 		return true
@@ -133,7 +133,7 @@ func (b *Keys) Free(key string, note uint64) bool {
 	return true
 }
 
-// Has reports whether events of a key are known to be held (is), or may be held (maybe).
+// Has returns two results: is, if events of a key are known to be held, and maybe, if they may be.
 func (b *Keys) Has(key string) (is, maybe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -151,8 +151,8 @@ func (b *Keys) IsHeld(key string) bool {
 }
 
 // Park makes a delivery wait in memory until Unpark is called for its key. If Unpark is not called
-// within parkGrace after the time of the held event's next attempt, a timer calls expired with the
-// key. Park returns at once: false if the delivery may not wait in memory.
+// within parkGrace after the time of the held event's next attempt, a timer calls the function
+// expired with the key. Park returns at once: false if the delivery may not wait in memory.
 func (b *Keys) Park(d *delivery.Delivery, expired func(key string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,7 +170,7 @@ func (b *Keys) Park(d *delivery.Delivery, expired func(key string)) bool {
 }
 
 // Later makes a delivery wait in memory because it could not even be held. After laterWait, a timer
-// calls expired with a name, for which Unpark returns the delivery. An ordered reader cannot give
+// calls the function expired with a name for which Unpark returns d. An ordered reader cannot give
 // back a single message: it would have to begin again at this message. If it did so each time, it
 // would never read the later messages. Later reports whether there was room in memory.
 func (b *Keys) Later(d *delivery.Delivery, expired func(name string)) bool {

@@ -33,7 +33,7 @@ func (l *Lanes) Put(d *delivery.Delivery) {
 	switch {
 	case len(l.queues) == 1:
 	case d.Event.Key != "":
-		lane = int(maphash.String(seed, d.Event.Key) % uint64(len(l.queues))) //nolint:gosec // less than the number of lanes
+		lane = int(maphash.String(seed, d.Event.Key) % uint64(len(l.queues))) //nolint:gosec // the result is a lane's index
 	default:
 		lane = int(l.turn.Add(1) % uint64(len(l.queues))) //nolint:gosec // as above
 	}
@@ -80,7 +80,7 @@ func Collect(d *delivery.Delivery, lane <-chan *delivery.Delivery, n int) []*del
 
 // Duplicates lets deliveries with the same Flight run one at a time in this process, in the order
 // of their arrival. Usually Flight is the dedupe key: otherwise a second delivery of an event would
-// occupy a connection while the unique index of table inbox makes it wait for the first. For an
+// occupy a connection while the unique index of the table inbox makes it wait for the first. For an
 // ordered handler that is not external, Flight is the key of the event.
 type Duplicates struct {
 	mu      sync.Mutex

@@ -52,11 +52,11 @@ type Runner struct {
 	asked  chan delivery.DryRun
 }
 
-// most is the largest number of dry runs that wait in a process.
+// The constant most is the largest number of dry runs that wait in a process.
 const most = 8
 
-// NewRunner returns a runner. run makes the dry run of an event. If run returns an error,
-// the dry run could not be made.
+// NewRunner returns a runner. The function run makes the dry run of an event. If run returns an
+// error, the dry run could not be made.
 func NewRunner(ledger Ledger, log *slog.Logger, run func(ctx context.Context, h delivery.HeldEvent) (Finding, error)) *Runner {
 	return &Runner{ledger: ledger, log: log, run: run, asked: make(chan delivery.DryRun, most)}
 }

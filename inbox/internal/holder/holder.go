@@ -1,4 +1,4 @@
-// Package holder stores deliveries in table held if they failed, or if they must not be handled
+// Package holder stores deliveries in the table held if they failed, or if they must not be handled
 // directly from the stream. One statement stores all deliveries that wait for the holder.
 package holder
 
@@ -24,8 +24,8 @@ type Owner interface {
 	// If so, IsStale also gives the delivery back.
 	IsStale(ctx context.Context, d *delivery.Delivery) bool
 
-	// Finish finishes the deliveries of a parcel according to their fates. If fates is nil, they
-	// were not stored, and Finish holds them one by one.
+	// Finish finishes the deliveries of a parcel according to their fates. If the parameter fates
+	// is nil, the deliveries were not stored, and Finish holds them one by one.
 	Finish(life delivery.Lifetime, p Parcel, fates []delivery.Fate)
 }
 
@@ -46,7 +46,7 @@ func (p Parcel) bytes() int {
 const Most = 100
 
 // MostBytes is the number of bytes at which a statement gets no further parcel. The last parcel may
-// be large, so a statement may store more. Until it ends, memory has several copies of its events.
+// be large, so a statement may store more. Until its end, memory has several copies of its events.
 const MostBytes = 4 << 20
 
 // How long the holder waits for more parcels. One statement for each event would cost
@@ -67,8 +67,8 @@ type Holder struct {
 	done  chan struct{} // closed when no more parcels can come
 }
 
-// New returns a holder whose queue has room for the given number of parcels. drain is how long the
-// holder may go on to store events after the end of its context.
+// New returns a holder whose queue has room for the given number of parcels. The parameter drain is
+// how long the holder may go on to store events after the end of its context.
 func New(store Store, room int, drain time.Duration) *Holder {
 	return &Holder{store: store, drain: drain, queue: make(chan Parcel, room), done: make(chan struct{})}
 }
@@ -97,7 +97,7 @@ func (h *Holder) Run(ctx context.Context) error {
 func (h *Holder) collect(first Parcel) []Parcel {
 	parcels, n, bytes := []Parcel{first}, first.Events(), first.bytes()
 	wait := linger
-	if first.H.After == delivery.AtOnce && !first.H.Behind { // first is due at once
+	if first.H.After == delivery.AtOnce && !first.H.Behind { // the parcel first is due at once
 		wait = shortLinger
 	}
 	over := time.NewTimer(wait)
@@ -129,7 +129,7 @@ func (h *Holder) hold(life delivery.Lifetime, parcels []Parcel) {
 			p.Owner.Finish(life, p, fates[:n])
 			fates = fates[n:]
 		case p.Owner.IsStale(life.Work, p.D):
-		default: // the database refuses one of them, or the process stops: handle each parcel separately
+		default: // the database refuses an event, or the process stops: handle each parcel separately
 			p.Owner.Finish(life, p, nil)
 		}
 	}

@@ -39,14 +39,14 @@ type Transaction interface {
 	Healthy() error
 }
 
-// New returns an invoker for a handler with the given time limit and number of workers.
-// classify may be nil.
+// New returns an invoker for a handler with the given time limit and number of workers. The
+// parameter classify may be nil.
 func New(timeout time.Duration, workers int, classify Classify) *Invoker {
 	return &Invoker{timeout: timeout, grace: Grace(timeout), classify: classify, idle: make(pool, workers)}
 }
 
-// Grace returns how long the inbox waits for a handler after the handler's context ended.
-// timeout is the handler's time limit.
+// Grace returns how long the inbox waits for a handler after the handler's context ended. The
+// parameter timeout is the handler's time limit.
 func Grace(timeout time.Duration) time.Duration {
 	return min(max(timeout/2, 100*time.Millisecond), 5*time.Second)
 }
@@ -57,8 +57,8 @@ func (i *Invoker) AtWork() int { return int(i.running.Load()) }
 // Close ends the idle goroutines.
 func (i *Invoker) Close() { i.idle.close() }
 
-// Run runs a handler's function within its time limit. tx is nil if the function has no
-// transaction.
+// Run runs a handler's function within its time limit. The parameter tx is nil if the function has
+// no transaction.
 func (i *Invoker) Run(ctx context.Context, tx Transaction, f func(ctx context.Context) error) error {
 	i.running.Add(1)
 	defer i.running.Add(-1)
@@ -76,7 +76,7 @@ func (i *Invoker) Run(ctx context.Context, tx Transaction, f func(ctx context.Co
 }
 
 // RunNoting is Run for a handler that may call postroom.Result. If the handler succeeds and has
-// called postroom.Result, RunNoting calls note with the text of the result.
+// called postroom.Result, RunNoting calls the function note with the text of the result.
 func (i *Invoker) RunNoting(ctx context.Context, tx Transaction, f func(ctx context.Context) error, note func(text string) error) error {
 	noting, said := result.With(ctx)
 	err := i.Run(noting, tx, f)
@@ -89,8 +89,8 @@ func (i *Invoker) RunNoting(ctx context.Context, tx Transaction, f func(ctx cont
 	return nil
 }
 
-// await waits until the handler returns. When ctx has ended, it waits only for the grace time, and
-// then abandons the handler.
+// await waits until the handler returns. When ctx has ended, it waits only for the
+// grace time, and then abandons the handler.
 func (i *Invoker) await(ctx context.Context, tx Transaction, done <-chan error) error {
 	var err error
 	select {
@@ -122,7 +122,7 @@ func timedOut(attempt context.Context, err error) error {
 	return err
 }
 
-// caller is a goroutine that calls the handler for one event after the other. A new goroutine for
+// A caller is a goroutine that calls the handler for one event after the other. A new goroutine for
 // each event would have to grow its stack each time. If the handler ends the goroutine or does not
 // return, the invoker does not use that goroutine again.
 type caller struct {
@@ -130,7 +130,7 @@ type caller struct {
 	done  chan error // has room for one result, so that an abandoned caller is not blocked
 }
 
-// pool has the idle callers of a handler.
+// A pool has the idle callers of a handler.
 type pool chan *caller
 
 func (cs pool) get() *caller {
@@ -170,17 +170,17 @@ func (c *caller) run() {
 	}
 }
 
-// one makes a call, and sends its result to await. If the call ends the goroutine, the deferred
-// function still runs, and sends ErrGoexit.
+// The function one makes a call, and sends the call's result to the function await. If the call
+// ends the goroutine, the deferred function still runs, and sends ErrGoexit.
 func (c *caller) one(call func() error) {
 	err := delivery.ErrGoexit
 	defer func() { c.done <- err }()
 	err = call()
 }
 
-// guarded calls a user's function, and classifies and describes the error that it returned. All of
-// that happens inside the guard. The result does not contain the user's error, so later code calls
-// no method of it.
+// guarded calls a user's function, and classifies and describes the error that it
+// returned. All of that happens inside the guard. The result does not contain the user's error, so
+// later code calls no method of it.
 func (i *Invoker) guarded(call func() error) error {
 	err := guard.Call(call)
 	if err == nil {
@@ -197,8 +197,7 @@ func (i *Invoker) guarded(call func() error) error {
 }
 
 // described describes an error that a user's function returned, or the result of the
-// user's Classify for that error. Classify is not called for errors that the event did
-// not cause.
+// user's Classify for that error. Classify is not called for errors that the event did not cause.
 func (i *Invoker) described(err error) error {
 	described := returned(err)
 	if i.classify == nil || delivery.IsOutage(described) || delivery.IsContention(described) || errors.Is(described, delivery.ErrSettled) {

@@ -51,7 +51,7 @@ func (all acceptances) bytes() (n int) {
 }
 
 // waitsWith reports whether this call would probably fail as the call other failed: err says that
-// other waited too long for a transaction, and the two calls have an event in common.
+// the call other waited too long for a transaction, and the two calls have an event in common.
 func (all acceptances) waitsWith(other acceptances, err error) bool {
 	return isLockTimeout(err) && slices.ContainsFunc(all, func(a *delivery.Acceptance) bool {
 		return slices.ContainsFunc(other, func(b *delivery.Acceptance) bool { return identityOf(a) == identityOf(b) })
@@ -124,14 +124,14 @@ func (a *Accepts) StoreIn(ctx context.Context, tx pgx.Tx, all []*delivery.Accept
 
 func isConflict(a *delivery.Acceptance) bool { return a.Result == delivery.AcceptConflict }
 
-// sender is a pool or a transaction.
+// A sender is a pool or a transaction.
 type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
 // store stores the events whose identities are not known yet, and compares the other events with
-// those that were decided. patience limits how long it waits for another transaction that stores
-// one of the events. If patience is 0, the transaction's lock_timeout limits that wait.
+// those that were decided. The parameter patience limits how long it waits for another transaction
+// that stores one of the events. If patience is 0, the transaction's lock_timeout limits that wait.
 func (a *Accepts) store(ctx context.Context, db sender, all acceptances, patience time.Duration) error {
 	batch := &pgx.Batch{}
 	for _, some := range all.withoutTwins() {
@@ -191,8 +191,8 @@ func (all acceptances) withoutTwins() (parts []acceptances) {
 	return parts
 }
 
-// compare compares the events that were not stored with the events that were decided under the same
-// identities.
+// compare compares the events that were not stored with the events that were decided
+// under the same identities.
 func (a *Accepts) compare(ctx context.Context, db sender, all acceptances) error {
 	batch := &pgx.Batch{}
 	for _, one := range all {

@@ -18,7 +18,7 @@ type Ahead struct {
 	n    int // how many deliveries the worker has taken in a row so far
 }
 
-// NewAhead returns an Ahead that takes deliveries from a lane. If first is not nil, it
+// NewAhead returns an Ahead that takes deliveries from a lane. If the delivery first is not nil, it
 // comes before the deliveries of the lane.
 func NewAhead(lane <-chan *delivery.Delivery, first *delivery.Delivery) *Ahead {
 	return &Ahead{lane: lane, next: first}

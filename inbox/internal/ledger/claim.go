@@ -115,8 +115,8 @@ func (db Claims) sendClaim(ctx context.Context, queue func(batch *pgx.Batch)) er
 	return db.pool.SendBatch(ctx, batch).Close()
 }
 
-// Postpone looks at the events of a handler that have been due for the longest time, up to the
-// number most. It postpones those that have a key of p, and returns their number for each key.
+// Postpone looks at the events of a handler that have been due longest; the parameter most limits
+// their number. It postpones the events with a key of p, and returns their number for each key.
 func (db Claims) Postpone(ctx context.Context, handler string, p delivery.Postponement, most int) (map[string]int, error) {
 	moved := make(map[string]int, len(p.Keys))
 	err := db.sendClaim(ctx, func(batch *pgx.Batch) {

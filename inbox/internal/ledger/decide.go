@@ -24,8 +24,8 @@ type Handler struct {
 	idleLimit string // in milliseconds: how long the handler may leave its transaction idle
 }
 
-// NewHandler returns the ledger of a handler. idle is how long the handler may leave its
-// transaction idle.
+// NewHandler returns the ledger of a handler. The parameter idle is how long the handler may leave
+// its transaction idle.
 func NewHandler(db *DB, name string, isolation pgx.TxIsoLevel, idle time.Duration) *Handler {
 	return &Handler{DB: db, name: name, isolation: isolation, idleLimit: milliseconds(idle)}
 }
@@ -33,9 +33,9 @@ func NewHandler(db *DB, name string, isolation pgx.TxIsoLevel, idle time.Duratio
 // milliseconds formats a duration for the database.
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
-// Decision returns the statement that decides a delivery: it inserts the inbox row, if
-// there is none. If the delivery must wait for held events of its key, key is that key; otherwise
-// key is "". If maybe is true, events of that key may be held.
+// Decision returns the statement that decides a delivery: it inserts the inbox row, if there is
+// none. If the delivery must wait for held events of its key, the parameter key is that key;
+// otherwise it is "". If the parameter maybe is true, events of that key may be held.
 func (a *Handler) Decision(d *delivery.Delivery, key string, maybe bool) *Statement {
 	switch {
 	case key == "":
@@ -69,9 +69,9 @@ func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, k
 	return delivery.ErrDuplicate
 }
 
-// DecideBatch begins the transaction of a batch and inserts the inbox rows. It sorts them
-// by their keys, because two batches with different orders could wait for each other. It
-// returns the keys that were not decided before.
+// DecideBatch begins the transaction of a batch and inserts the inbox rows. It sorts these rows by
+// their keys, because two batches with different orders could wait for each other. It returns the
+// keys that were not decided before.
 func (a *Handler) DecideBatch(ctx context.Context, members []*delivery.Delivery) (*Tx, map[string]bool, error) {
 	byKey := slices.SortedFunc(slices.Values(members), func(x, y *delivery.Delivery) int { return cmp.Compare(x.Key, y.Key) })
 	keys, digests := make([]string, len(byKey)), make([][]byte, len(byKey))
@@ -177,14 +177,14 @@ func (a *Handler) Within(ctx context.Context, f func(tx *Tx) error) error {
 	return a.End(ctx, tx, err)
 }
 
-// Commit commits. If next is not nil, the same round trip begins the transaction of the
-// next delivery.
+// Commit commits. If the parameter next is not nil, the same round trip begins the transaction of
+// the next delivery.
 func (a *Handler) Commit(ctx context.Context, tx *Tx, next *Statement) (*Opened, error) {
 	return tx.commit(ctx, a.sql.still, a.isolation, next)
 }
 
-// Leave rolls back. If next is not nil, the same round trip begins the transaction of the
-// next delivery.
+// Leave rolls back. If the parameter next is not nil, the same round trip begins the transaction of
+// the next delivery.
 func (a *Handler) Leave(ctx context.Context, tx *Tx, next *Statement) *Opened {
 	if next == nil {
 		tx.Abort(ctx)

@@ -21,7 +21,7 @@ func (db Claims) Try(ctx context.Context, tr delivery.DryRun) ([]delivery.HeldEv
 	return found, nil
 }
 
-// changes returns the recent changes of the connection, including those of the open transaction.
+// changes returns the connection's recent changes, with those of the open transaction.
 func (a *Handler) changes(ctx context.Context, tx *Tx) ([]delivery.Change, error) {
 	rows, _ := tx.Tx.Query(ctx, a.sql.changes) // CollectRows reports the error
 	changes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Change])
@@ -76,8 +76,8 @@ func (a *Handler) DryRun(ctx context.Context, run func(ctx context.Context, tx *
 	return f, nil
 }
 
-// since returns the changes between two measurements. One measurement is not enough, because the
-// server's counts also include recent transactions of the same connection.
+// The function since returns the changes between two measurements. One measurement is not enough,
+// because the server's counts also include recent transactions of the same connection.
 func since(before, after []delivery.Change) (changes []delivery.Change) {
 	earlier := make(map[string]delivery.Change, len(before))
 	for _, b := range before {

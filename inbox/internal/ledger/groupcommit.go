@@ -22,7 +22,7 @@ type Group[T any] struct {
 	// may be nil.
 	Joint func(item, other T, err error) bool
 
-	// Bytes returns the size of an item. If it is not nil, it limits how many items one
+	// Bytes returns the size of an item. If Bytes is not nil, it limits how many items one
 	// statement writes.
 	Bytes func(T) int
 
@@ -42,8 +42,8 @@ type request[T any] struct {
 	done chan error
 }
 
-// most is the largest number of items that one statement writes, and mostBytes is the largest
-// number of bytes. A statement may exceed mostBytes, but only by its last item.
+// The constant most is the largest number of items that one statement writes, and mostBytes is the
+// largest number of bytes. A statement may exceed mostBytes, but only by its last item.
 const (
 	most      = 200
 	mostBytes = 4 << 20
@@ -95,7 +95,7 @@ func (g *Group[T]) begin(item T) *request[T] {
 // hasEnough reports whether enough items wait for a second statement.
 func (g *Group[T]) hasEnough() bool { return g.Enough > 0 && len(g.waiting) >= g.Enough }
 
-// serve writes until no caller waits. If two goroutines serve, one ends when few callers wait.
+// serve writes until no caller waits. Of two goroutines, one ends when few wait.
 func (g *Group[T]) serve() {
 	for {
 		batch := g.take()
@@ -106,7 +106,7 @@ func (g *Group[T]) serve() {
 	}
 }
 
-// take returns the items for one statement.
+// The function take returns the items for one statement.
 func (g *Group[T]) take() []*request[T] {
 	g.mu.Lock()
 	defer g.mu.Unlock()

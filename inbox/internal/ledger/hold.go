@@ -65,7 +65,7 @@ func (db *DB) archiveStatement(handler, key, reason string) Statement {
 
 // columns has the parameters of hold.sql except the fourth.
 //
-// Wide because hold.sql has that many array parameters.
+// It has many fields because hold.sql has that many array parameters.
 type columns struct {
 	handlers, keys                []string
 	digests                       [][]byte

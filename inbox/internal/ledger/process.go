@@ -15,9 +15,9 @@ import (
 // processes, count held events, and remove old inbox rows.
 type Upkeep struct{ *DB }
 
-// Beat writes a process's sign of life, and returns the data that the database sends back. It runs
-// at READ COMMITTED, because it may wait for a step of a sweep. After such a wait it must see up to
-// which time that step removed rows.
+// Beat writes a process's sign of life, and returns the data that the database sends back. Beat
+// runs at READ COMMITTED, because it may wait for a step of a sweep. After such a wait it must see
+// up to which time that step removed rows.
 func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (b delivery.Beat, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -42,7 +42,7 @@ func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (b del
 }
 
 func columnsOf(all []delivery.Window) (handlers []string, keep, ages []time.Duration) {
-	handlers, keep, ages = []string{}, []time.Duration{}, []time.Duration{} // not NULL
+	handlers, keep, ages = []string{}, []time.Duration{}, []time.Duration{} // none is NULL
 	for _, w := range all {
 		handlers, keep, ages = append(handlers, w.Handler), append(keep, w.Keep), append(ages, w.Age)
 	}

@@ -34,7 +34,7 @@ func (t *Tx) sawBatch(b *pgx.Batch) {
 	}
 }
 
-// inner returns the savepoint of pgx, or a closed transaction if the transaction has ended.
+// inner returns pgx's savepoint, or a closed transaction if the transaction has ended.
 func (n *savepoint) inner() pgx.Tx {
 	if n.of.over.Load() {
 		return closed
@@ -95,8 +95,8 @@ func (n *savepoint) Conn() *pgx.Conn { return n.of.Conn() }
 // savepoint is sent with the handler's first statement, so that a failure of this event does not
 // undo the effects of other events.
 //
-// leave ends the part, and releases the savepoint if keep is set. It reports whether the handler
-// sent nothing. undo undoes the effects of the event.
+// The result leave ends the part, releases the savepoint if keep is set, and reports whether the
+// handler sent nothing. The result undo undoes the effects of the event.
 func (t *Tx) Member(single bool) (leave func(keep bool) (silent bool), undo func(ctx context.Context) error) {
 	pending := t.first
 	if single {

@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// SettleAndCommit removes a held event, in the transaction of its effects, and commits. If
-// next is not nil, the same round trip begins the transaction of the next event. If this
+// SettleAndCommit removes a held event, in the transaction of its effects, and commits. If the
+// parameter next is not nil, the same round trip begins the transaction of the next event. If this
 // process no longer has the claim, SettleAndCommit rolls back and returns delivery.ErrSettled.
 func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldEvent, next *Statement) (*Opened, error) {
 	settle := Statement{sql: a.sql.settleLast, args: []any{h.ID, h.Epoch}}
@@ -29,9 +29,9 @@ func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldE
 	return tx.commit(ctx, a.sql.still, a.isolation, next, settle)
 }
 
-// joins reports whether two statements can be sent together: the one that makes the inbox's
-// database user current again, and the one that settles. They cannot be sent together if the server
-// must first prepare the settling statement: it would then check the rights of the handler's user.
+// joins reports whether two statements can be sent together: the one that makes the
+// inbox's database user current again, and the settling one. They cannot if the server must first
+// prepare the settling statement: it would then check the rights of the handler's user.
 func (a *Handler) joins(ctx context.Context, conn *pgx.Conn) bool {
 	switch modeOf(conn) {
 	case pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec: // statements are not prepared
@@ -63,8 +63,8 @@ func (a *Handler) NoteResult(ctx context.Context, tx *Tx, key, text string) erro
 	return nil
 }
 
-// SettleAll removes held events, in the transaction of their effects. If this process no
-// longer has one of the claims, it returns delivery.ErrSettled.
+// SettleAll removes held events, in the transaction of their effects. If this process no longer has
+// one of the claims, SettleAll returns delivery.ErrSettled.
 func (a *Handler) SettleAll(ctx context.Context, tx *Tx, all []*delivery.HeldEvent) error {
 	if err := tx.asOwn(ctx); err != nil {
 		return err
@@ -137,8 +137,8 @@ func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, 
 	return s, nil
 }
 
-// follow returns the statement for the next event of a key behind a position: it makes that event
-// due, or claims it for a process.
+// follow returns the statement for the next event of a key behind a position: it makes
+// that event due, or claims it for a process.
 func (a *Handler) follow(key string, behind int64, by Follower) Statement {
 	return Statement{sql: a.sql.follow, args: []any{a.name, key, behind, by.Process, by.Lease, by.Types, by.Subjects, by.Bytes}}
 }
@@ -147,11 +147,11 @@ func (a *Handler) follow(key string, behind int64, by Follower) Statement {
 type Failed struct {
 	Held    *delivery.HeldEvent
 	Holding delivery.Holding
-	Skipped bool // later events of its key do not wait for it
+	Skipped bool // later events of its key do not wait for this event
 	By      Follower
 }
 
-// noting returns the statements that record a failed attempt, and the index of the
+// The function noting returns the statements that record a failed attempt, and the index of the
 // statement that updates the event.
 func (a *Handler) noting(f Failed) (all []Statement, fail int, err error) {
 	text, err := f.Holding.Failure.Document()
@@ -208,8 +208,8 @@ func (a *Handler) FailAlone(ctx context.Context, tx *Tx, f Failed) (noted bool, 
 	return noted, nil
 }
 
-// FailIn rolls back a failed attempt, and records the failure in the same round trip.
-// stored reports whether the failure was recorded. If not, the caller must record it.
+// FailIn rolls back a failed attempt, and records the failure in the same round trip. The result
+// stored reports whether the failure was recorded; if not, the caller must record it. The result
 // committed reports whether the handler committed the transaction.
 func (a *Handler) FailIn(ctx context.Context, tx *Tx, f Failed) (stored, committed bool, err error) {
 	noting, fail, err := a.noting(f)

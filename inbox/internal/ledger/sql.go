@@ -1,6 +1,6 @@
 // Package ledger has every transaction and every statement of the inbox. It begins and ends the
 // transactions of handlers, and stores the inbox's state. It decides events, holds them, and
-// settles them: it removes an event from table held when the event has taken effect. It uses no
+// settles them: it removes an event from the table held when the event has taken effect. It uses no
 // broker and calls no handler.
 package ledger
 
@@ -141,9 +141,9 @@ var (
 	backlogSQL string
 )
 
-// statements are the statements of this package, for one schema.
+// The statements are the statements of this package, for one schema.
 //
-// Wide because each statement is a field.
+// It has many fields because each statement is a field.
 type statements struct {
 	decide, decideBatch, decided, hold        string
 	decideOrdered, verdict, decideFree, keys  string
@@ -197,7 +197,7 @@ func optional[T comparable](v T) *T {
 	return &v
 }
 
-// DB is the inbox's part of the database. Each method runs its own transaction, unless it
+// DB is the inbox's part of the database. Each method runs its own transaction, unless the method
 // has a transaction as a parameter.
 type DB struct {
 	pool     *pgxpool.Pool
@@ -207,7 +207,7 @@ type DB struct {
 }
 
 // New returns the ledger of a schema. If a handler leaves a connection in a state in which it
-// cannot be used again, the ledger closes the connection and calls lost.
+// cannot be used again, the ledger closes the connection and calls the function lost.
 func New(pool *pgxpool.Pool, schema string, lost func(ctx context.Context, why error)) *DB {
 	return &DB{pool: pool, sql: load(schema), sessions: session.Of(pool), lost: lost}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Receipts stores which steps external handlers have called, and settles their events.
-// One statement writes the items of many workers.
+// Receipts stores which steps external handlers have called, and settles the events of these
+// handlers. One statement writes the items of many workers.
 type Receipts struct {
 	db               *DB
 	starting, ending Group[*delivery.Step]
@@ -45,7 +45,7 @@ func (r *Receipts) Settle(id, epoch int64) error {
 	return nil
 }
 
-// settlement is an event that a statement settles together with other events.
+// A settlement is an event that a statement settles together with other events.
 type settlement struct {
 	id, epoch int64
 	settled   bool
@@ -105,8 +105,8 @@ func (r *Receipts) start(ctx context.Context, steps []*delivery.Step) error {
 	return nil
 }
 
-// finish records that steps are done, each with its result. It stores in each step the result
-// that is recorded.
+// finish records that steps are done, each with its result. It stores in each step the
+// result that is recorded.
 func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 	var handlers, keys, names, vendorKeys []string
 	var revisions []int32
@@ -137,7 +137,7 @@ func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 	return nil
 }
 
-// Undo records that a call did not happen, after Start recorded that it began.
+// Undo records that a call did not happen, after Start recorded that the call began.
 func (r *Receipts) Undo(ctx context.Context, s *delivery.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()

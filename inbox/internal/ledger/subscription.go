@@ -80,8 +80,8 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 }
 
 // Keep returns two functions. The first one, keep, records the floor and renews the reader's lease.
-// If its parameter lease is nil, it gives up the lease instead. keep has its own connection until
-// the second function, done, is called.
+// If its parameter lease is nil, keep gives up the lease instead. The function keep has its own
+// connection until the second function, done, is called.
 func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, done func()) {
 	var conn *pgxpool.Conn
 	keep = func(ctx context.Context, lease *time.Duration, floor delivery.Position) (err error) {
@@ -112,7 +112,7 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 
 // Restart records the position after which the reader begins again. It returns a new base, which is
 // added to sequences. So events that are read from now on get higher positions in the order of
-// their keys than all earlier events with sequences up to the parameter used.
+// their keys than all earlier events whose sequences are at most the parameter used.
 func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error) {
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base)
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A sweep examines all pages of table inbox, in steps. A step has at least sweepPages pages. A
+// A sweep examines all pages of the table inbox, in steps. A step has at least sweepPages pages. A
 // sweep has at most about SweepSteps steps.
 const (
 	sweepPages = 128
 	SweepSteps = 1800
 )
 
-// Sweep removes expired rows from the next pages of inbox, if it is this process's turn. The next
-// step is due after half of the given rest. After the last step of a sweep, the next sweep is due
-// after the given pause.
+// Sweep removes expired rows from the next pages of the table inbox, if it is this process's turn.
+// The next step is due after half of the given rest. After the last step of a sweep, the next sweep
+// is due after the given pause.
 func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()

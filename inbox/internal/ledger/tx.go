@@ -26,7 +26,7 @@ type Tx struct {
 	pgx.Tx
 
 	owner *pgxpool.Conn
-	loan  *session.Loan                        // the loan of owner's connection
+	loan  *session.Loan                        // the loan of the connection owner
 	lost  func(ctx context.Context, why error) // called if the session could not be restored
 
 	// ID is the id of the transaction that the inbox began, or "" if the transaction has no id. If
@@ -40,12 +40,12 @@ type Tx struct {
 	simple bool // the connection puts parameters into the text of statements
 	joins  bool // see Handler.joins
 
-	// first has statements that are sent with the next Exec, or before any other call. An
+	// The field first has statements that are sent with the next Exec, or before any other call. An
 	// example is the savepoint before a member of a batch.
 	first []string
 
-	// over is set when the transaction ended and pgx does not know that. A goroutine of the handler
-	// may still have the Tx, and must not reach the connection's next transaction.
+	// The field over is set when the transaction ended and pgx does not know that. A goroutine of
+	// the handler may still have the Tx, and must not reach the connection's next transaction.
 	over atomic.Bool
 }
 
@@ -64,10 +64,10 @@ func (t *Tx) inner() pgx.Tx {
 	return t.Tx
 }
 
-// begin begins a transaction of the given isolation level and runs statements in it, in one round
-// trip. It returns the tag of the first statement. If the first statement has no function that
-// reads its rows, it must return the transaction's id. If no transaction could begin, the error is
-// a delivery.BeginError.
+// begin begins a transaction of the given isolation level and runs statements in it,
+// in one round trip. It returns the tag of the first statement. If the first statement has no
+// function that reads its rows, it must return the transaction's id. If no transaction could begin,
+// the error is a delivery.BeginError.
 func (db *DB) begin(ctx context.Context, level pgx.TxIsoLevel, first Statement, more ...Statement) (*Tx, pgconn.CommandTag, error) {
 	owner, err := db.acquire(ctx)
 	if err != nil {
@@ -84,7 +84,7 @@ func (db *DB) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return owner, nil
 }
 
-// beginOn is begin on a given connection. If no transaction could begin, it gives the
+// beginOn is the function begin on a given connection. If no transaction could begin, it gives the
 // connection back.
 func (db *DB) beginOn(ctx context.Context, owner *pgxpool.Conn, level pgx.TxIsoLevel, first Statement, more ...Statement) (*Tx, pgconn.CommandTag, error) {
 	batch := &pgx.Batch{}
@@ -192,7 +192,7 @@ func (t *Tx) Healthy() error {
 
 var errOverlooked = errors.New("a statement failed and the handler did not return its error")
 
-// flush sends the statements in first. If that fails, the next statement fails too.
+// flush sends the statements in t.first. If it fails, the next statement fails too.
 func (t *Tx) flush(ctx context.Context) {
 	if len(t.first) > 0 {
 		sql := strings.Join(t.first, "; ")
@@ -201,7 +201,7 @@ func (t *Tx) flush(ctx context.Context) {
 	}
 }
 
-// saw notes a statement of the handler and sets unsure if the statement may have ended the
+// saw notes a handler's statement and sets unsure if the statement may have ended the
 // transaction. A statement with parameters cannot have ended it: a text with parameters is a single
 // statement, COMMIT and ROLLBACK have no parameters, and no function can end a transaction block. A
 // text without parameters may contain several statements. pgx returns only the result of the last
@@ -221,7 +221,7 @@ func isRewriter(arg any) bool {
 }
 
 // modeOf returns how a connection sends statements by default. Each read of the configuration
-// copies it, so the inbox reads it only once for each connection.
+// copies it, so the inbox reads the configuration only once for each connection.
 func modeOf(conn *pgx.Conn) pgx.QueryExecMode {
 	data := conn.PgConn().CustomData()
 	mode, known := data[modeKey].(pgx.QueryExecMode)

@@ -17,12 +17,12 @@ import (
 func (t *Tx) Abort(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackPatience)
 	defer cancel()
-	_ = t.Tx.Rollback(ctx) // if it fails, the connection is closed and the server rolls back
+	_ = t.Tx.Rollback(ctx) // if this fails, the connection is closed and the server rolls back
 	t.give(ctx, t.loan.Undone(ctx))
 }
 
-// fail gives the connection back. Call it if the statement that should end the transaction failed,
-// or if a statement before that one failed.
+// fail gives the connection back. Call it if the statement that should end the
+// transaction failed, or if a statement before that one failed.
 func (t *Tx) fail(ctx context.Context) {
 	switch t.owner.Conn().PgConn().TxStatus() {
 	case 'E':
@@ -36,7 +36,7 @@ func (t *Tx) fail(ctx context.Context) {
 	}
 }
 
-// give gives the connection back. left is the reason why the connection was closed, or nil.
+// The function give gives the connection back. left: why the connection was closed, or nil.
 func (t *Tx) give(ctx context.Context, left error) {
 	if left != nil {
 		t.lost(ctx, left)
@@ -85,9 +85,9 @@ var (
 
 // commit runs the inbox's last statements and commits the transaction that the inbox began. If the
 // handler may have ended that transaction, still.sql first checks, in the same round trip, whether
-// it is still open. If next is not nil, commit begins the next transaction, as endWith does. commit
-// returns an EndedError if a handler ended the transaction, delivery.ErrSettled if this process no
-// longer had the claim, and a CommitError if the COMMIT failed or was not answered.
+// that one is still open. If next is not nil, commit begins the next transaction, as endWith does.
+// commit returns an EndedError if a handler ended the transaction, delivery.ErrSettled if this
+// process no longer had the claim, and a CommitError if the COMMIT failed or was not answered.
 func (t *Tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, next *Statement, last ...Statement) (*Opened, error) {
 	closing := slices.Concat(last, []Statement{commitStatement})
 	asks := t.ID != "" && t.unsure.Load() // if false, no handler ended the transaction: none ran in it, or none sent a statement that could end it
@@ -146,12 +146,12 @@ func isNoNumber(err error) bool {
 	return errors.As(err, &pg) && pg.Code == "22P02"
 }
 
-// endWith sends the statements that end the transaction. If next is not nil, it also sends BEGIN
-// and the first statement of the next transaction, in the same round trip. It returns the tags of
-// the statements that end the transaction. If one of these fails, endWith returns an error and the
-// tags of the statements before that one, and begins no transaction. If next is nil, or if the
-// handler changed the session, no transaction follows: endWith resets the session in the same round
-// trip, and gives the connection back to the pool.
+// endWith sends the statements that end the transaction. If the parameter next is not nil, it also
+// sends BEGIN and the first statement of the next transaction, in the same round trip. It returns
+// the tags of the statements that end the transaction. If one of these fails, endWith returns an
+// error and the tags of the statements before that one, and begins no transaction. If next is nil,
+// or if the handler changed the session, no transaction follows: endWith resets the session in the
+// same round trip, and gives the connection back to the pool.
 func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statement, next *Statement) ([]pgconn.CommandTag, *Opened, error) {
 	t.over.Store(true)
 	batch := &pgx.Batch{}

@@ -12,7 +12,7 @@ import (
 )
 
 // checkHandlers calls the method Check of each handler that has this method. If a handler has a
-// method Types, its subscriptions together must have all types that Types returns. If one is
+// method Types, its subscriptions together must have all types that Types returns. If a type is
 // missing, checkHandlers returns an error, because the handler would wait for ever for events of
 // that type.
 func checkHandlers(ctx context.Context, all []Handler) error {

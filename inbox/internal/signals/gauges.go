@@ -18,14 +18,14 @@ const measureEvery = 15 * time.Second
 
 // The reasons why an event is held. The metrics of the relay use the same words.
 const (
-	heldRetry = "retry" // it is due, or will be due
-	heldKey   = "key"   // it waits behind an earlier event of its key
+	heldRetry = "retry" // the event is due, or will be due
+	heldKey   = "key"   // the event waits behind an earlier event of its key
 	heldDead  = "dead"  // an operator has to decide
 )
 
 // Gauges reports the state of the inbox when the metrics are read. It implements postroom.Runner.
 //
-// Wide because each gauge is a field.
+// It has many fields because each gauge is a field.
 type Gauges struct {
 	signals  *Signals
 	log      *slog.Logger
@@ -55,8 +55,8 @@ type Consumer struct {
 	Drifted, Paused     bool
 }
 
-// NewGauges returns the gauges of an inbox. backlog counts the held events in the
-// database. handlers returns the level of each handler.
+// NewGauges returns the gauges of an inbox. The function backlog counts the held events in the
+// database. The function handlers returns the level of each handler.
 func (s *Signals) NewGauges(log *slog.Logger, backlog func(ctx context.Context) ([]delivery.Stock, error), handlers func() []Level) *Gauges {
 	m := s.meter
 	return &Gauges{

@@ -57,7 +57,7 @@ func New(metrics metric.MeterProvider, traces trace.TracerProvider, outcomes slo
 	}
 }
 
-// Removed counts expired rows that were removed from table inbox.
+// Removed counts expired rows that were removed from the table inbox.
 func (s *Signals) Removed(ctx context.Context, rows int64) { s.removed.Add(ctx, rows, s.ledger) }
 
 // Handler has the instruments of one handler. The method Of makes the attributes only once, and not
@@ -75,7 +75,7 @@ type Handler struct {
 	spanOptions []trace.SpanStartOption
 }
 
-// Of returns the instruments of a handler. stream is empty if the handler reads no
+// Of returns the instruments of a handler. The parameter stream is empty if the handler reads no
 // stream.
 func (s *Signals) Of(handler, stream string, log *slog.Logger) *Handler {
 	name := telemetry.Handler.String(handler)
@@ -114,7 +114,7 @@ func (h *Handler) Ended(ctx context.Context, o delivery.Outcome, t delivery.Task
 	h.log.Log(ctx, h.outcomes.Level(), "delivery ended", args...)
 }
 
-// Moved logs that an event is now held, still held or discarded, and counts it if it is dead.
+// Moved logs that an event is now held, still held or discarded, and counts the event if dead.
 func (h *Handler) Moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, as delivery.Holding) {
 	log, say := h.log.WarnContext, "event not handled, will be tried again"
 	args := []any{
@@ -163,7 +163,7 @@ func (h *Handler) Lost(ctx context.Context, reason string) {
 	h.lost.Add(ctx, 1, telemetry.With(telemetry.Handler.String(h.name), telemetry.Reason.String(reason)))
 }
 
-// ran records how long a run of the handler took and how it ended, and ends the span of the run.
+// ran records how long a run of the handler took and how it ended, and ends its span.
 func (h *Handler) ran(ctx context.Context, span trace.Span, took time.Duration, err error) {
 	options := h.ranWell
 	if err != nil {
@@ -196,9 +196,9 @@ func (h *Handler) Observe(ctx context.Context, t delivery.Task, run func(ctx con
 	return err
 }
 
-// trace begins the span of one run of a handler. The span is a child of the span in which the event
-// was written. If the event comes from table held, the span begins a new trace instead, with a link
-// to that span, because a trace must not last for days.
+// trace begins the span of one run of a handler. The span is a child of the span in
+// which the event was written. If the event comes from the table held, the span begins a new trace
+// instead, with a link to that span, because a trace must not last for days.
 func (h *Handler) trace(ctx context.Context, t delivery.Task) (context.Context, trace.Span) {
 	options := h.spanOptions
 	if t.Event.TraceParent != "" {

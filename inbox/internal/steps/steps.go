@@ -81,7 +81,7 @@ type Attempt struct {
 	over    bool
 	outage  bool          // a step could not be recorded, so the attempt must not count
 	noting  int           // how many receipts are being written
-	since   time.Time     // when noting last changed
+	since   time.Time     // when the field noting last changed
 	noted   time.Duration // the total time, up to since, during which receipts were being written
 	busy    map[string]struct{}
 	settles []func(ctx context.Context, tx pgx.Tx) error
@@ -208,11 +208,11 @@ func (a *Attempt) run(ctx context.Context, s *delivery.Step, f func(ctx context.
 
 // invoke calls the step's function and records the outcome.
 func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx context.Context, key string) ([]byte, error), o Options) (result []byte, err error) {
-	if ctx.Err() != nil { // ctx ended while the start was being recorded
+	if ctx.Err() != nil { // the context ended while the start was being recorded
 		return nil, errors.Join(context.Cause(ctx), a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s))
 	}
 	result, err = f(ctx, s.VendorKey)
-	tree := guard.Tree(err) // unlike errors.As, it visits a limited number of errors
+	tree := guard.Tree(err) // unlike errors.As, guard.Tree visits a limited number of errors
 	switch _, not := guard.As[*notDoneError](tree); {
 	case err == nil:
 		s.Result = result
@@ -226,8 +226,8 @@ func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx conte
 	return nil, err
 }
 
-// ask calls the step's Lookup, to find out whether the calls with unknown outcomes happened. If
-// they did not happen, the step counts as not begun.
+// ask calls the step's Lookup, to find out whether the calls with unknown outcomes
+// happened. If they did not happen, the step counts as not begun.
 func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result []byte, found bool, err error) {
 	if o.Lookup == nil {
 		return nil, false, fmt.Errorf("%w: with key %s at %s; ask the vendor, who may not recognise the key any more",
@@ -246,8 +246,8 @@ func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result 
 	return known.Result, true, err
 }
 
-// note calls write, which writes a receipt. In an outage, or after a conflict with another
-// transaction, it calls write again until ctx ends.
+// The function note calls the function write, which writes a receipt. In an outage, or after a
+// conflict with another transaction, it calls write again until ctx ends.
 func (a *Attempt) note(ctx context.Context, write func() error) error {
 	a.count(1)
 	defer a.count(-1)
@@ -266,8 +266,8 @@ func (a *Attempt) note(ctx context.Context, write func() error) error {
 	}
 }
 
-// count changes the number of receipts that are being written: notes is 1 or -1. It measures the
-// time during which at least one receipt is being written.
+// count changes the number of receipts that are being written: by 1 or -1. It measures
+// the time during which at least one receipt is being written.
 func (a *Attempt) count(notes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

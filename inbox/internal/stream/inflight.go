@@ -12,7 +12,7 @@ import (
 // worker. So the broker does not deliver them to another process.
 type InFlight struct {
 	most, bytes int
-	allowed     func() int    // returns how many messages may be in flight now; nil: always the number most
+	allowed     func() int    // returns how many messages may be in flight now; nil: always the field most
 	freed       chan struct{} // gets a value when a message is dropped, or when more messages are allowed
 
 	mu   sync.Mutex
@@ -20,9 +20,9 @@ type InFlight struct {
 	size int                   // the size of all messages
 }
 
-// NewInFlight returns an InFlight with room for the given numbers of messages and bytes. If allowed
-// is not nil, it returns how many messages may be in flight at the moment: fewer while the handler
-// is paused. Call Wake when allowed returns more than before.
+// NewInFlight returns an InFlight with room for the given numbers of messages and bytes. If the
+// function allowed is not nil, it returns how many messages may be in flight at the moment: fewer
+// while the handler is paused. Call Wake when allowed returns more than before.
 func NewInFlight(most, bytes int, allowed func() int) *InFlight {
 	return &InFlight{most: most, bytes: bytes, allowed: allowed, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]int)}
 }
@@ -47,7 +47,7 @@ func (h *InFlight) drop(msg jetstream.Msg) {
 func (h *InFlight) Wake() {
 	select {
 	case h.freed <- struct{}{}:
-	default: // freed has a value already
+	default: // the channel freed has a value already
 	}
 }
 
@@ -69,7 +69,7 @@ func (h *InFlight) room() (messages, bytes int) {
 	return max(most-len(h.held), 0), h.bytes - h.size
 }
 
-// now returns how many messages may be in flight at the moment.
+// The function now returns how many messages may be in flight at the moment.
 func (h *InFlight) now() int {
 	if h.allowed == nil {
 		return h.most
@@ -77,9 +77,9 @@ func (h *InFlight) now() int {
 	return min(h.most, h.allowed())
 }
 
-// wait waits until there is room for half of the allowed messages, but at least for one, and for
-// half of the bytes. So the reader does not request messages one by one. wait returns false if ctx
-// ended.
+// wait waits until there is room for half of the allowed messages, but at least for
+// one, and for half of the bytes. So the reader does not request messages one by one. It returns
+// false if ctx ended.
 func (h *InFlight) wait(ctx context.Context) bool {
 	for {
 		messages, bytes := h.room()

@@ -14,7 +14,7 @@ import (
 // noteEvery is how often a reader records its floor while the floor moves.
 const noteEvery = time.Second
 
-// lease is this process's right to read the stream for an ordered handler. One process at a time
+// A lease is this process's right to read the stream for an ordered handler. One process at a time
 // has the lease. If a stalled process resumes after it lost the lease, the inbox rows prevent a
 // second effect, and the process cannot record its floor.
 type lease struct {
@@ -71,9 +71,9 @@ func (t *term) keep(ctx context.Context) {
 	}
 }
 
-// leave ends the term, records the floor and gives up the lease, so that another process can go on
-// at once. If an event still runs here, the next reader reads it again. The inbox row prevents a
-// second effect.
+// leave ends the term, records the floor and gives up the lease, so that another
+// process can go on at once. If an event still runs here, the next reader reads it again. The inbox
+// row prevents a second effect.
 func (t *term) leave(ctx context.Context) {
 	t.end(delivery.ErrTermOver)
 	t.stopRenewing()

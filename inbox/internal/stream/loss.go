@@ -20,11 +20,11 @@ const (
 	lostRecreated = "recreated" // the stream was deleted and created again
 )
 
-// check finds out whether the stream lost messages. The stream may have dropped messages after the
-// floor because of their age. If so, check reports that, and reading begins at the first message
-// that the stream still has. The broker may also have lost the message at the floor, the message of
-// a held event, or the last message that was read. If so, check reports that, and reading begins
-// again before the lost messages.
+// check finds out whether the stream lost messages. The stream may have dropped
+// messages after the floor because of their age. If so, check reports that, and reading begins at
+// the first message that the stream still has. The broker may also have lost the message at the
+// floor, the message of a held event, or the last message that was read. If so, check reports that,
+// and reading begins again before the lost messages.
 func (t *term) check(ctx context.Context) error {
 	info, err := t.stream.Info(ctx)
 	if err != nil {
@@ -94,8 +94,8 @@ func (t *term) agedOut(ctx context.Context, from, to uint64) {
 		"stream", t.reader.Stream, "from_seq", from, "to_seq", to)
 }
 
-// beginAt makes the reader begin after the given position. It gives events that are read from now
-// on higher positions in the order of their keys than all earlier events with sequences up to used.
+// beginAt makes the reader begin after the position at. Events that are read from now on get higher
+// positions in the order of their keys than all events with sequences up to the parameter used.
 func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) error {
 	base, err := t.reader.records.Restart(ctx, t.epoch, at, used)
 	if err != nil {
@@ -107,8 +107,8 @@ func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) e
 	return nil
 }
 
-// has reports whether the stream has a message for the handler with a sequence in [from, through].
-// It asks the stream, because a consumer may not know the latest messages yet.
+// The function has reports whether the stream has a message for the handler with a sequence in
+// [from, through]. It asks the stream, because a consumer may not know the latest messages yet.
 func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 	for _, subject := range wildcard.Union(nil, t.subjects) {
 		msg, err := t.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
@@ -129,9 +129,9 @@ func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 const aheadWait = 3 * time.Second
 
 // overtaken reports whether the stream has lost messages that the handler's consumer delivered. If
-// so, from is the sequence after which the inbox must begin again. The old consumer waits for
-// sequences after the lost messages, so it would not deliver new messages that get the sequences of
-// the lost ones. Only NATS 2.15 resets such a consumer itself, and only with one replica.
+// so, the inbox must begin again after the sequence from. The old consumer waits for sequences
+// after the lost messages, so it would not deliver new messages that get the sequences of the lost
+// ones. Only NATS 2.15 resets such a consumer itself, and only with one replica.
 func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, consumer *jetstream.ConsumerInfo, row delivery.Subscription) (from uint64, lost bool, err error) {
 	at := s.last.of(consumer.Created)
 	last := max(at.Seq, consumer.Delivered.Stream)

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// message is a message that the broker sent in answer to a [pull]. It implements jetstream.Msg,
-// like the messages that the client library returns.
+// message is a message that the broker sent in answer to a [pull]. It implements
+// jetstream.Msg, like the messages that the client library returns.
 type message struct{ msg *nats.Msg }
 
 // Metadata returns the data of the broker about the message, such as its sequence in the stream.

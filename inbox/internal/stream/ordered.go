@@ -60,7 +60,7 @@ func (s *OrderedReader) Read(life delivery.Lifetime) error {
 	}
 	keeping, cancel := context.WithCancel(life.Work)
 	t.stopRenewing = cancel
-	go t.keep(keeping) // leave ends it
+	go t.keep(keeping) // the function leave ends it
 	if err = s.to.Begin(ctx); err == nil {
 		err = t.read(ctx)
 	}
@@ -101,7 +101,7 @@ func (s *OrderedReader) standBy(ctx context.Context, stream jetstream.Stream) (*
 		}
 		t.floor.reset(lead.Floor)
 		if lead.Takeovers > suspectTerms {
-			t.left.Store(int32(s.InFlight.Most())) //nolint:gosec // a number of messages in memory
+			t.left.Store(int32(s.InFlight.Most())) //nolint:gosec // Most counts messages in memory
 			s.Log.ErrorContext(ctx, "several readers ended on the same events, which will run alone",
 				"stream", s.Stream, "from_seq", lead.Floor.Seq+1, "takeovers", lead.Takeovers, "events", s.InFlight.Most())
 		}
@@ -110,7 +110,7 @@ func (s *OrderedReader) standBy(ctx context.Context, stream jetstream.Stream) (*
 	return nil, nil //nolint:nilnil // no error: ctx ended
 }
 
-// term is the time in which this process reads with one lease. It implements delivery.Source for
+// A term is the time in which this process reads with one lease. It implements delivery.Source for
 // the deliveries that the process reads in that time.
 type term struct {
 	lease

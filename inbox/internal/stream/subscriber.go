@@ -33,7 +33,7 @@ type Config struct {
 	Conn       *nats.Conn
 	Handler    string
 	Stream     string
-	Filter     []string // subjects
+	Filter     []string // the subjects that the reader reads
 	DeliverNew bool     // a new handler skips the messages that the stream already has
 	Instance   func() string
 	InFlight   *InFlight
@@ -79,14 +79,14 @@ type Records interface {
 	Lead(ctx context.Context, lease time.Duration) (*delivery.Lead, error)
 
 	// Keep returns two functions. The first one, keep, records the floor and renews the lease. If
-	// its parameter lease is nil, keep gives up the lease instead. If the term is over, it returns
-	// delivery.ErrTermOver. keep occupies one connection of the pool until close is called, because
-	// handlers may use all the others.
+	// its parameter lease is nil, keep gives up the lease instead. If the term is over, keep
+	// returns delivery.ErrTermOver. The function keep occupies one connection of the pool until
+	// close is called, because handlers may use all the others.
 	Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, close func())
 
 	// Restart records the position after which reading begins, and returns a new base. An event's
 	// position in the order of its key is its sequence plus the base. With the new base, events
-	// that are read from now on come after the events that had sequences up to used.
+	// that are read from now on come after the events that had sequences up to the parameter used.
 	Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error)
 }
 
@@ -138,8 +138,8 @@ type subscriber struct {
 // View returns the broker's last answer about the consumer, or nil.
 func (s *subscriber) View() *View { return s.view.Load() }
 
-// look looks up the stream and records the subscription. again reports whether the stream was
-// deleted and created again.
+// look looks up the stream and records the subscription. The result again reports
+// whether the stream was deleted and created again.
 func (s *subscriber) look(ctx context.Context) (stream jetstream.Stream, row delivery.Subscription, again bool, err error) {
 	js, err := jetstream.New(s.Conn)
 	if err != nil {
@@ -158,9 +158,9 @@ func (s *subscriber) look(ctx context.Context) (stream jetstream.Stream, row del
 	return stream, row, again, nil
 }
 
-// subscribe records what the handler reads. The reader creates its consumer after that. So if the
-// consumer is lost, the record says where the next consumer begins. again reports whether the
-// stream was deleted and created again.
+// subscribe records what the handler reads. The reader creates its consumer after
+// that. So if the consumer is lost, the record says where the next consumer begins. The result
+// again reports whether the stream was deleted and created again.
 func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo) (row delivery.Subscription, again bool, err error) {
 	created := s.created()
 	first := max(stream.State.FirstSeq, 1) - 1 // before the first message that the stream still has
@@ -190,8 +190,8 @@ func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo
 	return row, true, nil
 }
 
-// created returns when the stream was created, with the precision that a column of the database
-// has.
+// created returns when the stream was created, with the precision that a column of the
+// database has.
 func (s *subscriber) created() time.Time { return s.origin.Created.Truncate(time.Microsecond) }
 
 func (s *subscriber) infoOf(ctx context.Context, stream jetstream.Stream) (*jetstream.StreamInfo, error) {

@@ -50,9 +50,9 @@ type Node struct {
 // NodeConfig has what a node needs.
 type NodeConfig struct {
 	Processes    Processes
-	Windows      func() []delivery.Window // the windows of its handlers
+	Windows      func() []delivery.Window // the windows of the node's handlers
 	Paused       func() string            // the handlers that paused because of failures, as JSON
-	DedupeWindow time.Duration            // of handlers that do not set their own
+	DedupeWindow time.Duration            // the window of handlers that do not set their own
 	Log          *slog.Logger
 	Advise       func(error) error // adds advice to an error
 }
@@ -146,7 +146,7 @@ func (n *Node) Leave(ctx context.Context) {
 
 // ListUnknown logs a warning for each handler that has decided events and that no process runs.
 func (n *Node) ListUnknown(ctx context.Context) {
-	handlers := []string{} // not NULL
+	handlers := []string{} // an empty array, not NULL
 	for _, w := range n.cfg.Windows() {
 		handlers = append(handlers, w.Handler)
 	}

@@ -17,15 +17,15 @@ const (
 
 // Ledger has the call to the database that sweeps the table inbox. Package ledger implements it.
 type Ledger interface {
-	// Sweep removes expired rows from the next pages of inbox, if it is this process's turn. The
-	// next step is due after half of the given rest. After the last step of a sweep, the next sweep
-	// is due after the given pause.
+	// Sweep removes expired rows from the next pages of the table inbox, if it is this process's
+	// turn. The next step is due after half of the given rest. After the last step of a sweep, the
+	// next sweep is due after the given pause.
 	Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error)
 }
 
-// Sweeper removes inbox rows that have expired. It reads the table from its first page to its last,
-// a few pages at a time, again and again. A BRIN index would not help, because new rows fill the
-// space of removed rows. At each step only one process has its turn. Sweeper implements
+// Sweeper removes inbox rows that have expired. It reads the table inbox from its first page to its
+// last, a few pages at a time, again and again. A BRIN index would not help, because new rows fill
+// the space of removed rows. At each step only one process has its turn. Sweeper implements
 // postroom.Runner.
 type Sweeper struct {
 	SweeperConfig

@@ -17,7 +17,7 @@ type Log struct {
 	Mu     sync.Mutex // guards the fields below
 	Events []eventlog.Event
 	Done   map[int64]bool              // the published events, by seq
-	Held   map[int64]eventlog.Deferral // the events in held, by seq
+	Held   map[int64]eventlog.Deferral // the events in the table held, by seq
 	Terms  []*Term                     // the terms that Lead has begun
 	Pause  *eventlog.Pause             // the operator's pause, or nil
 
@@ -32,7 +32,7 @@ func New(subjects ...string) *Log {
 	return &Log{subjects: subjects, Done: map[int64]bool{}, Held: map[int64]eventlog.Deferral{}}
 }
 
-// Set calls change while it holds Mu.
+// Set calls the function change while it holds Mu.
 func (l *Log) Set(change func()) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -61,7 +61,7 @@ func (l *Log) Lag(context.Context) (eventlog.Lag, error) {
 	return eventlog.Lag{}, errors.ErrUnsupported
 }
 
-// Paused returns Pause.
+// Paused returns the field Pause.
 func (l *Log) Paused(context.Context) (eventlog.Pause, bool, error) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()

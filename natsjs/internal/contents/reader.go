@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// pageSize is the largest number of messages of a page. One request gets one page. silence is
-	// how long the broker may take to send a page.
+	// pageSize is the largest number of messages of a page. One request gets one page. The constant
+	// silence is how long the broker may take to send a page.
 	pageSize = 5000
 	silence  = 30 * time.Second
 
@@ -38,8 +38,8 @@ var errGap = errors.New("messages were lost on their way from the broker")
 
 // Read begins to read the headers of a stream's messages, as [broker.Verifier] describes for
 // ReadStored. It creates a consumer, which the function stop removes. If the stream is a work
-// queue, the broker refuses the consumer, and next returns no messages. A work queue does not keep
-// consumed messages anyway.
+// queue, the broker refuses the consumer, and the function next returns no messages. A work queue
+// does not keep consumed messages anyway.
 func Read(ctx context.Context, js jetstream.JetStream, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	cfg := jetstream.ConsumerConfig{
 		Description: "postroom relay: what the stream has", AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true,
@@ -63,7 +63,7 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, span broke
 	stop = func() {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 		defer cancel()
-		_ = js.DeleteConsumer(within, stream, consumer.CachedInfo().Name) // the broker removes it after a minute anyway
+		_ = js.DeleteConsumer(within, stream, consumer.CachedInfo().Name) // the broker removes the consumer after a minute anyway
 	}
 	return r.next, stop, nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/broker"
 )
 
-// Set has the answers that are expected. Each is a Reply, with a number that is part of the subject
-// of the answer. If an answer comes after Drop, the set ignores it.
+// Set has the answers that are expected. Each expected answer is a Reply, with a number that is
+// part of the subject of the answer. If an answer comes after Drop, the set ignores it.
 type Set struct {
 	prefix string
 
@@ -50,7 +50,7 @@ func New(prefix string) *Set {
 var ErrUnanswered = nats.ErrNoResponders
 
 // Expect adds a reply to the set. Call it before you send the messages. For a message without an
-// event, messages is nil, and subject is the subject of the message.
+// event, the parameter messages is nil, and subject is the subject of the message.
 func (r *Set) Expect(messages []*broker.Message, subject string) *Reply {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,15 +63,15 @@ func (r *Set) Expect(messages []*broker.Message, subject string) *Reply {
 // Subjects returns a pattern that matches the subjects of all answers.
 func (r *Set) Subjects() string { return r.prefix + "*" }
 
-// Drop removes a reply. After that, the set does not read its messages, so they may be used again.
+// Drop removes a reply. Then the set does not read the reply's messages: they may be used again.
 func (r *Set) Drop(w *Reply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.waiting, w.number)
 }
 
-// Subject returns the reply subject of the last message of a batch, or of the first one if first is
-// true. The answer to the first message is empty, unless it is an error.
+// Subject returns the reply subject of the last message of a batch, or of the first message if the
+// parameter first is true. The answer to the first message is empty, unless it is an error.
 func (r *Set) Subject(w *Reply, first bool) string {
 	subject := r.prefix + strconv.FormatUint(w.number, 36)
 	if first {
@@ -81,7 +81,7 @@ func (r *Set) Subject(w *Reply, first bool) string {
 }
 
 // A prefix is a subject from NewInbox of the NATS client, and a dot. nameLength is the length of
-// its unique end: 22 random characters and the dot.
+// the prefix's unique end: 22 random characters and the dot.
 const nameLength = 23
 
 // Name returns a name for the batch of a reply. No other reply of any set has this name.
@@ -110,7 +110,7 @@ func (r *Set) Take(m *nats.Msg) {
 	}
 }
 
-// Put sends an answer to the channel of Got. If the channel has one already, Put does nothing.
+// Put sends an answer to the channel of Got, unless the channel has an answer already.
 func (w *Reply) Put(a Answer) {
 	select {
 	case w.got <- a:
@@ -144,7 +144,7 @@ func (r *Set) Deny(err error) {
 }
 
 // DeniedSubject returns the subject if err says that the server does not let the user publish to
-// it. For any other error, even if it is about a subscription, denied is false.
+// it. For any other error, even if it is about a subscription, the result denied is false.
 func DeniedSubject(err error) (subject string, denied bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return "", false

@@ -18,8 +18,8 @@ const (
 	holdShare  = 4
 	countEvery = 100 * time.Millisecond
 
-	// The attempts of an event take about a quarter of an hour, because often a person must
-	// notice the problem and change the stream. heldWait is how long an event waits in held
+	// The attempts of an event take about a quarter of an hour, because often a person must notice
+	// the problem and change the stream. heldWait is how long an event waits in the table held
 	// after a failure that does not count as an attempt.
 	maxAttempts = postroom.DefaultAttempts
 	heldWait    = 30 * time.Second
@@ -34,32 +34,32 @@ var (
 	// probeBackoff has the waits between two probes of an unavailable stream.
 	probeBackoff = retryBackoff
 
-	// attemptBackoff has the waits between the attempts of an event in held.
+	// attemptBackoff has the waits between the attempts of an event in the table held.
 	attemptBackoff = postroom.DefaultBackoff()
 
-	// heldBackoff has the wait in held after a failure that does not count as an attempt.
+	// heldBackoff has the wait in the table held after a failure that does not count as an attempt.
 	heldBackoff = postroom.Backoff{heldWait}
 )
 
-// deferrals has the events that go to held, and the keys that have events in held.
+// deferrals has the events that go to the table held, and the keys that have events in that table.
 type deferrals struct {
 	held     []eventlog.Deferral
-	returned []int64                // the seqs of events that were read from held and stay there
-	blocked  map[string]*blockedKey // keys that have events in held
+	returned []int64                // seqs of events that were read from the table held and stay there
+	blocked  map[string]*blockedKey // keys that have events in the table held
 	fresh    []*blockedKey          // the blocked keys that got events since the last TakeHeld
 
 	refused            int // the number of refused events and of the events that wait behind them, at countedAt
 	countedAt, sweptAt time.Time
 }
 
-// blockedKey is a key with events in held. Its later events go to held too.
+// blockedKey is a key with events in the table held. Its later events go there too.
 type blockedKey struct {
-	recording int64 // the number of the recording (one write of results to the log) that stores its last event in held
+	recording int64 // the number of the recording (one write of results to the log) that stores the last event of the key in the table held
 	fresh     bool
 }
 
-// deferBehindKey moves an event to held if its key has events in held. It reports whether it moved
-// the event.
+// deferBehindKey moves an event to the table held if its key has events there. It reports whether
+// it moved the event.
 func (l *deferrals) deferBehindKey(seq int64, key string) bool {
 	b, ok := l.blocked[key]
 	if ok {
@@ -76,8 +76,8 @@ func (l *deferrals) markFresh(b *blockedKey) {
 	}
 }
 
-// Failed takes back an event that was not stored, to send it again or move it to held. It returns
-// how many times the event has failed since it was read. If it moves the event to held, it also
+// Failed takes back an event that was not stored, to send it again or move it to the table held. It
+// returns how many times the event has failed since it was read. If it moves the event, it also
 // returns the failure.
 func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int, held *eventlog.Failure) {
 	s := l.endFlight(e, o.Stream)
@@ -104,9 +104,8 @@ func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int
 	return tries, held
 }
 
-// mayHold reports whether an event whose outcome has the given class may go to held. In an
-// outage no event goes to held: the broker must have stored other events since this event
-// failed.
+// mayHold reports whether an event whose outcome has the given class may go to the table held. In
+// an outage no event goes there: the broker must have stored other events since this event failed.
 //
 //   - Unavailable: the same stream must have stored other events.
 //   - Unroutable: other events must have been stored, or at least one subject must have a stream.
@@ -114,9 +113,9 @@ func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int
 //     be read and stored, and the first case would never come.
 //   - Refused: the broker must have stored other events, or so many events must have been read that
 //     other events may not fit. In the second case the failure does not count as an attempt.
-//   - Of these classes, only Refused lets an event of a republish go to held. Then the broker need
-//     not have stored other events, because the relay reads few events of a republish at a time: if
-//     refused events stayed, they would stop the rest.
+//   - Of these classes, only Refused lets an event of a republish go to the table held. Then the
+//     broker need not have stored other events, because the relay reads few events of a republish
+//     at a time: if refused events stayed, they would stop the other events of the republish.
 func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 	if e.IsRepublished() && c != broker.Refused {
 		return false
@@ -135,15 +134,15 @@ func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 // full reports whether so many events are read that others may not fit.
 func (l *Scheduler) full() bool { return l.size >= l.limit/2 || l.bytes >= MaxBytes/2 }
 
-// exhausted reports whether an event must go to held, because it was refused for long
-// enough, or because refused events take too much room.
+// exhausted reports whether an event must go to the table held, because it was refused
+// for long enough, or because refused events take too much room.
 func (l *Scheduler) exhausted(e *Entry, now time.Time) bool {
 	return now.Sub(e.refusedAt) >= patience || l.overQuota(now)
 }
 
 // overQuota reports whether refused events, with the events that wait behind them, are a quarter of
-// all events that may be read. It counts them only if the scheduler has that many events in all,
-// and at most once in countEvery.
+// all events that may be read. It counts these events only if the scheduler has that many events in
+// all, and at most once in countEvery.
 func (l *Scheduler) overQuota(now time.Time) bool {
 	if l.size < l.limit/holdShare {
 		return false
@@ -162,8 +161,8 @@ func (l *Scheduler) overQuota(now time.Time) bool {
 	return l.refused >= l.limit/holdShare
 }
 
-// MakeRoom makes refused events due at once if they take too much room. If they fail again,
-// they go to held.
+// MakeRoom makes refused events due at once if they take too much room. If they fail again, they go
+// to the table held.
 func (l *Scheduler) MakeRoom(now time.Time) {
 	if len(l.retries) == 0 || now.Sub(l.sweptAt) < countEvery || !l.overQuota(now) {
 		return
@@ -177,8 +176,8 @@ func (l *Scheduler) MakeRoom(now time.Time) {
 	heap.Init(&l.retries)
 }
 
-// moveToHeld moves an event to held, together with the events of its key that wait for
-// it.
+// moveToHeld moves an event to the table held, together with the events of its key that wait for
+// that event.
 func (l *Scheduler) moveToHeld(e *Entry, o broker.Outcome) *eventlog.Failure {
 	failure := &eventlog.Failure{Class: o.ErrorType(), Text: o.Err.Error(), Attempts: e.Attempts}
 	switch {
@@ -205,7 +204,7 @@ func (l *Scheduler) moveToHeld(e *Entry, o broker.Outcome) *eventlog.Failure {
 	return failure
 }
 
-// blockKey moves the waiting events of a key to held. Later events of the key will follow.
+// blockKey moves the waiting events of a key to the table held. Later events of the key follow.
 func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	b, ok := l.blocked[key]
 	if !ok {
@@ -231,8 +230,8 @@ func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	l.putBack(repeats)
 }
 
-// TakeHeld returns the events that the recording with the given number must store in held, and the
-// events that stay there. It forgets these events.
+// TakeHeld returns the events that the recording with the given number must store in the table
+// held, and the events that stay there. It forgets these events.
 func (l *deferrals) TakeHeld(recording int64) (held []eventlog.Deferral, returned []int64) {
 	for _, b := range l.fresh {
 		b.recording, b.fresh = recording, false
@@ -242,8 +241,8 @@ func (l *deferrals) TakeHeld(recording int64) (held []eventlog.Deferral, returne
 	return held, returned
 }
 
-// Block blocks the given keys, which had events in held after the recording with the given number.
-// It releases each other key, unless a later recording moves events of that key to held.
+// Block blocks the given keys, which had events in the table held after the recording with the
+// given number. It releases each other key, unless a later recording moves its events there.
 func (l *deferrals) Block(keys []string, recorded int64) {
 	stored := make(map[string]struct{}, len(keys))
 	for _, key := range keys {
@@ -262,5 +261,5 @@ func (l *deferrals) Block(keys []string, recorded int64) {
 // HasHeld reports whether TakeHeld has anything to return.
 func (l *deferrals) HasHeld() bool { return len(l.held)+len(l.returned) > 0 }
 
-// HasBlocked reports whether some keys have events in held.
+// HasBlocked reports whether some keys have events in the table held.
 func (l *deferrals) HasBlocked() bool { return len(l.blocked) > 0 }

@@ -2,19 +2,19 @@ package schedule
 
 import "github.com/postroom/postroom/eventlog"
 
-// republishes is what a scheduler knows of events of republishes. As long as the broker takes these
-// events, they keep the order of their keys, as all events do. But they were published before, so
-// they must not delay other events: if the broker does not take such an event, the event no longer
-// blocks its key. Events of republishes do not wait for held events of their key.
+// republishes is what a scheduler knows of events of republishes. As long as the broker
+// takes these events, they keep the order of their keys, as all events do. But they were published
+// before, so they must not delay other events: if the broker does not take such an event, the event
+// no longer blocks its key. Events of republishes do not wait for held events of their key.
 type republishes struct {
 	cancelled map[int64]struct{}         // the ids of cancelled republishes
 	dropped   []eventlog.RepublishResult // events of cancelled republishes
 	gone      int                        // events of republishes that left since TakeGone
-	goneBytes int                        // bytes of their data
+	goneBytes int                        // the bytes of these events' data
 }
 
-// IsRepublished reports whether an event was read from the log for a republish. It returns
-// false if the event was read from held.
+// IsRepublished reports whether an event was read from the log for a republish. It returns false if
+// the event was read from the table held.
 func (e *Entry) IsRepublished() bool { return e.RepublishID != 0 && !e.Held }
 
 // releaseKey makes the next event of the key of e ready, without waiting for e. It does so only if
@@ -49,8 +49,8 @@ func (l *republishes) Cancel(republish int64) {
 	l.cancelled[republish] = struct{}{}
 }
 
-// dropCancelled removes an event if its republish was cancelled, and reports whether it did. send
-// calls dropCancelled before it sends an event.
+// dropCancelled removes an event if its republish was cancelled, and reports whether it did. The
+// method send calls dropCancelled first.
 func (l *Scheduler) dropCancelled(e *Entry) bool {
 	if _, ok := l.cancelled[e.RepublishID]; !ok || !e.IsRepublished() {
 		return false
@@ -69,8 +69,8 @@ func (l *republishes) countGone(e *Entry) {
 	}
 }
 
-// TakeGone returns how many events of republishes left the scheduler since the last call, the
-// bytes of their data, and which of them were dropped.
+// TakeGone returns how many events of republishes left the scheduler since the last call, the bytes
+// of their data, and which of these events were dropped.
 func (l *republishes) TakeGone() (events, bytes int, dropped []eventlog.RepublishResult) {
 	events, bytes, dropped = l.gone, l.goneBytes, l.dropped
 	l.gone, l.goneBytes, l.dropped = 0, 0, nil

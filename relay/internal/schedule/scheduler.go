@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// MaxBytes limits the data of events that are read and not yet published. The last page may
-// exceed it a little.
+// MaxBytes limits the data of events that are read and not yet published. The last page may exceed
+// this limit a little.
 const MaxBytes = 64 << 20
 
 // Scheduler decides which event may be sent next. Events of a key are sent one at a time, or
@@ -29,14 +29,14 @@ type Scheduler struct {
 	ready    fifo[*Entry]      // events that may be sent
 	retries  retries           // events that failed, to be sent again when due
 	storedAt time.Time         // when the broker last stored any event
-	free     []*Entry          // for reuse
+	free     []*Entry          // entries for reuse
 
 	batching bool // events go in atomic batches, several of a key in one batch
 	loaded   int  // bytes in the batch that is being made
 
 	load
 	streamTable
-	deferrals   // events for held
+	deferrals   // events for the table held
 	republishes // events of republishes
 }
 
@@ -58,16 +58,16 @@ func (l *load) Bytes() int { return l.bytes }
 
 // streamTable has the scheduler's knowledge of streams.
 type streamTable struct {
-	routes  map[string]*stream // by subject, learned from outcomes
-	streams map[string]*stream // by name
+	routes  map[string]*stream // the streams by subject, learned from outcomes
+	streams map[string]*stream // the streams by name
 	covered bool               // at least one subject has a stream
 }
 
 // SetCovered sets whether at least one subject has a stream.
 func (r *streamTable) SetCovered(some bool) { r.covered = some }
 
-// TakeStored calls tell for each stream with the number of events that the stream stored
-// since the last call. It returns the names of the unavailable streams, in random order.
+// TakeStored calls the function tell for each stream with the number of events that the stream
+// stored since the last call. It returns the names of the unavailable streams, in random order.
 func (r *streamTable) TakeStored(tell func(stream string, events int64)) (out []string) {
 	for name, s := range r.streams {
 		if s.stored > 0 {
@@ -85,16 +85,16 @@ func (r *streamTable) TakeStored(tell func(stream string, events int64)) (out []
 type Entry struct {
 	broker.Message
 
-	Sent  time.Time // when it was last sent
+	Sent  time.Time // when the event was last sent
 	Batch any       // what the relay knows of the batch in which the event was last sent
 
 	next         *Entry    // the next event of its key
-	stream       *stream   // the stream to which it was sent, if known
-	refusedAt    time.Time // the time of its first sending that the broker refused or could not take
-	due          time.Time // when it may be sent again
-	tries        int       // how often it failed since it was read
-	inFlight     bool      // sent, and without an outcome
-	withPrevious bool      // sent in one batch with the previous event of its key
+	stream       *stream   // the stream to which the event was sent, if known
+	refusedAt    time.Time // the time of the first sending that the broker refused or could not take
+	due          time.Time // when the event may be sent again
+	tries        int       // how often the event failed since it was read
+	inFlight     bool      // the event was sent, and has no outcome
+	withPrevious bool      // the event was sent in one batch with the previous event of its key
 }
 
 // EntryOf returns the entry of a message that was passed to the publisher.
@@ -186,7 +186,7 @@ func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 // sendKey sends an event and, in atomic batches, the events of its key that wait behind it. It
 // sends a waiting event only if the event goes to the same stream, and so into the same batch, and
 // if this stream is available. An event of a republish goes without the waiting events: if the
-// broker does not take it, releaseKey makes the next waiting event ready.
+// broker does not take this event, releaseKey makes the next waiting event ready.
 func (l *Scheduler) sendKey(batch []*broker.Message, e *Entry, n int, now time.Time) []*broker.Message {
 	byItself := !l.batching || e.Isolated || e.IsRepublished()
 	batch = l.send(batch, e, now)
@@ -221,7 +221,7 @@ func (l *Scheduler) send(batch []*broker.Message, e *Entry, now time.Time) []*br
 }
 
 // endFlight notes that an event is no longer in flight, and that the stream with the given name
-// takes the subject of the event. It returns that stream, or e.stream if name is empty.
+// takes the subject of the event. It returns that stream, or e.stream if the given name is empty.
 func (l *Scheduler) endFlight(e *Entry, name string) *stream {
 	l.sent--
 	e.inFlight = false
@@ -299,7 +299,7 @@ func (l *Scheduler) Requeue(batch []*broker.Message) {
 }
 
 // NextRetry returns the time at which the next failed event, or the next round of probes, is due.
-// ok is false if there is none.
+// The result ok is false if neither exists.
 func (l *Scheduler) NextRetry() (at time.Time, ok bool) {
 	if len(l.retries) > 0 {
 		at, ok = l.retries[0].due, true

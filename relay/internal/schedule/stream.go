@@ -2,23 +2,23 @@ package schedule
 
 import "time"
 
-// maxProbes is the largest number of events that may be in flight to an unavailable stream.
-// It is more than one, so that one event that the stream does not take cannot stop all
-// probes. It is small, so that most of relay.Config.Window stays free for other streams.
+// maxProbes is the largest number of events that may be in flight to an unavailable stream. The
+// limit is more than one, so that one event that the stream does not take cannot stop all probes.
+// It is small, so that most of relay.Config.Window stays free for other streams.
 const maxProbes = 16
 
-// stream is the state of one stream. It becomes unavailable when it does not take an event, and
-// available again when it stores or refuses an event. While it is unavailable, its events wait, and
-// a few of them are sent from time to time as probes.
+// stream is the state of one stream. The stream becomes unavailable when it does not take
+// an event, and available again when it stores or refuses an event. While it is unavailable, its
+// events wait, and a few of them are sent from time to time as probes.
 type stream struct {
 	name     string
-	storedAt time.Time    // when it last stored an event
-	sent     int          // events in flight to it
-	stored   int64        // events that it stored since TakeStored
-	parked   fifo[*Entry] // events that wait for it
+	storedAt time.Time    // when the stream last stored an event
+	sent     int          // events in flight to the stream
+	stored   int64        // events that the stream stored since TakeStored
+	parked   fifo[*Entry] // events that wait for the stream
 
 	unavailable bool
-	since       time.Time // when it became unavailable
+	since       time.Time // when the stream became unavailable
 	rounds      int       // rounds of probes that failed
 	nextProbe   time.Time // when the next round of probes begins
 }
@@ -46,7 +46,7 @@ func (s *stream) addFailed(e *Entry, now time.Time) {
 	s.parked.push(e)
 }
 
-// recover makes the stream available, and makes the events that waited for it ready.
+// recover makes the stream available, and the events that waited for it ready.
 func (s *stream) recover(ready *fifo[*Entry]) {
 	s.unavailable = false
 	for {

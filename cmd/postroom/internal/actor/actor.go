@@ -7,8 +7,8 @@ import (
 	"os/user"
 )
 
-// Name returns the name that the audit records. It is the first name in given that is not empty. If
-// all are empty, it is the name of the user and of the machine.
+// Name returns the name that the audit records. It is the first given name that is not empty. If
+// all given names are empty, it is the name of the user and of the machine.
 func Name(given ...string) string {
 	if actor := cmp.Or(given...); actor != "" {
 		return actor

@@ -58,7 +58,7 @@ func Conditions(cmd *cobra.Command, flags ...string) {
 	}
 }
 
-// condition is the value of a flag that selects events.
+// A condition is the value of a flag that selects events.
 type condition struct {
 	value interface {
 		String() string

@@ -35,8 +35,8 @@ func childNames(cmd *cobra.Command) []string {
 	return names
 }
 
-// word matches an argument that an error may quote. An error quotes no other argument, because a
-// person may have typed a URL with a password in its place.
+// The pattern word matches an argument that an error may quote. An error quotes no other argument,
+// because a person may have typed a URL with a password in its place.
 var word = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
 
 // Subcommands refuses every argument of a command that has subcommands: if the argument named a

@@ -14,8 +14,8 @@ import (
 )
 
 // Ask asks a person a question, and returns nil if the answer is yes. If there is no terminal, it
-// returns an error that names --yes. The error also contains look, which names commands and flags
-// that show the events.
+// returns an error that names --yes. The error also contains the text look, which names commands
+// and flags that show the events.
 func Ask(cmd *cobra.Command, question, look string) error {
 	in := cmd.InOrStdin()
 	if file, ok := in.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {

@@ -60,8 +60,8 @@ func (d *Target) Schema() (string, error) {
 	return name, nil
 }
 
-// With connects, calls do with the connection and the schema's name, and
-// closes the connection.
+// With connects, calls the function do with the connection and the schema's name, and closes the
+// connection.
 func (d *Target) With(ctx context.Context, do func(conn *pgx.Conn, name string) error) error {
 	name, err := d.Schema()
 	if err != nil {
@@ -84,7 +84,7 @@ func Close(ctx context.Context, conn *pgx.Conn) error {
 	return conn.Close(ctx)
 }
 
-// config returns the settings of the URL, and the flag or variable that contains the URL.
+// config returns the URL's settings, and the flag or variable that contains the URL.
 func (d *Target) config() (cfg *pgx.ConnConfig, origin string, err error) {
 	url, origin := address.First(d.getenv, d.url, "--database-url", "POSTROOM_DATABASE_URL", "DATABASE_URL")
 	if url == "" {

@@ -100,7 +100,7 @@ type changeResult struct {
 	Events int64 `json:"events"`
 }
 
-// atLeast returns "20 events", or "20 or more events" if more is true.
+// atLeast returns "20 events", or "20 or more events" if the parameter more is true.
 func atLeast(n int64, more bool, noun string) string {
 	if more {
 		return terminal.Grouped(n) + " or more " + noun + "s"

@@ -44,7 +44,7 @@ func (w *filterFlags) addAll(cmd *cobra.Command, usage string) {
 	cmd.Flags().BoolVar(&w.all, "all", false, usage)
 }
 
-// filter returns the filter that the flags and ids describe. ids are the arguments of the command.
+// filter returns the filter that the flags and the ids, the command's arguments, give.
 func (w *filterFlags) filter(ids []string) (deadletter.Filter, error) {
 	f := w.f
 	for _, arg := range ids {
@@ -62,8 +62,8 @@ func (w *filterFlags) filter(ids []string) (deadletter.Filter, error) {
 	return f, err
 }
 
-// required returns the filter for a command that changes events. It returns an error if there are
-// no ids, no conditions and no --all, or if there is --all with ids or conditions.
+// required returns the filter for a command that changes events. It returns an error if
+// there are no ids, no conditions and no --all, or if there is --all with ids or conditions.
 func (w *filterFlags) required(ids []string) (deadletter.Filter, error) {
 	f, err := w.filter(ids)
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/terminal"
 )
 
-// List prints a page of events. If wanted is not empty, the caller found the events by this value,
-// and the text below the page names the command that lists the next page.
+// List prints a page of events. If the parameter wanted is not empty, the caller found the events
+// by this value, and the text below the page names the command that lists the next page.
 func List(out io.Writer, asJSON bool, page *inspect.EventPage, wanted string) error {
 	if asJSON {
 		return output.JSON(out, page)
@@ -43,7 +43,7 @@ func List(out io.Writer, asJSON bool, page *inspect.EventPage, wanted string) er
 	return nil
 }
 
-// stopped returns a text for a search that stopped at its limit before it had read the whole log.
+// stopped returns a text for a search that reached its limit in the midst of the log.
 func stopped(page *inspect.EventPage) string {
 	text := "no event matches so far"
 	if len(page.Events) > 0 {

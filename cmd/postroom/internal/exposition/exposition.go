@@ -46,8 +46,8 @@ func Handler(reader *sdk.ManualReader, log *slog.Logger) http.Handler {
 	})
 }
 
-// write writes all metrics in the order of their names. It leaves out exponential histograms and
-// summaries, because Postroom has none.
+// write prints all metrics in the order of their names. It leaves out exponential
+// histograms and summaries, because Postroom has none.
 func write(page *bytes.Buffer, all metricdata.ResourceMetrics) {
 	var families []family
 	for _, scope := range all.ScopeMetrics {
@@ -63,20 +63,20 @@ func write(page *bytes.Buffer, all metricdata.ResourceMetrics) {
 	}
 }
 
-// family is a metric with all its series.
+// A family is a metric with all its series.
 type family struct {
 	name, help, kind string
 	series           []series
 }
 
-// series has the lines of one set of attributes.
+// A series has the lines of one set of attributes.
 type series struct {
 	labels string // name="value",…
 	lines  []line
 }
 
-// line is one sample. Its name is the family's name with a suffix. Its labels are the labels of the
-// series. A line of a bucket also has the bound of the bucket.
+// A line is one sample. The line's name is the family's name with a suffix. The line has the labels
+// of the series. A line of a bucket also has the bound of the bucket.
 type line struct {
 	suffix, bound string
 	value         string
@@ -130,7 +130,7 @@ func nameOf(name, unit, kind string) string {
 	return name
 }
 
-// word puts an underscore in place of each character that a name in Prometheus must not contain.
+// word replaces each character that is not allowed in a name of Prometheus by '_'.
 func word(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
@@ -149,8 +149,8 @@ func samples[N int64 | float64](points []metricdata.DataPoint[N]) []series {
 	return all
 }
 
-// buckets returns the lines of histograms. A bucket of Prometheus counts all values up to its
-// bound. A bucket of OpenTelemetry counts only the values between two bounds.
+// buckets returns the lines of histograms. A bucket of Prometheus counts all values up
+// to its bound. A bucket of OpenTelemetry counts only the values between two bounds.
 func buckets[N int64 | float64](points []metricdata.HistogramDataPoint[N]) []series {
 	all := make([]series, 0, len(points))
 	for _, p := range points {

@@ -18,24 +18,24 @@ import (
 
 // Report is the JSON document that the health endpoints send.
 //
-// Wide because programs read it as one JSON document.
+// It has many fields because programs read it as one JSON document.
 type Report struct {
 	OK        bool        `json:"ok"`
-	Why       string      `json:"why,omitempty"` // why OK is false
+	Why       string      `json:"why,omitempty"` // the reason if OK is false
 	State     relay.State `json:"state"`
 	Since     time.Time   `json:"since,omitzero"`
-	Connected bool        `json:"connected"` // to the broker
+	Connected bool        `json:"connected"` // whether the relay is connected to the broker
 	Recorded  time.Time   `json:"recorded,omitzero"`
 	Checked   time.Time   `json:"checked,omitzero"`
-	Faults    []string    `json:"faults,omitempty"` // of the streams
+	Faults    []string    `json:"faults,omitempty"` // the faults of the streams
 	Out       []string    `json:"streams_out,omitempty"`
 	Losses    []loss      `json:"losses,omitempty"`  // the last loss of each stream
-	Backlog   *backlog    `json:"backlog,omitempty"` // of a leader
+	Backlog   *backlog    `json:"backlog,omitempty"` // the backlog that a leader measured last
 	LastError string      `json:"last_error,omitempty"`
 	ErrorAt   time.Time   `json:"last_error_at,omitzero"`
 }
 
-// loss is a loss that the relay found in a stream.
+// loss describes a loss that the relay found in a stream.
 type loss struct {
 	Stream   string       `json:"stream"`
 	Reason   port.Verdict `json:"reason"`
@@ -45,7 +45,7 @@ type loss struct {
 	Repaired time.Time    `json:"repaired,omitzero"` // when the relay recorded that the events are published again
 }
 
-// backlog is the backlog that a leader measured last.
+// backlog describes the backlog that a leader measured last.
 type backlog struct {
 	At     time.Time                     `json:"at"`
 	AgeS   float64                       `json:"age_s"`
@@ -105,9 +105,9 @@ func Handler(health func() relay.Health, metrics http.Handler) http.Handler {
 	return mux
 }
 
-// Serve serves handler until the caller calls stop. If address is empty, it serves nothing. Call
-// stop only after the relay has ended, because while a relay is ending, the endpoints must still
-// answer that the relay is alive and not ready.
+// Serve serves handler until the caller calls the result stop. If the address is empty, it serves
+// nothing. Call stop only after the relay has ended, because while a relay is ending, the endpoints
+// must still answer that the relay is alive and not ready.
 func Serve(ctx context.Context, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil

@@ -35,7 +35,7 @@ type change struct {
 	dryRun bool
 }
 
-// changeFunc changes the events in set.
+// changeFunc changes the events in the given set.
 type changeFunc func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(n int64)) (held.Result, error)
 
 func (c *change) addFlags(cmd *cobra.Command) {
@@ -50,7 +50,7 @@ func (c *change) addFlags(cmd *cobra.Command) {
 	c.AddCommonFlags(cmd)
 }
 
-// filter returns the filter that the command line describes. ids are the arguments.
+// filter returns the filter that the command line describes. The ids are its arguments.
 func (c *change) filter(ids []string) (f held.Filter, err error) {
 	w, err := c.flags.filter()
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *change) filter(ids []string) (f held.Filter, err error) {
 	return f, nil
 }
 
-// run chooses events, asks the person, and changes the events. verb names the action.
+// run chooses events, asks the person, and changes the events as the verb says.
 func (c *change) run(cmd *cobra.Command, ids []string, verb string, do changeFunc) error {
 	f, err := c.filter(ids)
 	if err != nil {
@@ -122,8 +122,8 @@ func (c *change) run(cmd *cobra.Command, ids []string, verb string, do changeFun
 	})
 }
 
-// broken prints how many events the action changed before it failed with err. It returns the error
-// of the command.
+// broken prints how many events the action changed before it failed with err. It returns
+// the error of the command.
 func (c *change) broken(out io.Writer, verb string, done held.Result, err error) error {
 	if done.Events == 0 {
 		return err

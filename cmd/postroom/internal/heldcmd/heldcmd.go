@@ -34,7 +34,7 @@ func New(getenv func(string) string) *cobra.Command {
 	return cmd
 }
 
-// states are the states of a held event.
+// The list states has the states of a held event.
 var states = []string{"abandoned", "dead", "due", "retrying", "running", "scheduled", "waiting"}
 
 // filterFlags has the flags that select held events.
@@ -44,7 +44,7 @@ type filterFlags struct {
 	dueSince, dueUntil       string
 }
 
-// add adds the flags. states are the states that --state accepts.
+// add adds the flags. The parameter states has the states that --state accepts.
 func (w *filterFlags) add(cmd *cobra.Command, states []string) {
 	flags := cmd.Flags()
 	flags.StringVar(&w.handler, "handler", "", "events of this handler; outbox for events on their way to the broker")

@@ -53,7 +53,7 @@ func Set(out io.Writer, asJSON bool, set held.Set) error {
 	return output.Line(out, "%s: %s", output.Plural(len(set.IDs), "event"), States(set.States))
 }
 
-// Result prints the result of an action. verb names the action.
+// Result prints the result of an action. The parameter verb names the action.
 func Result(out io.Writer, asJSON bool, verb string, r held.Result) error {
 	if asJSON {
 		return output.JSON(out, r)

@@ -40,7 +40,7 @@ func (s *Sources) AddFlags(cmd *cobra.Command, andBroker bool) {
 	command.AddJSON(cmd, &s.JSON)
 }
 
-// WithDatabase calls do with an inspector that asks only the database.
+// WithDatabase calls the function do with an inspector that asks only the database.
 func (s *Sources) WithDatabase(ctx context.Context, cfg inspect.Config, do func(i *inspect.Inspector) error) error {
 	return s.DB.With(ctx, func(conn *pgx.Conn, name string) error {
 		cfg.Schema = name
@@ -48,9 +48,9 @@ func (s *Sources) WithDatabase(ctx context.Context, cfg inspect.Config, do func(
 	})
 }
 
-// WithBroker calls do with an inspector of the database and the broker. If WithBroker cannot
-// connect to the broker, away is the error. If no URL of a broker is given, the inspector asks only
-// the database, and away is nil.
+// WithBroker calls the function do with an inspector of the database and the broker. If WithBroker
+// cannot connect to the broker, the argument away is the error. If no URL of a broker is given, the
+// inspector asks only the database, and away is nil.
 func (s *Sources) WithBroker(ctx context.Context, do func(i *inspect.Inspector, away error) error) error {
 	nc, away := s.connect()
 	var usage *exit.UsageError
@@ -65,9 +65,9 @@ func (s *Sources) WithBroker(ctx context.Context, do func(i *inspect.Inspector, 
 	})
 }
 
-// WithDatabases calls do once, with inspectors of all databases to which it could connect. away has
-// the errors of the other databases. If WithDatabases could connect to none, it returns these
-// errors. If urls is empty, it uses the database that the environment names.
+// WithDatabases calls the function do once, with inspectors of all databases to which it could
+// connect. The argument away has the errors of the other databases. If there are only errors,
+// WithDatabases returns them. If urls is empty, it uses the database that the environment names.
 func (s *Sources) WithDatabases(ctx context.Context, urls []string, do func(all []*inspect.Inspector, away error) error) error {
 	name, err := s.DB.Schema()
 	if err != nil {

@@ -75,7 +75,7 @@ it gives up: the migration is not applied, and you can run the command again.`,
 	return cmd
 }
 
-// migrate applies the pending migrations. It names the sessions that block a migration.
+// migrate applies pending migrations. It names the sessions that block a migration.
 func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Duration) ([]schema.Migration, error) {
 	ctx := cmd.Context()
 	if timeout > 0 {
@@ -159,7 +159,7 @@ func printSteps(cmd *cobra.Command, asJSON bool, steps []schema.Migration) error
 	return output.Table(cmd.OutOrStdout(), rows)
 }
 
-// step is a migration in the JSON output, which scripts read.
+// A step is a migration in the JSON output, which scripts read.
 type step struct {
 	Version   int        `json:"version"`
 	Name      string     `json:"name"`

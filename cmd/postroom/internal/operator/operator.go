@@ -14,7 +14,7 @@ type Operator struct {
 	DB     database.Target
 	Reason string
 	JSON   bool
-	Yes    bool // do not ask
+	Yes    bool // the command does not ask
 
 	actor  string
 	getenv func(string) string

@@ -38,7 +38,7 @@ type options struct {
 // defaultWindow is the default of --window without --atomic.
 const defaultWindow = 4096
 
-// variables names the environment variable of each flag.
+// The list variables names the environment variable of each flag.
 var variables = []struct{ flag, name string }{
 	{"nats-creds", "POSTROOM_NATS_CREDS"},
 	{"streams", "POSTROOM_RELAY_STREAMS"},
@@ -145,8 +145,8 @@ func (w *options) fromEnvironment(cmd *cobra.Command, getenv func(string) string
 	return nil
 }
 
-// check returns a usage error for values that the relay would refuse. It also completes the relay's
-// Config.
+// check returns a usage error for values that the relay would refuse. It also completes
+// the relay's Config.
 func (w *options) check() error {
 	for _, name := range w.accept {
 		if !slices.Contains(risks(), name) {

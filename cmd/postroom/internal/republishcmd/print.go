@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// print prints a republish. If some of its events were no longer in the log, it prints that too.
+// print prints a republish. It also says if some of the events were gone from the log.
 func (w *order) print(cmd *cobra.Command, r republish.Republish) error {
 	if w.JSON {
 		return output.JSON(cmd.OutOrStdout(), r)

@@ -46,7 +46,7 @@ this command for losses in the middle of a stream, or if you want to be sure.
 
 Exit status 3: something is missing and was not repaired, or a stream was not compared.`
 
-// reconciliation has the flags of the command.
+// A reconciliation has the flags of the command.
 type reconciliation struct {
 	order
 
@@ -135,7 +135,7 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 	})
 }
 
-// judge prints the result. If --repair is given, it also orders a republish of the missing events.
+// judge prints the result. With --repair, it orders a republish of the missing events.
 func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found []reconcile.Result) error {
 	var missing []int64
 	var failed []string
@@ -173,7 +173,7 @@ func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found
 	return exit.Todof("%s", left)
 }
 
-// mend orders a republish of the missing events, and follows it. Without --yes, it asks first.
+// mend orders and follows a republish of missing events. Without --yes, it asks first.
 func (r *reconciliation) mend(cmd *cobra.Command, store *republish.Store, missing []int64) error {
 	if !r.Yes {
 		if err := confirm.Ask(cmd, fmt.Sprintf("publish %s again?", output.Plural(len(missing), "event")), "without --repair"); err != nil {

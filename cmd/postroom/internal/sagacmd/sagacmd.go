@@ -42,7 +42,7 @@ func New(getenv func(string) string) *cobra.Command {
 	return cmd
 }
 
-// tool has what the commands of this package need.
+// A tool has what the commands of this package need.
 type tool struct{ operator.Operator }
 
 // prepare adds the common flags to a command.
@@ -52,7 +52,7 @@ func prepare(getenv func(string) string, cmd *cobra.Command) *tool {
 	return t
 }
 
-// store calls do with the store of the database's sagas.
+// store calls the function do with the store of the database's sagas.
 func (t *tool) store(ctx context.Context, do func(s *saga.Store) error) error {
 	return t.DB.With(ctx, func(conn *pgx.Conn, schema string) error {
 		s := saga.NewStore(conn, saga.StoreConfig{Schema: schema})
@@ -63,7 +63,7 @@ func (t *tool) store(ctx context.Context, do func(s *saga.Store) error) error {
 	})
 }
 
-// states are the states of an instance, as text.
+// The list states has the states of an instance, as text.
 var states = []string{string(saga.Running), string(saga.Compensating), string(saga.Done), string(saga.Undone)}
 
 func list(getenv func(string) string) *cobra.Command {

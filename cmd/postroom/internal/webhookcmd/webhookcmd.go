@@ -28,7 +28,7 @@ func New(getenv func(string) string) *cobra.Command {
 	return cmd
 }
 
-// tool has what the commands of this package need.
+// A tool has what the commands of this package need.
 type tool struct{ operator.Operator }
 
 // prepare adds the common flags to a command.
@@ -42,14 +42,14 @@ func (t *tool) by() webhook.Audit {
 	return webhook.Audit{Actor: t.Who(), Reason: t.Reason}
 }
 
-// store calls do with the store of the database's endpoints.
+// store calls the function do with the store of the database's endpoints.
 func (t *tool) store(ctx context.Context, do func(s *webhook.Endpoints) error) error {
 	return t.DB.With(ctx, func(conn *pgx.Conn, schema string) error {
 		return do(webhook.NewEndpoints(conn, webhook.EndpointsConfig{Schema: schema}))
 	})
 }
 
-// sender calls do with a sender that accepts events but does not deliver them.
+// sender calls the function do with a sender that accepts but never delivers events.
 func (t *tool) sender(ctx context.Context, cfg webhook.SenderConfig, do func(s *webhook.Sender) error) error {
 	return t.DB.With(ctx, func(_ *pgx.Conn, schema string) error {
 		pool, err := t.DB.LookPool(ctx)

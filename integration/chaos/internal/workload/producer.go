@@ -76,8 +76,8 @@ func (p *producer) work(ctx context.Context, luck *rand.Rand) {
 	}
 }
 
-// later returns the later of two times. With it, a producer that was stopped catches up on the work
-// of at most one second.
+// later returns the later of two times. With this time, a producer that was stopped catches up on
+// the work of at most one second.
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -128,7 +128,7 @@ func (p *producer) plan(luck *rand.Rand) plan {
 		case poison:
 			b.Poison = Handlers()[luck.IntN(len(Handlers()))]
 			b.Fate = []string{cure, cure, discard, Leave}[luck.IntN(4)]
-			if b.Poison == Books && b.Fate == Leave { // it would block its key for ever
+			if b.Poison == Books && b.Fate == Leave { // the event would block its key for ever
 				b.Fate = cure
 			}
 		}
@@ -199,8 +199,8 @@ type sentCommit struct{ err error }
 func (e *sentCommit) Error() string { return "commit: " + e.err.Error() }
 func (e *sentCommit) Unwrap() error { return e.err }
 
-// attempt makes a transaction once, and returns its events. It finishes a transaction that has
-// begun, even if ctx ends.
+// attempt makes a transaction once, and returns its events. It finishes a transaction
+// that has begun, even if ctx ends.
 func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event, err error) {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -242,8 +242,8 @@ func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event
 	return events, nil
 }
 
-// change makes a change, and writes its event. From then on the transaction holds the key's lock,
-// so that the changes of a key have the order of their commits.
+// change makes a change, and writes its event. From then on the transaction holds the
+// key's lock, so that the changes of a key have the order of their commits.
 func (p *producer) change(ctx context.Context, tx pgx.Tx, ev draft) (n int, err error) {
 	b := ev.body
 	if err := tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", b.Key).Scan(&b.N); err != nil {

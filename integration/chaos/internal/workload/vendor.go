@@ -23,7 +23,7 @@ type VendorServer struct {
 	URL     string
 
 	mu   sync.Mutex
-	done map[string]bool // by key
+	done map[string]bool // the requests that were carried out, by key
 }
 
 // StartVendor starts a vendor. The vendor records in the journal which requests it carried out.
@@ -34,7 +34,7 @@ func StartVendor(j *checker.Journal) (*VendorServer, error) {
 	}
 	v := &VendorServer{journal: j, URL: "http://" + listener.Addr().String(), done: make(map[string]bool)}
 	v.server = &http.Server{Handler: v, ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = v.server.Serve(listener) }() // ends with the server
+	go func() { _ = v.server.Serve(listener) }() // this goroutine ends with the server
 	return v, nil
 }
 
@@ -45,8 +45,7 @@ func (v *VendorServer) Close() error {
 	return v.server.Shutdown(ctx)
 }
 
-// ServeHTTP carries a request out. Some requests fail before it does so. For others, the answer is
-// lost.
+// ServeHTTP carries a request out. Some requests fail before that. For others, the answer is lost.
 func (v *VendorServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(io.LimitReader(r.Body, 1000))
 	if err != nil {

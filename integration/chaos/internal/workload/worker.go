@@ -52,7 +52,7 @@ var Roles = map[string]childproc.Role{
 
 // Job says what a child process does.
 type Job struct {
-	Process     string // its name
+	Process     string // the name of the process
 	Kind        string
 	Journal     string // the directory for its history
 	Shop, Books string // the databases
@@ -74,7 +74,7 @@ type worker struct {
 	meters  *sdkmetric.MeterProvider
 }
 
-// as returns the role of a child process that runs the given function.
+// The function as returns the role of a child process that runs the given function.
 func as(run func(ctx context.Context, w *worker) error) childproc.Role {
 	return func(ctx context.Context, text []byte) (err error) {
 		w := &worker{log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
@@ -87,7 +87,7 @@ func as(run func(ctx context.Context, w *worker) error) childproc.Role {
 		defer func() { err = errors.Join(err, w.journal.Close()) }()
 		w.reader = sdkmetric.NewManualReader()
 		w.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.reader))
-		go w.signal() // ends with the process
+		go w.signal() // this goroutine ends with the process
 		childproc.Tell("ready")
 		return run(ctx, w)
 	}
@@ -143,18 +143,18 @@ func (w *worker) count(name, outcome string) (n int64) {
 type Body struct {
 	Key    int    `json:"key"`
 	N      int    `json:"n"`
-	Poison string `json:"poison,omitempty"` // the handler that cannot handle it
-	Fate   string `json:"fate,omitempty"`   // what an operator does with it
+	Poison string `json:"poison,omitempty"` // the handler that cannot handle the event
+	Fate   string `json:"fate,omitempty"`   // what an operator does with the event
 	Secret string `json:"secret"`
 	Pad    string `json:"pad,omitempty"`
-	Later  bool   `json:"later,omitempty"` // it is scheduled
+	Later  bool   `json:"later,omitempty"` // the event is scheduled
 }
 
 // What operators do with an event that its handler cannot handle.
 const (
 	cure    = "cure"    // the handler is repaired, and the event is replayed
-	discard = "discard" // it is discarded
-	Leave   = "leave"   // it stays dead
+	discard = "discard" // the event is discarded
+	Leave   = "leave"   // the event stays dead
 )
 
 // Event returns the event in the form of the checker.

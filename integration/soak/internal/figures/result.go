@@ -123,9 +123,10 @@ func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(text)
 }
 
-// Line returns the row of the result in the table of all scenarios, in Markdown.
-func (r *Result) Line() string {
-	return fmt.Sprintf("| [%s](#%s) | %s | %s |\n", r.Name, r.Name, r.Duration.Round(time.Second), cell(r.Verdict()))
+// Line returns the row of the result in the table of all scenarios, in Markdown. The parameter run
+// names the run.
+func (r *Result) Line(run string) string {
+	return fmt.Sprintf("| [%s](#%s) | %s | %s | %s |\n", r.Name, r.Name, cell(run), r.Duration.Round(time.Second), cell(r.Verdict()))
 }
 
 // Section returns the part of the report that is about this scenario, in Markdown.

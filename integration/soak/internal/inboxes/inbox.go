@@ -69,7 +69,7 @@ func (d *database) decided(ctx context.Context, r *stage.Stage, n int, oldest, y
 	return nil
 }
 
-// rest makes the server vacuum the inbox table and write a checkpoint now, and not later.
+// rest makes the server vacuum the inbox table and write a checkpoint now.
 func (d *database) rest(ctx context.Context) error {
 	for _, sql := range []string{"VACUUM (ANALYZE) postroom.inbox", "CHECKPOINT"} {
 		if err := d.Exec(ctx, sql); err != nil {
@@ -115,8 +115,8 @@ func (p *pushes) called() (n int, first time.Time) {
 	return p.calls, p.first
 }
 
-// whileHandling calls do while an inbox works in this process. It returns when the inbox has
-// stopped.
+// whileHandling calls the function do while an inbox works in this process. It returns when the
+// inbox has stopped.
 func whileHandling(ctx context.Context, r *stage.Stage, pool *pgxpool.Pool, c *client, cfg inbox.Config, workers int, p *pushes, do func(ctx context.Context) error) error {
 	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
@@ -140,7 +140,7 @@ func whileHandling(ctx context.Context, r *stage.Stage, pool *pgxpool.Pool, c *c
 // mostPending is how many answers of the broker may be outstanding.
 const mostPending = 2000
 
-// send publishes an event as a relay does. sent waits for the broker's answer.
+// send publishes an event like a relay. The method sent waits for the broker's answer.
 func (c *client) send(key string, data []byte) error {
 	ev := postroom.NewEvent(stage.Subject, nil)
 	ev.Source, ev.Key, ev.Data = stage.Source, key, data
@@ -185,7 +185,7 @@ func (c *client) handled(ctx context.Context) (bool, error) {
 	consumers, found, left := s.ListConsumers(ctx), 0, 0
 	for info := range consumers.Info() {
 		found++
-		left += int(info.NumPending) + info.NumAckPending //nolint:gosec // far below
+		left += int(info.NumPending) + info.NumAckPending //nolint:gosec // the number is far below the limit
 	}
 	if err := consumers.Err(); err != nil {
 		return false, fmt.Errorf("look up consumers: %w", err)
@@ -196,8 +196,8 @@ func (c *client) handled(ctx context.Context) (bool, error) {
 // traffic publishes events at a constant rate.
 type traffic struct {
 	c    *client
-	rate float64 // a second
-	n    int     // published
+	rate float64 // events in a second
+	n    int     // the number of published events
 }
 
 // run publishes until ctx ends.

@@ -40,8 +40,8 @@ func buildClerk(ctx context.Context, r *stage.Stage, database, brokers string) (
 	return c, nil
 }
 
-// run runs a command. It returns the command's JSON output, and how long the command took. Exit
-// status 3 is no failure: it says that the command found something.
+// run runs a command. It returns the command's JSON output, and how long the command
+// took. Exit status 3 is no failure: it says that the command found something.
 func (c *clerk) run(ctx context.Context, args ...string) (out []byte, took time.Duration, err error) {
 	cmd := exec.CommandContext(ctx, c.program, append(args, "--json")...)
 	cmd.Env = c.env
@@ -109,7 +109,7 @@ func (c *clerk) judge(command string, took time.Duration) {
 	c.stage.Measure("`"+command+"`", fmt.Sprintf("%.0f ms", float64(took)/1e6), "under 1 s", took < patience)
 }
 
-// reading returns a function that decodes an answer into a T, and passes the T to read.
+// reading returns a function that decodes an answer into a T for the function read.
 func reading[T any](read func(v T) (answer string, right bool)) func(out []byte) (string, bool, error) {
 	return func(out []byte) (string, bool, error) {
 		var v T

@@ -65,7 +65,7 @@ func Run(ctx context.Context, r *stage.Stage) error {
 	})
 }
 
-// whileHandling calls do while an inbox runs all handlers of the office except builds.
+// whileHandling calls the function do while an inbox runs all handlers of the office except builds.
 func (o *office) whileHandling(ctx context.Context, c *stage.Client, do func(ctx context.Context) error) error {
 	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {

@@ -65,7 +65,7 @@ func Pick[T any](r *Stage, long, short T) T {
 // Database is a database of the scenario.
 type Database struct{ *rig.Database }
 
-// NewDatabase creates a database. If migrated is true, it has the tables of Postroom.
+// NewDatabase creates a database. If migrated is true, the database has the tables of Postroom.
 func (r *Stage) NewDatabase(ctx context.Context, migrated bool) (*Database, error) {
 	name := "postroom_soak_" + strings.ToLower(rand.Text()[:10])
 	d, err := rig.CreateDatabase(ctx, r.DB, name, "", 16)
@@ -152,8 +152,8 @@ func (c *Client) Fresh(ctx context.Context) error {
 	return natsjs.EnsureStream(ctx, c.Conn, jetstream.StreamConfig{Name: StreamName, Subjects: []string{Subject}})
 }
 
-// During runs lead and, at the same time, the others. It ends the others when lead returns. The
-// first failure ends all of these functions.
+// During runs the function lead and, at the same time, the others. It ends them when lead returns.
+// The first failure ends all of these functions.
 func During(ctx context.Context, lead func(ctx context.Context) error, others ...func(ctx context.Context) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

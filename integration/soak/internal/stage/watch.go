@@ -85,8 +85,8 @@ func (p watchedPublisher) Run(ctx context.Context, batches <-chan []*broker.Mess
 	})
 }
 
-// WhileRelaying calls do while a relay works in this process. When do returns, WhileRelaying stops
-// the relay, and returns when the relay has stopped.
+// WhileRelaying calls the function do while a relay works in this process. When do returns,
+// WhileRelaying stops the relay, and returns when the relay has stopped.
 func WhileRelaying(ctx context.Context, r *Stage, d *Database, c *Client, w Watch, do func(ctx context.Context) error) error {
 	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
