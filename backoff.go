@@ -9,8 +9,8 @@ import (
 // waits are used up, the last one repeats. A nil Backoff does not wait.
 type Backoff []time.Duration
 
-// jitter limits the random addition to a wait: at most this share of the wait is
-// added. A wait is never shortened.
+// jitter limits the random addition to a wait: at most this share of the wait is added. A wait is
+// never shortened.
 const jitter = 0.2
 
 // The numbers of attempts of the schedules. Each is the schedule's number of waits plus one.

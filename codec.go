@@ -19,8 +19,8 @@ func (e *codecError) Error() string { return e.problem }
 
 func (e *codecError) Unwrap() error { return e.err }
 
-// encode returns a value as JSON, or why the value does not encode. If a method of the
-// value panics, the panic is returned as the fault, so that the panic does not end the process.
+// encode returns a value as JSON, or why the value does not encode. If a method of the value
+// panics, the panic is returned as the fault, so that the panic does not end the process.
 func encode(value any) (data []byte, fault error) {
 	problem := ""
 	err := guard.Call(func() (err error) {
@@ -32,7 +32,7 @@ func encode(value any) (data []byte, fault error) {
 	if err == nil {
 		return data, nil
 	}
-	if panicked, ok := err.(*guard.PanicError); ok { //nolint:errorlint // of the guard, or no panic
+	if panicked, ok := err.(*guard.PanicError); ok { //nolint:errorlint // from the guard, or not a panic
 		problem = ": a method of its type panicked, in " + panicked.Frame
 	}
 	return nil, &codecError{problem: "does not encode as JSON" + problem, err: err}

@@ -31,8 +31,8 @@ const (
 	mostLength  = 60   // lines of a function
 )
 
-// wideMarker begins a sentence in the documentation of a type that says why it has more
-// fields or methods than others.
+// wideMarker begins a sentence in the documentation of a type that says why it has more fields or
+// methods than others.
 const wideMarker = "It has many fields because "
 
 // notYet are the figures that exceed the limits. They must not grow.

@@ -213,8 +213,8 @@ func (w *wish) run(ctx context.Context, groups []string, out, errs io.Writer) (e
 	return printReport(out, report)
 }
 
-// interrupted returns err if ctx has not ended. If ctx has ended, the user ended the
-// program, and the error says that. The error also says if the program could not remove an object.
+// interrupted returns err if ctx has not ended. If ctx has ended, the user ended the program, and
+// the error says that. The error also says if the program could not remove an object.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -225,8 +225,8 @@ func interrupted(ctx context.Context, err error) error {
 	return errors.New("interrupted; everything that was created on the servers is removed")
 }
 
-// config returns the configuration without the servers. It returns an error if a value
-// of the command line is wrong.
+// config returns the configuration without the servers. It returns an error if a value of the
+// command line is wrong.
 func (w *wish) config(groups []string) (measure.Config, error) {
 	cfg := measure.Config{
 		Groups: groups, Only: w.only, Events: w.events, Runs: w.runs,
@@ -256,8 +256,8 @@ func (w *wish) config(groups []string) (measure.Config, error) {
 	return cfg, nil
 }
 
-// servers writes the servers for the measurements into cfg. It returns a function that
-// stops the servers that this method has started.
+// servers writes the servers for the measurements into cfg. It returns a function that stops the
+// servers that this method has started.
 func (w *wish) servers(ctx context.Context, cfg *measure.Config) (stop func() error, err error) {
 	if w.dev {
 		return startDev(ctx, cfg)

@@ -38,7 +38,7 @@ func printReport(w io.Writer, r *measure.Report) error {
 	return nil
 }
 
-// The function notes describes the servers and the measurements.
+// notes describes the servers and the measurements.
 func notes(r *measure.Report) string {
 	var text strings.Builder
 	m := r.Machine

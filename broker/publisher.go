@@ -69,7 +69,7 @@ type Verifier interface {
 	Compare(ctx context.Context, at eventlog.StreamPosition) (StreamState, error)
 
 	// ReadStored begins to read which events a stream has in a range. Each call of the function
-	// next returns more events, at the end none. Then call the function stop.
+	// next returns more events, at the end none. Call stop after the last call of next.
 	ReadStored(ctx context.Context, stream string, within SeqRange) (next func(ctx context.Context) ([]StoredMessage, error), stop func(), err error)
 }
 

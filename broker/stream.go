@@ -29,8 +29,8 @@ const (
 	// Intact means that the stream still has the messages that it acknowledged.
 	Intact Verdict = "intact"
 
-	// LostTail means that the last of these messages is gone: the stream ends before it, has
-	// another message in its place, or has no message in its place.
+	// LostTail means that the last of these messages is gone: the stream ends before it, or has
+	// another message or a gap in its place.
 	LostTail Verdict = "lost_tail"
 
 	// Recreated means that the stream was deleted and created again.
@@ -44,8 +44,8 @@ const (
 type StreamState struct {
 	Verdict Verdict
 
-	// Last is the position of the stream's last message. Last.MessageID is empty if the
-	// stream has no message at that position.
+	// Last is the position of the last message that the stream stored. Last.MessageID is empty if
+	// the stream no longer has that message, or if it has no id.
 	Last eventlog.StreamPosition
 
 	// First is the sequence of the stream's first message, and FirstTime is when the stream

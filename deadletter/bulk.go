@@ -23,8 +23,8 @@ type bulkChange struct {
 	progress func(n int64) // this function may be nil
 }
 
-// run calls the function do with at most change.BulkSize ids of events at a time. It
-// returns the sum of the results of that function: the number of events that were changed.
+// run calls the function do with at most change.BulkSize ids of events at a time. It returns the
+// sum of the results of that function: the number of events that were changed.
 func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error)) (all int64, err error) {
 	if err := errors.Join(s.err, s.filter.validate(), s.by.validate()); err != nil {
 		return 0, err
@@ -56,8 +56,8 @@ func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx
 	return all, nil
 }
 
-// choose returns the ids of the events that match now. The method run does not change
-// events that match only later.
+// choose returns the ids of the events that match now. The method run does not change events that
+// match only later.
 func (s bulkChange) choose(ctx context.Context) (ids []int64, err error) {
 	most := &s.limit
 	if s.limit == 0 {
@@ -79,8 +79,8 @@ func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]int64,
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// discard moves dead events to the archive. It skips an event that a replay has released
-// after the method choose selected the event.
+// discard moves dead events to the archive. It skips an event that a replay has released after the
+// method choose selected the event.
 func (s bulkChange) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error) {
 	if err := s.tables.Lock(ctx, tx, ids); err != nil {
 		return 0, err

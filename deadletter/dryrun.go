@@ -89,8 +89,8 @@ func (s dryRunner) choose(ctx context.Context, f Filter, o ReplayOptions, each i
 	return trials, nil
 }
 
-// wait waits for the results. It does not cancel a statement at the timeout, because pgx
-// would then close the connection, which the method remove still needs.
+// wait waits for the results. It does not cancel a statement at the timeout, because pgx would then
+// close the connection, which the method remove still needs.
 func (s dryRunner) wait(ctx context.Context, wait time.Duration) error {
 	ids := make([]int64, 0, len(s.asked))
 	for id := range s.asked {

@@ -51,8 +51,8 @@ func (g *groupCounter) byCause(ctx context.Context) error {
 	return err
 }
 
-// find adds the groups of the events that match. If withoutCause is true, it adds only
-// groups of events that have no cause.
+// find adds the groups of the events that match. If withoutCause is true, it adds only groups of
+// events that have no cause.
 func (g *groupCounter) find(ctx context.Context, withoutCause bool) error {
 	most := min(held.Filter(g.filter).Bound(), foundInGroups)
 	rows, _ := g.db.Query(ctx, g.sql.GroupsFound, g.filter.arguments(most, withoutCause)...) // ForEachRow reports the error

@@ -104,8 +104,8 @@ func (s reader) history(ctx context.Context, l Letter) ([]AuditEntry, error) {
 	return entries, nil
 }
 
-// export writes events to w. If the parameter purges is true, it writes only events that
-// Purge may delete. It returns the number of events and, if they are discarded events, their ids.
+// export writes events to w. If the parameter purges is true, it writes only events that Purge may
+// delete. It returns how many events it wrote and, if they are discarded events, their ids.
 func (s reader) export(ctx context.Context, f Filter, purges bool, w io.Writer, progress func(n int64)) (n int64, ids []int64, err error) {
 	sql, args := s.sql.Export, f.arguments()
 	if f.Discarded {

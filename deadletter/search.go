@@ -73,10 +73,9 @@ func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err er
 // Groups groups the dead events that match f by cause: at most 200 groups, the largest first.
 //
 // Groups counts at most 1,000,000 events, or 50,000 if vacuum has not processed most of the table,
-// because counting then takes ten times as long. If there are more dead events, Groups counts for
-// each cause at most an equal share of this limit. Other limits apply if f has IDs, Type, Key,
-// Source, EventID or Text: Groups then reads the 50,000 events that died last, or 5,000 if f has a
-// Text.
+// because counting then takes ten times as long. If there are more dead events, Groups divides this
+// limit equally among the causes. Other limits apply if f has IDs, Type, Key, Source, EventID or
+// Text: Groups then reads the 50,000 events that died last, or 5,000 if f has a Text.
 func (s *Store) Groups(ctx context.Context, f Filter) (GroupList, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return GroupList{}, err

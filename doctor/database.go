@@ -173,8 +173,8 @@ func checkTimeouts(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// milliseconds parses a timeout. A value in pg_settings has no unit and is in
-// milliseconds. A value that a person set for a role or a database may have a unit, such as 5s.
+// milliseconds parses a timeout. A value in pg_settings has no unit and is in milliseconds. A value
+// that a person set for a role or a database may have a unit, such as 5s.
 func milliseconds(value string) (time.Duration, bool) {
 	value = strings.ReplaceAll(value, " ", "")
 	if n, err := strconv.Atoi(value); err == nil {

@@ -177,8 +177,8 @@ func (e *examination) useSubjects(ctx context.Context, js jetstream.JetStream, u
 	return missing, nil
 }
 
-// The method each calls f for each stream that the broker described. It adds a skipped finding for
-// each stream that could not be examined.
+// each calls f for each stream that the broker described. It adds a skipped finding for each stream
+// that could not be examined.
 func (e *examination) each(ctx context.Context, f func(s *stream)) error {
 	all, err := e.loadStreams(ctx)
 	for _, s := range all {

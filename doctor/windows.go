@@ -33,8 +33,8 @@ func (s span) String() string {
 	return duration(s.least) + " to " + duration(s.most)
 }
 
-// windows returns two spans of the living processes: kept is how long they keep inbox
-// rows of their handlers, and trusted is how long they rely on the rows: they run no older event.
+// windows returns two spans of the living processes: kept is how long they keep inbox rows of their
+// handlers, and trusted is how long they rely on the rows: they run no older event.
 func (e *examination) windows(ctx context.Context) (kept, trusted span, err error) {
 	nodes, err := e.loadProcesses(ctx)
 	for _, n := range nodes {

@@ -29,8 +29,8 @@ func (s *Store) Retry(ctx context.Context, set Set, audit Audit, progress func(n
 }
 
 // Reschedule makes events due at the given time, by the database's clock. If that time has passed,
-// the events are due now. Reschedule also changes events of handlers that are due already. It calls
-// the function progress as [Store.Retry] does.
+// the events are due now. Reschedule also changes events that wait for a handler and are due
+// already. It calls the function progress as [Store.Retry] does.
 //
 // Reschedule does not change events that are running or dead, or that wait behind an earlier event
 // of their key. Events that wait behind a rescheduled event wait at least until the new time of the

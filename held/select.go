@@ -73,7 +73,7 @@ func (f Filter) arguments(limit int) []any {
 	}
 }
 
-// The function given returns a pointer to s, or nil, which is NULL, if s is empty.
+// given returns a pointer to s, or nil, which is NULL, if s is empty.
 func given(s string) *string {
 	if s == "" {
 		return nil

@@ -249,7 +249,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 	return e
 }
 
-// claim tries to take the key. It returns the key's row, and what the row means.
+// claim tries to take the key. It returns the row that the key had, and what the row means.
 func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 	bounded, cancel := g.store.bounded(ctx)
 	defer cancel()
@@ -394,9 +394,9 @@ func (a *attempt) refOf(res result) string {
 	return a.ref
 }
 
-// recent has the lock numbers of operations that were answered recently. For these the
-// guard first tries one statement without a transaction, which probably finds the answer. For other
-// operations it would probably find nothing. Correctness does not depend on this memory.
+// recent has the lock numbers of operations that were answered recently. For these the guard first
+// tries one statement without a transaction, which probably finds the answer. For other operations
+// it would probably find nothing. Correctness does not depend on this memory.
 type recent [4096]atomic.Int64
 
 func (r *recent) add(lock int64)      { r[uint64(lock)%uint64(len(r))].Store(lock) }

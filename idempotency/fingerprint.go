@@ -13,8 +13,8 @@ type Fingerprint [1 + sha256.Size]byte
 
 // Print says which parts of a request its fingerprint covers. Each row stores the Print of its
 // fingerprint, and the guard uses that Print to compare a retry. So if you change Print, the guard
-// still recognises retries of earlier requests. But not if you change [Route.PrintFunc], or a
-// [Route.PrintHeaders] that was not empty.
+// still recognises retries of earlier requests. It does not recognise them if you change
+// [Route.PrintFunc], or a [Route.PrintHeaders] that was not empty.
 type Print byte
 
 // The values of Print.

@@ -126,8 +126,8 @@ func (rt *route) misconfigured(w http.ResponseWriter, r *http.Request, fault err
 	rt.refuse(w, CodeMisconfigured, "")
 }
 
-// operation returns the operation that a request asks for. If there is none, it answers
-// the request and returns false.
+// operation returns the operation that a request asks for. If there is none, it answers the request
+// and returns false.
 func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string) (*operation, []byte, bool) {
 	principal, err := rt.g.cfg.Principal(r)
 	if err != nil && failure.IsInterruption(err) { // Principal ran out of time

@@ -142,8 +142,8 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	return removed, nil
 }
 
-// archive gives some rows to Archive and removes them. If the Codec cannot decode an
-// answer, Archive gets the stored form. If the Codec ran out of time, the method fails.
+// archive gives some rows to Archive and removes them. If the Codec cannot decode an answer,
+// Archive gets the stored form. If the Codec ran out of time, the method fails.
 func (g *Guard) archive(ctx context.Context, limit int) (int, error) {
 	var gone []Record
 	what := watched.Of(g.store.sessions)

@@ -49,9 +49,9 @@ func (k Key) check() error {
 	return errors.Join(faults...)
 }
 
-// stored returns a key in its stored form. The stored principal is a digest if the
-// principal is long, is not valid text or looks like a digest, or if the parameter hash is set. A
-// principal that looks like a digest could otherwise equal the digest of another principal.
+// stored returns a key in its stored form. The stored principal is a digest if the principal is
+// long, is not valid text or looks like a digest, or if the parameter hash is set. A principal that
+// looks like a digest could otherwise equal the digest of another principal.
 func (k Key) stored(hash bool) Key {
 	if hash || len(k.Principal) > maxPartLen || !text.Valid(k.Principal) || isDigest(k.Principal) {
 		sum := sha256.Sum256([]byte(k.Principal))
@@ -65,9 +65,9 @@ func isDigest(s string) bool {
 	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// lock returns the number of the advisory lock that keeps two transactions from running
-// the same operation. Two operations can have the same number by chance. Then the guard may
-// sometimes answer that a request is in progress although that is not so. Nothing worse happens.
+// lock returns the number of the advisory lock that keeps two transactions from running the same
+// operation. Two operations can have the same number by chance. Then the guard may sometimes answer
+// that a request is in progress although that is not so. Nothing worse happens.
 func (k Key) lock(schemaName string) int64 {
 	h := sha256.New()
 	for _, part := range [...]string{"postroom.idempotency", schemaName, k.Scope, k.Principal, k.Value} {

@@ -79,7 +79,7 @@ func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e callRe
 	cfg.Logger.LogAttrs(ctx, level, "idempotency key", attrs...)
 }
 
-// The method of returns the counter of a call's result, or nil, and the name of the result.
+// of returns the counter of a call's result, or nil, and the name of the result.
 func (m *metrics) of(e callResult) (metric.Int64Counter, string) {
 	switch {
 	case e.err == nil && e.outcome == Replayed, errors.Is(e.err, ErrDropped):

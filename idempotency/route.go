@@ -213,7 +213,7 @@ type Route struct {
 	TxRequired bool
 }
 
-// The function without returns the given methods, except those that are in the list others too.
+// without returns the given methods, except those that are in the list others too.
 func without(methods, others []string) []string {
 	return slices.DeleteFunc(methods, func(m string) bool { return slices.Contains(others, m) })
 }

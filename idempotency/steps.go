@@ -77,7 +77,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	return out, nil
 }
 
-// The function because adds ErrLeaseLost to an error if the lost claim ended the context.
+// because adds ErrLeaseLost to an error if the lost claim ended the context.
 func because(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(ctx), ErrLeaseLost) {
 		return err
@@ -267,8 +267,8 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 	return result, err
 }
 
-// ask asks the Lookup whether one of the calls with an unknown outcome happened. If no
-// call happened, ask records that.
+// ask asks the Lookup whether one of the calls with an unknown outcome happened. If no call
+// happened, ask records that.
 func (c *call[T]) ask(ctx context.Context, noted claim.Receipt) (result T, found bool, err error) {
 	if c.lookup == nil {
 		return result, false, c.unknown(ctx, noted)

@@ -32,8 +32,8 @@ func (s *store) advise(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "idempotency", Schema: s.schema, DB: s.pool})
 }
 
-// bounded returns a context for a use of the database. This context does not end when
-// the caller's context ends, because pgx would then close the connection.
+// bounded returns a context for a use of the database. This context does not end when the caller's
+// context ends, because pgx would then close the connection.
 func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 }
@@ -132,9 +132,9 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	ctx, cancel := t.store.bounded(ctx)
 	defer cancel()
 	op, batch := a.op, &pgx.Batch{}
-	// If the handler ended this transaction and began another, one statement must fail. If answer
-	// and effects are kept, store.sql fails. If a statement of the handler failed, the rollback to
-	// the savepoint fails: only this transaction has that savepoint. Otherwise still.sql fails.
+	// If the handler ended this transaction and began another, a statement below fails. If answer
+	// and effects are kept, this is store.sql. If a statement of the handler failed, it is the
+	// rollback to the savepoint, which only this transaction has. Otherwise it is still.sql.
 	if !t.failed() && (!op.keyed || res.verdict == keepAnswer) {
 		batch.Queue(t.store.sql.Still, t.began)
 	}
@@ -168,7 +168,7 @@ type tx struct {
 
 	store *store
 	owner *pgxpool.Conn // nil after it was given back
-	began time.Time     // by the database's clock; no other transaction of the connection began then
+	began time.Time     // by the database's clock; no other transaction of the connection began at the same time
 	lent  bool          // a handler got the transaction
 }
 
@@ -191,8 +191,8 @@ func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 // failed reports whether a statement of the transaction has failed.
 func (t *tx) failed() bool { return t.owner.Conn().PgConn().TxStatus() == 'E' }
 
-// end sends the statements that end the transaction. If a statement fails, the server
-// skips the rest. So the server commits only if all statements succeed.
+// end sends the statements that end the transaction. If a statement fails, the server skips the
+// rest. So the server commits only if all statements succeed.
 func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	t.Fate.End()
 	statements := batch.Len()
@@ -238,14 +238,14 @@ func (t *tx) rollback(ctx context.Context) {
 	t.give(ctx, left)
 }
 
-// The method give gives the connection back. If left is not nil, it is closed already.
+// give gives the connection back. If it was closed because of an error, left is this error.
 func (t *tx) give(ctx context.Context, left error) {
 	t.store.given(ctx, t.owner.Conn(), t.Fate, left)
 	t.owner.Release() // closes the connection if it is not idle
 	t.owner = nil
 }
 
-// The method given closes a handler's connection if a reset cannot undo the changes of its session.
+// given closes a handler's connection if a reset cannot undo the changes of its session.
 func (s *store) given(ctx context.Context, conn *pgx.Conn, f *watched.Fate, left error) {
 	if f.Keeps() {
 		_ = conn.Close(ctx) // the pool opens a new connection
@@ -273,9 +273,9 @@ func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *watched.Fate,
 	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: level}, fn)
 }
 
-// healthy returns an error if the transaction cannot end as the verdict v says: its
-// connection is closed or busy, or a statement failed and the effects must be kept. Only the server
-// knows whether the guard began this transaction: see still.sql.
+// healthy returns an error if the transaction cannot end as the verdict v says: its connection is
+// closed or busy, or a statement failed and the effects must be kept. Only the server knows whether
+// this is still the transaction that the guard began: see still.sql.
 func (t *tx) healthy(v verdict) error {
 	switch conn := t.owner.Conn(); {
 	case conn.IsClosed():

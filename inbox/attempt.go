@@ -53,11 +53,11 @@ type Attempt struct {
 }
 
 // Step calls another system, the vendor, so that the call has one effect. The function f makes the
-// call. Unless an operator edits the event, f gets the same key in every attempt, 32 hexadecimal
-// digits, so that the vendor recognises a repeated call. Step records in the database that the step
-// begins, and calls f. If f returns no error, Step records the result of f. From then on, in every
-// attempt and every process, Step returns that result and does not call f again. If two processes
-// run the step at the same time, Step returns in both the result that was recorded first.
+// call. f gets a key of 32 hexadecimal digits. Unless an operator edits the event, each attempt has
+// the same key, so that the vendor recognises a repeated call. Step records in the database that
+// the step begins, and calls f. If f returns no error, Step records the result of f. From then on,
+// in every attempt and every process, Step returns that result and does not call f again. If two
+// processes run the step at the same time, Step returns the first recorded result in both.
 //
 // If f returned an error, or the process ended before the result was recorded, the outcome of the
 // call is not known. In later attempts, Step calls f again with the same key, as long as the vendor

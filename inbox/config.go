@@ -82,9 +82,9 @@ type Config struct {
 	// must return within 10 seconds and must not end the transaction. If the transaction does not
 	// commit, the inbox may call OnDead again. So use it only for work in that transaction.
 	//
-	// If OnDead returns an error, the event does not become dead: the inbox makes its last attempt
-	// again after a minute. If there is no attempt to repeat, for instance because the event is too
-	// old, it stays in the stream or in the table held, and OnDead is called again later. If a
+	// If OnDead returns an error, the event does not become dead: after a minute, the inbox repeats
+	// the event's last attempt. If there is no attempt to repeat, for instance because the event is
+	// too old, it stays in the stream or in the table held, and OnDead is called again later. If a
 	// handler itself committed its transaction, the event must not run again, so it becomes dead
 	// anyway. OnDead is not called if an operator makes an event dead or a relay cannot publish it.
 	//

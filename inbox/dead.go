@@ -21,7 +21,7 @@ type Letter struct {
 	Error    string         // the failure's text, shortened
 }
 
-// tells reports whether an event that is held as h says needs a call of OnDead.
+// tells reports whether Config.OnDead must be called for an event that is held as h says.
 func (in *core) tells(h delivery.Holding) bool {
 	return in.cfg.OnDead != nil && h.After == nil && !h.IsDiscarded() && !h.Untold
 }
@@ -41,8 +41,8 @@ func (in *core) tell(ctx context.Context, tx pgx.Tx, handler string, t delivery.
 // deaths calls Config.OnDead for a handler's events.
 type deaths struct{ *loop }
 
-// The method within calls the function write in a transaction, and then Config.OnDead if the
-// function says that the event became dead.
+// within calls the function write in a transaction, and then Config.OnDead if the function says
+// that the event became dead.
 func (c deaths) within(ctx context.Context, t delivery.Task, as delivery.Holding, write func(tx *ledger.Tx) (died bool, err error)) error {
 	return c.ledger.Within(ctx, func(tx *ledger.Tx) error {
 		if died, err := write(tx); err != nil || !died {
@@ -68,7 +68,7 @@ func (c deaths) store(ctx context.Context, o ledger.Owed) (fate delivery.Fate, e
 	return fate, err
 }
 
-// The method note records a failed attempt at a held event, and reports if the claim was valid.
+// note records a failed attempt at a held event, and reports whether the claim was still valid.
 func (c deaths) note(ctx context.Context, t delivery.Task, f ledger.Failed) (noted bool, err error) {
 	if !c.inbox.tells(f.Holding) {
 		return c.ledger.Fail(ctx, f)

@@ -47,7 +47,7 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 // grace returns how long the inbox waits for a handler whose context ended.
 func (h *handler) grace() time.Duration { return invoke.Grace(h.sub.Timeout) }
 
-// lease returns how long a claim lasts: for an external handler, the parameter renewed;
+// lease returns how long a claim lasts: for an external handler, as long as the parameter renewed;
 // for any other, long enough to abandon a handler that does not return, and to record its failure.
 func (h *handler) lease(renewed time.Duration) time.Duration {
 	if h.external != nil {
@@ -56,8 +56,8 @@ func (h *handler) lease(renewed time.Duration) time.Duration {
 	return h.sub.Timeout + 2*h.grace()
 }
 
-// connections returns how many connections of the pool a handler needs, or 0 if the
-// handler gets a share of the remaining connections.
+// connections returns how many connections of the pool a handler needs, or 0 if the handler gets a
+// share of the remaining connections.
 func (h *handler) connections() int {
 	if h.external != nil {
 		return min(h.sub.Workers, externalSettles)

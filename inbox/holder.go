@@ -96,7 +96,7 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 	}
 }
 
-// fated returns the result of a delivery whose fate in the database is became.
+// fated returns the result of a delivery. became is its fate, as the database reported it.
 func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.Holding, became delivery.Fate) delivery.Result {
 	switch became {
 	case delivery.FateHeld:
@@ -130,7 +130,7 @@ func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.H
 // holdCommitted checks whether the delivery is decided only because a handler committed the
 // transaction itself and then failed. Such a delivery must not count as done, because the inbox
 // does not know what the handler did. So holdCommitted holds the delivery and returns the result.
-// For any other it returns false.
+// For any other delivery it returns false.
 func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (delivery.Result, bool) {
 	if d.Began == "" {
 		return delivery.Result{}, false
@@ -152,8 +152,8 @@ func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (del
 	return c.hold(life, d, delivery.Holding{Failure: &f, Attempts: 1, Decided: true}), true
 }
 
-// moved logs and counts an event that is now held, or still held. It makes the runner
-// look again when the event is due.
+// moved logs and counts an event that is now held, or still held. It makes the runner look again
+// when the event is due.
 func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, h delivery.Holding) {
 	c.signals.Moved(ctx, t, from, to, h)
 	if h.After != nil {
@@ -191,8 +191,8 @@ func (c *holds) finishTogether(life delivery.Lifetime, p holder.Parcel, became [
 	c.finish(life.Work, p.D, c.fated(life, p.D, p.H, became[0])) // last, because this starts the next delivery of its key
 }
 
-// The method again queues a delivery once more. The delivery should have waited behind a held event
-// of its key, but by now no event of the key is held.
+// again queues a delivery once more. The delivery should have waited behind a held event of its
+// key, but by now no event of the key is held.
 func (c *holds) again(d *delivery.Delivery) delivery.Result {
 	c.keys.Doubt(delivery.Bounded(d.Event.Key))
 	c.lanes.Put(d)
@@ -223,7 +223,7 @@ func newHolder(in *Inbox) *holder.Holder {
 	return holder.New(storing(in), room, in.cfg.DrainTimeout)
 }
 
-// storing returns one that stores parcels of several handlers with one statement.
+// storing returns a function that stores parcels of several handlers with one statement.
 func storing(in *Inbox) holder.Store {
 	return func(life delivery.Lifetime, parcels []holder.Parcel) (fates []delivery.Fate, err error) {
 		var events []ledger.Owed

@@ -51,8 +51,8 @@ func newLoop(in *Inbox, h *handler) *loop {
 // orderedHand is the smallest limit for the number of events that an ordered handler has in memory.
 const orderedHand = 2048
 
-// open creates the queues of a run. The lanes have room for every delivery in memory, so
-// sending to a lane does not block.
+// open creates the queues of a run. The lanes have room for every delivery in memory, so sending to
+// a lane does not block.
 func (c *loop) open() {
 	queues, most := 1, 8*c.workers
 	if c.sub.Batch > 1 {
@@ -129,7 +129,7 @@ func (c *loop) Run(ctx context.Context) error {
 	return err
 }
 
-// read reads the stream until ctx ends. A person must correct the errors it returns.
+// read reads the stream until ctx ends. It returns only errors that a person must correct.
 func (c *loop) read(life delivery.Lifetime) error {
 	if c.reader == nil { // the events come from Accept
 		<-life.Take.Done()
@@ -163,7 +163,7 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	case keyed && c.external == nil:
 		d.Flight = "\x00" + d.Event.Key // no dedupe key begins with \x00
 	case keyed:
-		// The holder, which stores deliveries in the table held, takes them in their order. Flight
+		// The holder, which stores deliveries in the table held, takes them as they come. Flight
 		// contains the epoch: if an event is read again in a later term, the second delivery does
 		// not wait for the first. So it reaches the holder before later events of its key.
 		d.Flight = fmt.Sprintf("\x00%d %s", d.Epoch(), d.Key)
@@ -276,7 +276,7 @@ func (c *loop) handBackRest(ctx context.Context) {
 	c.lanes.Drain(func(d *delivery.Delivery) { c.finish(ctx, d, delivery.HandedBack) })
 }
 
-// level returns how many deliveries the handler has in memory, and if it is paused.
+// level returns how many deliveries the handler has in memory, and whether it is paused.
 func (c *loop) level() signals.Level {
 	l := signals.Level{
 		Of: c.signals, InFlight: c.inflight.Len() + c.retries.queue.Claimed(), Capacity: c.inflight.Most() + c.retries.queue.Cap(),

@@ -45,9 +45,9 @@ func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Resu
 	}
 }
 
-// process processes a delivery and returns the result. The parameter ahead may be nil,
-// or contain a transaction that was begun for this delivery. The method stores the next delivery
-// and its transaction there.
+// process processes a delivery and returns the result. If the parameter ahead is not nil, it may
+// contain a transaction that was begun for this delivery. process stores the next delivery and its
+// transaction in ahead.
 func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead) delivery.Result {
 	d.Start = time.Now()
 	known := c.keys.Version(c.keyOf(d)) // read this before IsOver: see Keys.Free
@@ -103,8 +103,8 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledge
 	}
 }
 
-// The method aside reports whether a delivery must be held instead of handled at once, and how. If
-// an event was delivered so often that it may have ended processes, it is held as solitary, and
+// aside reports whether a delivery must be held instead of handled at once, and how. If an event
+// was delivered so often that it may have ended processes, it is held as solitary, and
 // [claims.Runner] runs it alone.
 func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 	switch {
@@ -136,7 +136,7 @@ func (c *loop) isTooOld(d *delivery.Delivery) bool {
 // if its connection breaks, or if its commit is not answered. It does not limit runs in an outage.
 const maxRounds = 10
 
-// persist runs one transaction. If it conflicts with another, or if its connection
+// persist runs one transaction. If it conflicts with another transaction, or if its connection
 // breaks, persist runs it at most maxRounds times in all. In an outage, persist runs it again until
 // the outage ends or the process stops. See delivery.IsShort for a server that lacks resources.
 func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
@@ -216,7 +216,7 @@ func unlessEnded(began *string, err error) error {
 	return err
 }
 
-// leave rolls back a failed attempt. It also begins a waiting delivery's transaction.
+// leave rolls back a failed attempt. The same round trip begins a waiting delivery's transaction.
 func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead *ledger.Ahead) error {
 	if following := c.ledger.Leave(life.Work, tx, c.peek(life.Take, ahead)); following != nil {
 		ahead.Opened = following
@@ -228,8 +228,8 @@ func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead 
 // waits for a worker.
 const mostAhead = 8
 
-// peek returns the statement that decides this worker's next delivery. It returns nil if
-// no delivery waits, or if that delivery cannot be decided at once.
+// peek returns the statement that decides this worker's next delivery. It returns nil if no
+// delivery waits, or if that delivery cannot be decided at once.
 func (c *loop) peek(ctx context.Context, ahead *ledger.Ahead) *ledger.Statement {
 	if ahead == nil || ctx.Err() != nil || !c.gate.IsOpen() || c.retries.queue.Waiting() > 0 && ahead.Run() >= mostAhead {
 		return nil
@@ -241,9 +241,9 @@ func (c *loop) peek(ctx context.Context, ahead *ledger.Ahead) *ledger.Statement 
 	return c.decision(d)
 }
 
-// call runs the handler in another goroutine. So a handler that calls runtime.Goexit
-// does not end the worker, and a handler that never returns does not block the worker. A panic
-// becomes an error with its stack.
+// call runs the handler in another goroutine. So a handler that calls runtime.Goexit does not end
+// the worker, and a handler that never returns does not block the worker. A panic becomes an error
+// with its stack.
 func (c *loop) call(ctx context.Context, tx *ledger.Tx, t delivery.Task) error {
 	return c.signals.Observe(ctx, t, func(ctx context.Context) error {
 		return c.invoker.RunNoting(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, t.Event) },
@@ -258,7 +258,7 @@ func (c *loop) isStraight(d *delivery.Delivery) bool {
 	return !aside && c.takes().Takes(d.Event)
 }
 
-// The method takes returns the selection of events that this process handles.
+// takes returns the selection of events that this process handles.
 func (h *handler) takes() delivery.Selection {
 	return delivery.Selection{Types: h.sub.Types, Subjects: h.sub.Subjects}
 }

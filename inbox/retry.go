@@ -168,7 +168,7 @@ func (c *retries) fail(life delivery.Lifetime, cl *claim, h delivery.Holding) {
 	}
 }
 
-// The method noted logs and counts a failed attempt that is recorded.
+// noted logs and counts a failed attempt that is recorded.
 func (c *retries) noted(ctx context.Context, cl *claim, h delivery.Holding) {
 	o := h.Outcome()
 	if first, pace, waits := h.Failure.KeyWaits(); waits && cl.Event.Key != "" && !c.isOrdered() {
@@ -191,9 +191,9 @@ func (c *retries) release(life delivery.Lifetime, cl *claims.Claim) {
 	c.signals.Ended(life.Work, delivery.Released, cl.Task)
 }
 
-// freed records that an event of a key was settled, and that this process did not claim
-// the next. A delivery of the key that waits in memory goes on. If events of the key may be held,
-// the database checks whether the delivery must wait. before is the key's version before the run.
+// freed records that an event of a key was settled, and that this process did not claim the next
+// event. A delivery of the key that waits in memory goes on. If events of the key may be held, the
+// database checks whether the delivery must wait. before is the key's version before the run.
 func (c *retries) freed(cl *claim, before uint64) {
 	if cl.Blocking == "" || !c.isOrdered() {
 		return
@@ -212,8 +212,8 @@ const (
 	mostRuns  = 10
 )
 
-// run runs a held event, and then the events of its key that waited behind it. If the
-// last commit began the transaction of the worker's next delivery, run processes that delivery too.
+// run runs a held event, and then the events of its key that waited behind it. If the last commit
+// began the transaction of the worker's next delivery, run processes that delivery too.
 func (c *retries) run(life delivery.Lifetime, due *claims.Claim, lane <-chan *delivery.Delivery) {
 	if c.reader == nil && c.sub.Batch > 1 {
 		c.runBatch(life, due)
@@ -435,8 +435,8 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 	return err
 }
 
-// The method alone makes a claim run again without other events of its key if the handler ended
-// their common transaction. The inbox does not know for which of the events the handler ended it.
+// alone makes a claim run again without other events of its key if the handler ended their common
+// transaction. The inbox does not know for which of the events the handler ended it.
 func (c *retries) alone(cl *claim, err error) error {
 	if delivery.IsEnded(err) && len(cl.along) > 0 {
 		cl.reach = 0
@@ -445,13 +445,13 @@ func (c *retries) alone(cl *claim, err error) error {
 	return err
 }
 
-// skips reports whether an event is dead or discarded and later ones of its key go on.
+// skips reports whether an event is dead or discarded, and later events of its key need not wait.
 func (c *retries) skips(cl *claim, h delivery.Holding) bool {
 	return cl.Blocking != "" && h.After == nil && (c.sub.Order == SkipKey || h.IsDiscarded())
 }
 
-// failure returns a failed attempt in the form that the ledger records. If later events
-// of the key need not wait for this event, the ledger makes the next event of the key due.
+// failure returns a failed attempt in the form that the ledger records. If later events of the key
+// need not wait for this event, the ledger makes the next event of the key due.
 func (c *retries) failure(cl *claim, h delivery.Holding) ledger.Failed {
 	return ledger.Failed{Held: &cl.HeldEvent, Holding: h, Skipped: c.skips(cl, h), By: c.follower(false)}
 }

@@ -103,8 +103,8 @@ func jetStreamFault(ctx context.Context, js jetstream.JetStream) string {
 	return jsremedy.Do(err)
 }
 
-// ask stores in v the facts that the broker knows about a handler. An error means that
-// the broker did not answer.
+// ask stores in v the facts that the broker knows about a handler. An error means that the broker
+// did not answer.
 func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscription, deep bool) error {
 	stream, err := js.Stream(ctx, sub.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -206,8 +206,8 @@ func (j *EventTrace) note(format string, args ...any) {
 	j.Notes = append(j.Notes, fmt.Sprintf(format, args...))
 }
 
-// empty reports whether nothing is known about the event. If source is given, caused
-// events, revisions, and actions without a source do not count: they may belong to another source.
+// empty reports whether nothing is known about the event. If source is given, caused events,
+// revisions, and actions without a source do not count: they may belong to another source.
 func (j *EventTrace) empty(source string) bool {
 	found := slices.ContainsFunc(j.Streams, func(s StreamSearch) bool { return s.Found })
 	its := slices.ContainsFunc(j.Audit, func(a AuditEntry) bool { return a.Source == source })

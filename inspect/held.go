@@ -65,8 +65,8 @@ func (h HeldSummary) Events(states ...State) int64 {
 	return n
 }
 
-// overdue returns how long the first due event has been due. Either no process has a
-// claim on this event, or the relay tries to publish it and the broker does not accept it.
+// overdue returns how long the first due event has been due. Either no process has a claim on this
+// event, or the relay tries to publish it and the broker does not accept it.
 func (h HeldSummary) overdue() float64 {
 	var seconds float64
 	for _, c := range h.States {

@@ -302,7 +302,7 @@ func rows[T any](m *view, what, sql string, scan func(row pgx.CollectableRow, to
 	return all, nil
 }
 
-// The function one returns the only row of a statement.
+// one returns the only row of a statement.
 func one[T any](m *view, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) (T, error) {
 	all, err := rows(m, what, sql, scan, args...)
 	if err == nil && len(all) != 1 {

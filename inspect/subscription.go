@@ -33,7 +33,7 @@ func readSubscriptions(m *view) ([]subscription, error) {
 	})
 }
 
-// The function takes reports whether the handler gets events that are published to a subject.
+// takes reports whether the handler gets events that are published to a subject.
 func (s *subscription) takes(subject string) bool {
 	return len(wildcard.Uncovered([]string{subject}, s.Subjects)) == 0
 }

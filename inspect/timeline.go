@@ -144,8 +144,8 @@ func (j *EventTrace) replaced(a AuditEntry) string {
 	return ""
 }
 
-// attempt says in which attempt failure n happened. The attempt is known only if h has
-// exactly one failure for each attempt. Otherwise attempt returns "".
+// attempt says in which attempt failure n happened. The attempt is known only if h has exactly one
+// failure for each attempt. Otherwise attempt returns "".
 func attempt(h HeldEvent, n int) string {
 	if int64(len(h.Failures)) != h.Attempts {
 		return ""

@@ -43,7 +43,7 @@ type EventTrace struct {
 	// Sagas are the steps of sagas in which the event has a role.
 	Sagas []SagaStep `json:"sagas"`
 
-	// Notes say what Event could not find out, and other facts for an operator.
+	// Notes tell an operator what could not be found out about the event, and other facts.
 	Notes []string `json:"notes"`
 
 	Broker Broker `json:"broker"`
@@ -80,7 +80,7 @@ type LogEntry struct {
 	OccurredAt    time.Time    `json:"occurred_at,omitzero"`
 	State         PublishState `json:"state"`
 
-	// Failures are the last ten failures before the relay published the event from the table held.
+	// Failures are the last ten failures of an event that was held before the relay published it.
 	Failures []Failure `json:"failures"`
 }
 
@@ -204,7 +204,7 @@ type ReplayItem struct {
 	Outcome    string    `json:"outcome,omitempty"` // outcome of the event
 	EndedAt    time.Time `json:"ended_at,omitzero"`
 
-	// Failures are the last ten failures of the event when the replay released it.
+	// Failures are the last ten failures that the event had before the replay released it.
 	Failures []Failure `json:"failures"`
 }
 

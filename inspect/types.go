@@ -28,8 +28,8 @@ type streamTypes struct {
 	accepts  []string
 }
 
-// types asks the broker which types the events in streams have. It leaves out a stream
-// that it cannot look up. If it cannot list the subjects of a stream, it sets b.Fault and stops.
+// types asks the broker which types the events in streams have. It leaves out a stream that it
+// cannot look up. If it cannot list the subjects of a stream, it sets b.Fault and stops.
 func (o brokerClient) types(ctx context.Context, b *Broker, subs []subscription) map[string]streamTypes {
 	all := map[string]streamTypes{}
 	if o.nc == nil || b.Fault != "" {

@@ -93,8 +93,8 @@ func (w *window) split(batch []*broker.Message) (messages, rest []*broker.Messag
 	return batch[:n], batch[n:]
 }
 
-// resolve reports the outcomes of a group if all answers are there. If the group is
-// ambiguous, resolve sends its events again.
+// resolve reports the outcomes of a group if all answers are there. If the group is ambiguous,
+// resolve sends its events again.
 func (w *window) resolve(slot int) {
 	g := &w.slots[slot]
 	switch {

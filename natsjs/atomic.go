@@ -33,8 +33,8 @@ type atomicRun struct {
 	streams map[string]*batchSender
 }
 
-// serve passes batches to the senders of the streams. It returns when ctx ends, the
-// channel batches is closed, a sender fails, or the connection was restored or is closed.
+// serve passes batches to the senders of the streams. It returns when ctx ends, the channel batches
+// is closed, a sender fails, or the connection was restored or is closed.
 func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message, reconnects uint64) error {
 	nc := r.p.nc
 	status := nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
@@ -75,9 +75,9 @@ func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message,
 	}
 }
 
-// split passes the events of a batch to their streams. An atomic batch goes to one
-// stream. If the events of a key go to several streams, split passes on only the events before the
-// first change of stream. The later events of the key get BlockedByKey.
+// split passes the events of a batch to their streams. An atomic batch goes to one stream. If the
+// events of a key go to several streams, split passes on only the events before the first change of
+// stream. The later events of the key get BlockedByKey.
 func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 	if name, one := r.oneStream(batch); one {
 		r.stream(ctx, name).push(batch)

@@ -46,8 +46,8 @@ func newBatchSender(run *atomicRun, name string) *batchSender {
 	}
 }
 
-// push queues events that came together. Events that the broker refused before are sent
-// one by one, so that they do not make a batch fail again.
+// push queues events that came together. Events that the broker refused before are sent one by one,
+// so that they do not make a batch fail again.
 func (b *batchSender) push(messages []*broker.Message) {
 	group := make([]*broker.Message, 0, len(messages))
 	b.mu.Lock()
@@ -65,9 +65,9 @@ func (b *batchSender) push(messages []*broker.Message) {
 	signal(b.news)
 }
 
-// pop removes the events of the next batch from the queue. If events that were pushed
-// together fit into one batch, they stay in one batch: a second batch with later events of a key
-// could be sent before the first batch is stored.
+// pop removes the events of the next batch from the queue. If events that were pushed together fit
+// into one batch, they stay in one batch: a second batch with later events of a key could be sent
+// before the first batch is stored.
 func (b *batchSender) pop() (messages []*broker.Message) {
 	b.mu.Lock()
 	var behind []*broker.Message
@@ -297,8 +297,8 @@ func (of *batch) sendable() []*broker.Message {
 	return sendable
 }
 
-// refused adds f to the field faults and returns true, if err says that the client
-// library will always refuse f. For any other err, it returns false.
+// refused adds f to the field faults and returns true, if err says that the client library will
+// always refuse f. For any other err, it returns false.
 func (of *batch) refused(f *broker.Message, err error) bool {
 	o := failure(fmt.Errorf("send: %w", err))
 	if o.Class != broker.Permanent {
@@ -311,9 +311,9 @@ func (of *batch) refused(f *broker.Message, err error) bool {
 	return true
 }
 
-// send sends the n-th message of a batch. The first message has the fence: the broker
-// stores the batch only if the lease message is still the last message of its subject. The last
-// message commits the batch.
+// send sends the n-th message of a batch. The first message has the fence: the broker stores the
+// batch only if the lease message is still the last message of its subject. The last message
+// commits the batch.
 func (b *batchSender) send(of *batch, n int) error {
 	f := of.sent[n]
 	last := n == len(of.sent)-1

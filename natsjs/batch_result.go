@@ -110,8 +110,8 @@ func (b *batchSender) lookUp(ctx context.Context, subject string) broker.Outcome
 	return streamOf(ctx, b.run.js, subject)
 }
 
-// retry handles a batch whose fence the broker refused: another term has begun, the
-// lease message was removed, or the broker is storing another message with the same fence.
+// retry handles a batch whose fence the broker refused: another term has begun, the lease message
+// was removed, or the broker is storing another message with the same fence.
 func (b *batchSender) retry(ctx context.Context, of *batch, cause error) error {
 	var refused *BrokerError
 	for of.tries++; of.tries <= maxFences && errors.As(cause, &refused); of.tries++ {

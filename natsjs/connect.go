@@ -127,8 +127,8 @@ func isStoreFault(err error) bool {
 	return errors.As(err, &refused) && refused.ErrorCode == code
 }
 
-// widen adds to the stream those subjects of cfg that the stream does not take. It
-// allows atomic batches if cfg does.
+// widen adds to the stream those subjects of cfg that the stream does not take. It allows atomic
+// batches if cfg does.
 func widen(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, cfg.Name)
 	if err != nil {

@@ -36,10 +36,10 @@ type duplicateVerifier struct {
 	unanswered atomic.Bool // maxFailedLookups lookups for one event had no answer, so there are no more lookups for any event
 }
 
-// verify looks up the first message of an event that the broker called a duplicate. If
-// the stream lost that message, or maxFailedLookups lookups failed, verify gives the event another
-// message id. The first time, the result again is true, and the caller must send the event again.
-// Otherwise verify returns the event's outcome, with a sequence if the message is there.
+// verify looks up the first message of an event that the broker called a duplicate. If the stream
+// lost that message, or maxFailedLookups lookups failed, verify gives the event another message id.
+// The first time, the result again is true, and the caller must send the event again. Otherwise
+// verify returns the event's outcome, with a sequence if the message is there.
 func (v *duplicateVerifier) verify(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) {
 	has, err := v.lookUp(ctx, f, o)
 	switch {

@@ -62,10 +62,10 @@ type fence struct {
 	replicas int // the stream's number of replicas
 }
 
-// The method take publishes the lease message, in three steps: it reads the last message of the
-// subject, confirms that the term still leads, and publishes on the condition that the last message
-// has not changed. If the process stalls between two steps and another leader replaces it, the
-// broker refuses the third step.
+// take publishes the lease message, in three steps: it reads the last message of the subject,
+// confirms that the term still leads, and publishes on the condition that the last message has not
+// changed. If the process stalls between two steps and another leader replaces it, the broker
+// refuses the third step.
 func (f *fence) take(ctx context.Context) error {
 	f.seq = 0
 	ctx, cancel := context.WithTimeout(ctx, 2*ackTimeout)
@@ -108,8 +108,8 @@ func (f *fence) try(ctx context.Context) error {
 	return err
 }
 
-// look returns the sequence of the last message of the subject, or 0 if there is none.
-// If the stream was created again, look returns an error.
+// look returns the sequence of the last message of the subject, or 0 if there is none. If the
+// stream was created again, look returns an error.
 func (f *fence) look(ctx context.Context) (last uint64, err error) {
 	stream, err := f.run.js.Stream(ctx, f.stream)
 	if err != nil {
@@ -139,7 +139,7 @@ func (f *fence) look(ctx context.Context) (last uint64, err error) {
 	return msg.Sequence, nil
 }
 
-// The method put publishes on the lease subject if the last message there has the given sequence.
+// put publishes on the lease subject if the last message there has the given sequence.
 func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	reply := f.run.replies.Expect(nil, f.subject)
 	defer f.run.replies.Drop(reply)
@@ -165,8 +165,8 @@ func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	return seq, nil
 }
 
-// set adds the fence to the headers of a message. Send no message while seq is 0: the
-// broker would store it if the lease subject had no message.
+// set adds the fence to the headers of a message. Send no message while seq is 0: the broker would
+// store it if the lease subject had no message.
 func (f *fence) set(header map[string][]string) {
 	header[expectedSequence] = []string{strconv.FormatUint(f.seq, 10)}
 	header[expectedSubject] = []string{f.subject}

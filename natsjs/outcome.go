@@ -25,8 +25,8 @@ func failure(err error) broker.Outcome {
 	return broker.Outcome{Class: classify(err), Err: err, Reason: reasonOf(err)}
 }
 
-// codes has the classes of JetStream's API errors. The texts of the errors change from
-// version to version, so the texts are not used.
+// codes has the classes of JetStream's API errors. The texts of the errors change from version to
+// version, so the texts are not used.
 var codes = map[int]broker.Class{
 	10071: broker.Unknown, // the broker refused the fence, which only RunAtomic sends
 	10158: broker.Unknown, // the same message id is being stored

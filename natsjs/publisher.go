@@ -144,9 +144,9 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, r
 	}
 }
 
-// RunAtomic publishes as [broker.AtomicPublisher] describes. Each batch has a fence: the broker
-// stores the batch only if this term published the last message on the log's lease subject in the
-// same stream. See [LeaseSubjects].
+// RunAtomic publishes as [broker.AtomicPublisher] describes. A fence stops an old relay: the broker
+// stores a batch only if the last message on the log's lease subject in the same stream is from
+// this term. See [LeaseSubjects].
 func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
 	js, err := jetstream.New(p.nc)
 	if err != nil {
@@ -192,8 +192,8 @@ func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
 	return err
 }
 
-// listen tells w about publishes that are not allowed, until the result end is called.
-// The server sends a denial as an error of the connection. The connection remembers only the last
+// listen tells w about publishes that are not allowed, until the returned function is called. The
+// server sends a denial as an error of the connection. The connection remembers only the last
 // error, so the error handler must see each error.
 func (p *Publisher) listen(w permissionWatcher) (end func()) {
 	p.mu.Lock()
@@ -238,9 +238,9 @@ func (p *Publisher) refuseClosed(err error) error {
 	return err
 }
 
-// send writes a batch to the connection, unless the connection broke and was restored
-// since Run began. It does not use a message after it sent the message's group: as soon as an event
-// is acknowledged, the relay may use its Message for another event.
+// send writes a batch to the connection, unless the connection broke and was restored since Run
+// began. It does not use a message after it sent the message's group: as soon as an event is
+// acknowledged, the relay may use its Message for another event.
 func (p *Publisher) send(batch []*broker.Message, w *window, reconnects uint64) {
 	if p.nc.Stats().Reconnects != reconnects {
 		reportAll(batch, failure(nats.ErrDisconnected), w.reportFn)

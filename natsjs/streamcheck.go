@@ -125,8 +125,8 @@ func (i *inspection) stream(ctx context.Context, name string) error {
 	return i.checkRoom(ctx, s)
 }
 
-// explain adds advice to a timeout: a missing permission may be the cause, because the
-// broker does not answer a request that is not allowed.
+// explain adds advice to a timeout: a missing permission may be the cause, because the broker does
+// not answer a request that is not allowed.
 func explain(what string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w (may this user publish to $JS.API.STREAM.INFO.* and, unless Config.Streams is set, $JS.API.STREAM.NAMES?)", what, err)

@@ -167,9 +167,9 @@ func (w *window) Deny(err error) {
 	}
 }
 
-// fail reports err for the events for which the given function returns true. If a group
-// is still being sent, fail only records the failure, and sentAll reports it after the group was
-// sent. The publisher sends the other events of the group again.
+// fail reports err for the events for which the given function returns true. If a group is still
+// being sent, fail only records the failure, and sentAll reports it after the group was sent. The
+// publisher sends the other events of the group again.
 func (w *window) fail(err error, which func(g *ackGroup, f *broker.Message) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -265,8 +265,8 @@ func (w *window) unanswered(p slotRef) {
 	}
 }
 
-// ask queues a lookup of an event's stream. The lookup is needed because the server
-// gives the same answer in two cases: no stream takes the subject, or the stream has no leader.
+// ask queues a lookup of an event's stream. The lookup is needed because the server gives the same
+// answer in two cases: no stream takes the subject, or the stream has no leader.
 func (w *window) ask(p slotRef) {
 	unanswered := []slotRef{p}
 	for {

@@ -138,8 +138,8 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	}
 }
 
-// account records what the vendor may have done because of the attempt. Then it calls
-// Config.Decide and, if necessary, Protocol.Decide.
+// account records what the vendor may have done because of the attempt. Then it calls Config.Decide
+// and, if necessary, Protocol.Decide.
 func (op *operation) account(r *result, unsent bool) {
 	r.unsent = r.err != nil && unsent
 	if !r.unsent {
@@ -196,9 +196,9 @@ func (p *probe) trace() *httptrace.ClientTrace {
 	}
 }
 
-// unsent reports whether an attempt that ended with err certainly sent nothing. Two
-// conditions make this certain. The attempt got no connection. And either it asked for a
-// connection, or err says that nothing was sent.
+// unsent reports whether an attempt that ended with err certainly sent nothing. Two conditions make
+// this certain. The attempt got no connection. And either it asked for a connection, or err says
+// that nothing was sent.
 func (p *probe) unsent(err error) bool {
 	if err == nil || p.got.Load() {
 		return false

@@ -118,8 +118,8 @@ func newBreaker(cfg Breaker, changed func(to gobreaker.State)) *breaker {
 	return b
 }
 
-// allow asks for permission for an attempt. If ok is true, call the function done once
-// with the attempt's result.
+// allow asks for permission for an attempt. If ok is true, call the function done once with the
+// attempt's result.
 func (b *breaker) allow() (done func(error), ok bool) {
 	if b == nil {
 		return func(error) {}, true

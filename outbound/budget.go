@@ -10,12 +10,12 @@ import (
 )
 
 // Budget limits the retries at each host. Within any Window, their number is at most Ratio times
-// the number of requests, plus Floor for each second of Window. Within any second, the number is at
-// most Ratio times the average number of requests a second, plus all that Floor adds in a Window.
-// For example, with the defaults and 100 requests a second, it is 100 + 10 retries in ten seconds,
-// but only 10 + 10 in one second. So when a host begins to fail, its callers cannot make all
-// retries of a Window at once. A call asks the budget before it waits for its retry, and the budget
-// counts the retry at the end of this wait. So calls that ask at different times cannot all retry
+// the number of requests, plus Floor for each second of Window. Another limit holds within any one
+// second: Ratio times the average number of requests a second, plus Floor for each second of
+// Window. For example, with the defaults and 100 requests a second, it is 100 + 10 retries in ten
+// seconds, but only 10 + 10 in one second. So when a host begins to fail, its callers cannot make
+// all retries of a Window at once. A call asks the budget before it waits for its retry. The budget
+// counts the retry for the end of this wait. So calls that ask at different times cannot all retry
 // at the same moment. The budget cannot know the requests that come during the wait.
 type Budget struct {
 	// Ratio is how many retries each request adds to the budget: with 0.1, one for ten requests.
@@ -59,8 +59,8 @@ func (b Budget) validate() error {
 	return errors.Join(faults...)
 }
 
-// parts is the number of parts into which a window is divided. A window that begins in
-// the middle of a part also ends in the middle of a part, so it overlaps parts+1 parts.
+// parts is the number of parts into which a window is divided. A window that begins in the middle
+// of a part also ends in the middle of a part, so it overlaps parts+1 parts.
 const parts = 50
 
 // An account is the budget of one host.
@@ -108,7 +108,7 @@ func (a *account) withdraw(now time.Time, wait time.Duration) bool {
 	return true
 }
 
-// busiest returns the most retries in any n consecutive parts with the given part.
+// busiest returns the largest number of retries in n consecutive parts that contain the given part.
 func (a *account) busiest(part, n int64) int {
 	sum := 0
 	for i := part - n + 1; i <= part; i++ {

@@ -94,10 +94,10 @@ func brokeOff(resp *http.Response, err error) error {
 	return e
 }
 
-// unwrap removes the url.Error that http.Client puts around an error, because a
-// url.Error shows the whole URL. The parameter last is the last operation that the Transport
-// carried out, or nil. If http.Client cannot follow the redirect in the last response, its error is
-// not an [Error], and unwrap makes one.
+// unwrap removes the url.Error that http.Client puts around an error, because a url.Error shows the
+// whole URL. The parameter last is the last operation that the Transport carried out, or nil. If
+// http.Client cannot follow the redirect in the last response, its error is not an [Error], and
+// unwrap makes one.
 func unwrap(req *http.Request, last *operation, err error) error {
 	var e *Error
 	if errors.As(err, &e) {

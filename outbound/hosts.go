@@ -48,7 +48,7 @@ func NewHosts(budget Budget, breaker Breaker) *Hosts {
 // that have been idle for so long that their budget and breaker have no state.
 const manyHosts = 1000
 
-// The method of returns the state of u's host. t is the transport that calls this host.
+// of returns the state of u's host. t is the transport that calls this host.
 func (hs *Hosts) of(u *url.URL, t *Transport) *host {
 	name, now := hostOf(u), time.Now()
 	hs.mu.Lock()
@@ -72,9 +72,9 @@ func (hs *Hosts) of(u *url.URL, t *Transport) *host {
 
 func hostIn(e *list.Element) *host { return e.Value.(*host) } //nolint:forcetypeassert // the list has only hosts
 
-// forget removes hosts that have been idle for a long time, if there are many hosts. The
-// list begins with the host that has been idle for longest, so forget examines only the hosts that
-// it removes, and one more.
+// forget removes hosts that have been idle for a long time, if there are many hosts. The list
+// begins with the host that has been idle for longest, so forget examines only the hosts that it
+// removes, and one more.
 func (hs *Hosts) forget(now time.Time) {
 	idle := max(hs.budget.Window, hs.breaker.Window, hs.breaker.OpenFor) + hs.total
 	if len(hs.known) < manyHosts {

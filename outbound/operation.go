@@ -76,8 +76,7 @@ type result struct {
 	release context.CancelFunc
 }
 
-// prepare prepares the parts that all attempts share. Its error is never the vendor's
-// fault.
+// prepare prepares the parts that all attempts share. Its error is never the vendor's fault.
 func (op *operation) prepare() error {
 	req, p := op.req, op.t.cfg.Protocol
 	if err := contextError(req.Context()); err != nil {
@@ -116,8 +115,8 @@ func (op *operation) prepare() error {
 	return b.insert(p.Field, op.sent)
 }
 
-// repeatable reports whether it is safe to send the request again, even if the vendor
-// has acted on it.
+// repeatable reports whether it is safe to send the request again, even if the vendor has acted on
+// it.
 func (op *operation) repeatable() bool {
 	return op.sent != "" || isIdempotent(op.req.Method) || op.req.Context().Value(repeatable{}) != nil
 }
@@ -142,7 +141,7 @@ func (op *operation) run() (*http.Response, error) {
 	}
 }
 
-// The method next returns how long to wait before the next attempt, or why no attempt follows.
+// next returns how long to wait before the next attempt, or why no attempt follows.
 func (op *operation) next(r result) (time.Duration, Reason) {
 	switch {
 	case r.reason != "":
@@ -182,8 +181,8 @@ func (op *operation) next(r result) (time.Duration, Reason) {
 	return wait, ""
 }
 
-// refresh asks once for a new Authorization if the vendor refused the old one, and
-// reports whether it got a new one.
+// refresh asks once for a new Authorization if the vendor refused the old one, and reports whether
+// it got a new one.
 func (op *operation) refresh(r result) bool {
 	if op.t.cfg.Refresh == nil || op.refreshed || op.attemptsLeft == 0 || op.foreign ||
 		r.resp == nil || r.resp.StatusCode != http.StatusUnauthorized || !op.body.rewindable() {
@@ -292,8 +291,8 @@ func keep(resp *http.Response) *Response {
 	return kept
 }
 
-// discard keeps a part of the response of an attempt and closes the body, so that the
-// connection can be used again.
+// discard keeps a part of the response of an attempt and closes the body, so that the connection
+// can be used again.
 func (op *operation) discard(r result) {
 	if r.resp != nil {
 		limit := time.AfterFunc(drainFor, r.release)

@@ -12,9 +12,9 @@ import (
 // http.Client allows more.
 const maxRedirects = 10
 
-// follow finds out whether http.Client made the request to follow a redirect, and which
-// operation was redirected. From that operation, follow takes the deadline, the count of attempts,
-// and the doubt whether the vendor acted. It also records whether a redirect led to another host.
+// follow finds out whether http.Client made the request to follow a redirect, and which operation
+// was redirected. From that operation, follow takes the deadline, the count of attempts, and the
+// doubt whether the vendor acted. It also records whether a redirect led to another host.
 //
 // The rules for redirects are enforced here and not in CheckRedirect, because each http.Client of a
 // Transport may have its own CheckRedirect.
@@ -41,8 +41,8 @@ func (op *operation) follow() {
 // redirected to it.
 func (op *operation) mayHaveActed() bool { return op.unsure && !isSafe(op.req.Method) }
 
-// strayed checks the redirects that led to a request. If the request must not follow
-// one of them, it returns the response with that redirect, and an error. Otherwise it returns nil.
+// strayed checks the redirects that led to a request. If the request must not follow one of them,
+// it returns the response with that redirect, and an error. Otherwise it returns nil.
 //
 // A request with effects follows 307 and 308 within its host, because these keep method and body.
 // After any other redirect http.Client sends a GET, and the answer to that GET says nothing about
@@ -88,8 +88,8 @@ func (op *operation) refuse(resp *http.Response, err error) *Error {
 	return e
 }
 
-// The method astray returns an error if Next itself followed redirects that the Transport would not
-// follow. Then the answer does not count, and astray closes the response.
+// astray returns an error if Next itself followed redirects that the Transport would not follow.
+// Then the answer does not count, and astray closes the response.
 func (op *operation) astray(resp *http.Response) error {
 	if resp.Request == nil || isSafe(op.req.Method) {
 		return nil

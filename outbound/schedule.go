@@ -21,14 +21,14 @@ type Jitter int
 // The ways to choose the wait after the n-th attempt. Below, upper means Base·2ⁿ, but at most Cap.
 const (
 	FullJitter  Jitter = iota // 0 to upper: spreads calls best
-	RangeJitter               // half of upper to upper: waits do not become shorter until upper reaches Cap
+	RangeJitter               // between half of upper and upper: waits do not become shorter until upper reaches Cap
 	NoJitter                  // upper
 )
 
 // Exponential is a schedule of waits that double. The zero value waits up to 200 ms,
 // 400 ms, 800 ms, 1.6 s and then 2 s.
 type Exponential struct {
-	// Base sets the first wait: after the first attempt, the longest wait is twice Base.
+	// Base limits the first wait: after the first attempt, the wait is at most twice Base.
 	//
 	// Defaults to 100 milliseconds.
 	Base time.Duration

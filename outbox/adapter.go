@@ -51,8 +51,8 @@ func (o *Outbox) WriteSQL(ctx context.Context, tx SQLTx, events ...postroom.Even
 	return written.explain(o.advise(err, nil))
 }
 
-// The function plain converts a parameter to a type that every driver accepts. It converts a slice
-// of values to the text of an SQL array.
+// plain converts a parameter to a type that every driver accepts. It converts a slice of values to
+// the text of an SQL array.
 func plain(parameter any) any {
 	switch values := parameter.(type) {
 	case []string:

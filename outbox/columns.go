@@ -90,8 +90,8 @@ func orNull(s string) any {
 // newRows are the events of one call. All events have the same source.
 type newRows []newRow
 
-// parameters returns the parameters of write.sql: the source, and an array for each
-// other column. With arrays, one statement inserts any number of rows.
+// parameters returns the parameters of write.sql: the source, and an array for each other column.
+// With arrays, one statement inserts any number of rows.
 func (rs newRows) parameters() []any {
 	return []any{
 		rs[0].Source,

@@ -16,8 +16,8 @@ import (
 // function if the log has the id already.
 const conflictState = "23PR1"
 
-// explain converts the error of an insert into an error of this package. It converts a
-// conflict into one error for each event that conflicts.
+// explain converts the error of an insert into an error of this package. It converts a conflict
+// into one error for each event that conflicts.
 func (rs newRows) explain(err error) error {
 	var server interface{ SQLState() string } // the errors of all drivers have this method
 	switch {

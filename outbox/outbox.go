@@ -93,8 +93,8 @@ func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event)
 	return written.explain(o.advise(err, tx))
 }
 
-// advise adds advice to an error of the database: what to do so that a producer can
-// write. db is the connection that returned the error, or nil if the connection is not known.
+// advise adds advice to an error of the database: what to do so that a producer can write. db is
+// the connection that returned the error, or nil if the connection is not known.
 func (o *Outbox) advise(err error, db any) error {
 	return remedy.Explain(err, remedy.Use{Grant: "producer", Schema: o.schema, DB: db})
 }
@@ -193,8 +193,8 @@ func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 	return o.advise(schema.Require(ctx, db, o.schema), db)
 }
 
-// insert returns a statement and its parameters. The statement inserts the events. If
-// the log already has the id of an event, the statement compares the two events.
+// insert returns a statement and its parameters. The statement inserts the events. If the log
+// already has the id of an event, the statement compares the two events.
 func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	switch {
 	case len(written) > 1:
@@ -207,8 +207,8 @@ func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	return o.sql.InsertNew, written[0].newParameters()
 }
 
-// prepare completes and validates events. If it gets an event twice with the same
-// content, prepare returns it once.
+// prepare completes and validates events. If it gets an event twice with the same content, prepare
+// returns it once.
 func (o *Outbox) prepare(trace telemetry.Trace, events []postroom.Event) (newRows, error) {
 	if o.err != nil {
 		return nil, fmt.Errorf("outbox: %w", o.err)

@@ -84,8 +84,8 @@ func (j mergedContext) Value(key any) any {
 	return j.other.Value(key)
 }
 
-// The function pass copies the delivery and the trace of a message to the messages that its handler
-// returned. If such a message has a transaction already, pass does not change the message.
+// pass copies the delivery and the trace of a message to the messages that its handler returned. If
+// such a message has a transaction already, pass does not change the message.
 func pass(from *message.Message, to []*message.Message) {
 	for _, m := range to {
 		if deliveryOf(m.Context()).tx == nil {

@@ -200,10 +200,10 @@ var (
 	errCommitted  = errors.New("the handler committed its transaction with its own statement, so another attempt would repeat its changes")
 )
 
-// ended returns an error if the handler ended the transaction with the id. If the
-// handler then began another one, the connection's status is 'T' (in a transaction) too, and only a
-// query shows the difference. If the status is 'T', the query is sent only if the parameter sure is
-// true. [Deliver] sets it to false, because [Crash] would cut the connection at this query too.
+// ended returns an error if the handler ended the transaction with the id. If the handler then
+// began another one, the connection's status is 'T' (in a transaction) too, and only a query shows
+// the difference. If the status is 'T', the query is sent only if the parameter sure is true.
+// [Deliver] sets it to false, because [Crash] would cut the connection at this query too.
 func ended(ctx context.Context, tx pgx.Tx, id string, sure bool) error {
 	conn := tx.Conn().PgConn()
 	if conn.IsClosed() || conn.TxStatus() == 'E' || conn.TxStatus() == 'T' && !sure {
@@ -221,8 +221,8 @@ func ended(ctx context.Context, tx pgx.Tx, id string, sure bool) error {
 	return errRolledBack
 }
 
-// The function overlooked returns an error if a transaction failed, or if its connection is closed,
-// although the handler returned nil.
+// overlooked returns an error if a transaction failed, or if its connection is closed, although the
+// handler returned nil.
 func overlooked(tx pgx.Tx) error {
 	switch conn := tx.Conn().PgConn(); {
 	case conn.IsClosed():
@@ -278,5 +278,5 @@ func classOf(err error) string {
 	return "error"
 }
 
-// The function is returns the second of two results. The first result does not matter here.
+// is returns the second of two results. The first result does not matter here.
 func is[T any](_ T, ok bool) bool { return ok }

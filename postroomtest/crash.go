@@ -143,8 +143,8 @@ func runWatched(ctx context.Context, url string, w *watcher, f func(ctx context.
 	return fmt.Errorf("the scenario's Run failed %d times: %w", mostRuns, errors.Join(faults...))
 }
 
-// databases makes fresh databases. It takes longer to make a database than to run most
-// scenarios. So it makes the next database, and drops used databases, while a scenario runs.
+// databases makes fresh databases. It takes longer to make a database than to run most scenarios.
+// So it makes the next database, and drops used databases, while a scenario runs.
 type databases struct {
 	t      testing.TB
 	ready  chan database

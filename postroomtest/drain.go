@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// drainPatience limits the time of a Drain. If go test has an earlier deadline, the Drain ends the
-// time lastWords before that deadline.
+// drainPatience limits the time of a Drain. If go test has an earlier deadline, the Drain ends
+// lastWords before that deadline.
 const (
 	drainPatience = time.Minute
 	lastWords     = 10 * time.Second // the time to report what is left
@@ -74,8 +74,8 @@ type remains struct {
 	appended int64 // how many seqs the logs have assigned
 }
 
-// await waits until the parts have nothing left to do. If it fails, it returns the
-// work that is left.
+// await waits until the parts have nothing left to do. If it fails, it returns the work that is
+// left.
 func await(ctx context.Context, parts []postroom.Runner, ended chan error) (remains, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -108,9 +108,9 @@ func texts(open []string) []error {
 	return all
 }
 
-// remain asks all parts what they have left to do. Events go from a relay to an inbox,
-// and the events of a handler from an inbox to a relay. So nothing is left if first the relays had
-// no work, then the inboxes had no work, and no handler wrote an event to the logs meanwhile.
+// remain asks all parts what they have left to do. Events go from a relay to an inbox, and the
+// events of a handler from an inbox to a relay. So nothing is left if first the relays had no work,
+// then the inboxes had no work, and no handler wrote an event to the logs meanwhile.
 func remain(ctx context.Context, parts []postroom.Runner) (remains, error) {
 	before, err := unpublished(ctx, parts)
 	if err != nil || len(before.open) > 0 {

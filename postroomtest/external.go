@@ -156,8 +156,8 @@ func (e *External) receive(req Request) Behaviour {
 	return b
 }
 
-// answer returns the answer to a request. If the work for the request is not done yet,
-// it calls the function work.
+// answer returns the answer to a request. If the work for the request is not done yet, it calls the
+// function work.
 func (e *External) answer(req Request) Answer {
 	e.working.Lock()
 	defer e.working.Unlock()

@@ -85,7 +85,7 @@ type wire struct {
 	copies  bool              // the server waits for the data of a COPY
 	answer  reader
 	cutting bool // the cut has begun: the client gets no more answers
-	flushed bool // the answer for which the cut waits does not end with ReadyForQuery
+	flushed bool // if the cut waits for an answer, no ReadyForQuery ends this answer, so Write adds a Flush
 }
 
 // Write sends messages of the client: all messages, or the messages up to the cut. After the cut it
@@ -105,10 +105,10 @@ func (w *wire) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// plan decides what to do with messages of the client. The result cutting reports
-// whether the connection is cut at one of these messages, or was cut before. If cutting is false,
-// Write sends all messages. If it is true, Write sends only the bytes in the slice send, and then
-// closes the connection if the result closes is true.
+// plan decides what to do with messages of the client. The last result reports whether the
+// connection is cut at one of these messages, or was cut before. If it is false, Write sends all
+// messages. If it is true, Write sends only the returned bytes, and then closes the connection if
+// the second result is true.
 func (w *wire) plan(b []byte) (send []byte, closes, cutting bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,8 +172,7 @@ func (w *wire) scan(b []byte) (upTo int, waits bool) {
 	return -1, false
 }
 
-// stop returns the results of scan for a cut. The message b[at:end] has the statement of
-// the cut.
+// stop returns the results of scan for a cut. The message b[at:end] has the statement of the cut.
 func (w *wire) stop(b []byte, at, end int) (upTo int, waits bool) {
 	if !w.watcher.cut.after {
 		w.flushed = true

@@ -61,8 +61,8 @@ func RequireWritten(t testing.TB, db Querier, wants ...Want) []postroom.Event {
 	return events
 }
 
-// written returns the events that db wrote if db is a transaction, and otherwise all
-// events of the database.
+// written returns the events that db wrote if db is a transaction, and otherwise all events of the
+// database.
 func written(ctx context.Context, db Querier) ([]postroom.Event, error) {
 	_, own := db.(pgx.Tx)
 	rows, _ := db.Query(ctx, writtenSQL, own) // CollectRows reports the error

@@ -28,11 +28,11 @@ type comparison struct {
 	messages int // messages that were read
 }
 
-// run returns, in ascending order, the seqs of the events that the stream should have
-// and lacks. The slice outOfOrder has those for which the stream has a later event of their key,
-// and the slice missing the others. The method first reads which events are published, and then
-// calls the function look to read the stream's state. So events published during the comparison do
-// not count as missing. The method calls the function tell when the counts have changed.
+// run returns, in ascending order, the seqs of the events that the stream should have and lacks.
+// The slice outOfOrder has those for which the stream has a later event of their key, and the slice
+// missing the others. The method first reads which events are published, and then calls the
+// function look to read the stream's state. So events published during the comparison do not count
+// as missing. The method calls the function tell when the counts have changed.
 func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (broker.StreamState, error), tell func()) (missing, outOfOrder []int64, err error) {
 	sources, err := c.log.Sources(ctx)
 	if err != nil {
@@ -62,8 +62,8 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 	})
 }
 
-// span returns the part of the stream that may have the events to compare. The slice
-// first has the log's first page of these events.
+// span returns the part of the stream that may have the events to compare. The slice first has the
+// log's first page of these events.
 func (c *comparison) span(first []eventlog.HistoryEntry, last uint64) broker.SeqRange {
 	if seq := c.mark.Position.Seq; c.mark.ID != 0 {
 		return broker.SeqRange{From: max(seq, overlap) - overlap + 1, To: last}

@@ -117,9 +117,9 @@ func (d *difference) run(ctx context.Context, log reader[eventlog.HistoryEntry],
 	return missing, outOfOrder, nil
 }
 
-// missing returns the events that the stream lacks, by ascending seq. The events in
-// inOrder can be published again in the order of their keys. The events in outOfOrder cannot,
-// because the stream has later events of their keys.
+// missing returns the events that the stream lacks, by ascending seq. The events in inOrder can be
+// published again in the order of their keys. The events in outOfOrder cannot, because the stream
+// has later events of their keys.
 func (d *difference) missing() (inOrder, outOfOrder []int64) {
 	for _, e := range d.log {
 		switch {

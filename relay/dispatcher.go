@@ -26,8 +26,8 @@ type dispatcher struct {
 	unavailable []string                   // the streams that were last reported as unavailable
 }
 
-// run sends what the scheduler allows until life.send ends. Then it waits up to the
-// drain timeout for the results of what was sent. It returns at once if life.work ends.
+// run sends what the scheduler allows until life.send ends. Then it waits up to the drain timeout
+// for the results of what was sent. It returns at once if life.work ends.
 func (d *dispatcher) run(life lifetime) {
 	ctx := life.send
 	var drained <-chan time.Time
@@ -74,9 +74,9 @@ func (d *dispatcher) mayRead() bool {
 	return d.scheduler.Size() <= d.relay.cfg.MaxUnpublished-pageSize && d.scheduler.Bytes() < schedule.MaxBytes && d.buffer.heldEvents.Load() < maxHeldEvents
 }
 
-// room returns how many events may be sent now. It returns 0 if there is no room for a
-// complete chunk. Each write to the connection costs the broker as much as several events, so the
-// dispatcher sends many events at once. Acknowledgements make room.
+// room returns how many events may be sent now. It returns 0 if there is no room for a complete
+// chunk. Each write to the connection costs the broker as much as several events, so the dispatcher
+// sends many events at once. Acknowledgements make room.
 func (d *dispatcher) room() int {
 	if room := d.relay.cfg.Window - d.scheduler.InFlight(); room >= d.chunk() {
 		return room
@@ -84,9 +84,9 @@ func (d *dispatcher) room() int {
 	return 0
 }
 
-// chunk returns the least number of events to send at once. It is a small part of the
-// window, so that relay and broker work at the same time. With a large part, the two would often
-// wait for each other. With Atomic a chunk is larger: a batch of any size has one acknowledgement.
+// chunk returns the least number of events to send at once. It is a small part of the window, so
+// that relay and broker work at the same time. With a large part, relay and broker would often wait
+// for each other. With Atomic a chunk is larger: a batch of any size has one acknowledgement.
 func (d *dispatcher) chunk() int {
 	if d.relay.cfg.Atomic {
 		return max(d.relay.cfg.Window/4, 1)
@@ -147,9 +147,9 @@ func done(ctx context.Context, noticed bool) <-chan struct{} {
 	return ctx.Done()
 }
 
-// send passes a batch to the publisher, and applies results while it waits for the
-// publisher. It returns false if the term must end. If life.send ends before the publisher receives
-// the batch, the events of the batch go back to the scheduler.
+// send passes a batch to the publisher, and applies results while it waits for the publisher. It
+// returns false if the term must end. If life.send ends before the publisher receives the batch,
+// the events of the batch go back to the scheduler.
 func (d *dispatcher) send(life lifetime, batch []*broker.Message) bool {
 	ctx := life.send
 	d.results.wakeAt(1)

@@ -114,7 +114,7 @@ func (l *leader) serve(ctx context.Context) error {
 	return errors.Join(context.Cause(work), err)
 }
 
-// publish runs the publisher for the dispatcher's batches, with or without Atomic.
+// publish runs the publisher for the batches of the dispatcher, with or without atomic batches.
 func (l *leader) publish(ctx context.Context) error {
 	if !l.relay.cfg.Atomic {
 		return guardedCall(func() error { return l.relay.pub.Run(ctx, l.batches, l.results.report) })
@@ -136,8 +136,8 @@ func (l *leader) goroutineEnded(fail context.CancelCauseFunc, ctx context.Contex
 	}
 }
 
-// signal sends to a channel with room for one signal. If a signal waits in the channel
-// already, the function does nothing.
+// signal sends to a channel with room for one signal. If a signal waits in the channel already, the
+// function does nothing.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// metrics counts what the relay did. The hot path counts in plain integers. It calls an
-// instrument once for each recording or batch of results, and for one event only if it failed.
+// metrics counts what the relay did. The hot path counts in plain integers. It calls an instrument
+// once for each recording or batch of results, and for one event only if it failed.
 //
 // It has many fields because each instrument is a field.
 type metrics struct {
@@ -25,7 +25,7 @@ type metrics struct {
 
 	stored, duplicate, retried, held, died metric.MeasurementOption // the options for outcomes
 	log, publishing                        metric.MeasurementOption
-	streams                                map[string]metric.MeasurementOption // for the dispatcher
+	streams                                map[string]metric.MeasurementOption // only the dispatcher uses it
 }
 
 func newMetrics(provider metric.MeterProvider) *metrics {

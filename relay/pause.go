@@ -46,9 +46,9 @@ func (o *operatorPause) ask(ctx context.Context) (bool, error) {
 	return paused, nil
 }
 
-// interrupt calls the function lead with a context that ends when an operator pauses the
-// relay. If the log does not answer, it does not end the context, because a relay that cannot reach
-// the log soon loses its lease, and then the term ends.
+// interrupt calls the function lead with a context that ends when an operator pauses the relay. If
+// the log does not answer, it does not end the context, because a relay that cannot reach the log
+// soon loses its lease, and then the term ends.
 func (o *operatorPause) interrupt(ctx context.Context, lead func(ctx context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup

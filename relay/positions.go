@@ -53,7 +53,7 @@ func (e *ackRange) extend(o result) {
 	}
 }
 
-// The method of returns the range of a stream.
+// of returns the range of a stream.
 func (e *ackRanges) of(stream string) *ackRange {
 	if e.last == nil || e.name != stream {
 		e.name = stream
@@ -65,8 +65,8 @@ func (e *ackRanges) of(stream string) *ackRange {
 	return e.last
 }
 
-// advance moves positions to the last acknowledged messages, and returns the positions
-// that moved. The result suspicious reports whether a stream must be compared with its position.
+// advance moves positions to the last acknowledged messages, and returns the positions that moved.
+// The result suspicious reports whether a stream must be compared with its position.
 func (p positions) advance(e *ackRanges) (moved []eventlog.StreamPosition, suspicious bool) {
 	for name, told := range e.streams {
 		if told.high == 0 {
@@ -102,8 +102,8 @@ func (p positions) snapshot() []eventlog.StreamPosition {
 	return all
 }
 
-// verified notes that a stream lost nothing, and when the stream was created. If the
-// position had no time of creation yet, the method returns the position.
+// verified notes that a stream lost nothing, and when the stream was created. If the position had
+// no time of creation yet, the method returns the position.
 func (p positions) verified(name string, created time.Time) (moved []eventlog.StreamPosition) {
 	at := p[name]
 	if at == nil {

@@ -24,7 +24,7 @@ type preflight struct {
 	err       error // what is wrong with the Config
 	state     *healthState
 
-	recheck chan struct{} // a value asks to check the streams again soon
+	recheck chan struct{} // a value in this channel is a request to check the streams again soon
 	covered atomic.Bool   // at least one subject in use has a stream
 }
 
@@ -62,7 +62,7 @@ func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
 	return append(lacking, slices.DeleteFunc(faults, p.accepted)...), err
 }
 
-// missingAbilities returns a fault for each ability to check streams that the publisher lacks.
+// missingAbilities returns a fault for each way to check streams that the publisher lacks.
 func (p *preflight) missingAbilities() (faults []error) {
 	lack := func(able bool, risk broker.Risk, cost string) {
 		if !able {
@@ -100,10 +100,10 @@ func (c Config) validateChecks(able broker.Abilities, add func(format string, ar
 	}
 }
 
-// start checks everything before a term. An ErrUnrecoverable of Config, log or broker
-// ends Run. An ErrUnrecoverable of a stream ends Run only before the first term. Later the relay
-// logs the error, reports it in Health, and goes on: the log still has the events that the broker
-// may lose, and to stop would delay all other events. A missing stream never ends Run.
+// start checks everything before a term. An ErrUnrecoverable of Config, log or broker ends Run. An
+// ErrUnrecoverable of a stream ends Run only before the first term. Later the relay logs the error,
+// reports it in Health, and goes on: the log still has the events that the broker may lose, and to
+// stop would delay all other events. A missing stream never ends Run.
 func (p *preflight) start(ctx context.Context) error {
 	if err := p.checkParts(ctx); err != nil {
 		return err

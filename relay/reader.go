@@ -27,7 +27,7 @@ const (
 type page struct {
 	events        []eventlog.Event
 	keys          []string // the keys that have events in the table held
-	hasKeys       bool     // the field keys is set: it has all such keys, and is empty if there are none
+	hasKeys       bool     // the reader has asked for the keys: keys has all of them, and is empty if there are none
 	lastRecording int64    // the number of the last recording (see recordBuffer) before the reader asked for the keys
 
 	cancelled []int64 // the ids of republishes that were cancelled
@@ -59,7 +59,7 @@ func (r *reader) read(ctx context.Context) error {
 	}
 	wait, limit, askKeys := busyPoll, firstPage, time.Now().Add(keysEvery)
 	// Two slices are enough for all pages: when the dispatcher takes a page, it has already copied
-	// the page before, so the reader can fill that page's slice again.
+	// the previous page, so the reader can fill the slice of the previous page again.
 	var free, handed []eventlog.Event
 	var pace pace
 	r.pacer = republishPacer{next: time.Now().Add(republishEvery)} // the first read of a republish waits: events that were never published have priority
@@ -132,7 +132,7 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Event)
 			"events", page.Unstorable)
 	}
 	if page.Scheduled > 0 {
-		signal(r.buffer.due) // the recorder must move the scheduled events to the table held now, not at the next renewal of the lease: one may be due before
+		signal(r.buffer.due) // the recorder must soon move the scheduled events to the table held, because one of them may be due before the next renewal of the lease
 	}
 	if page.Late > 0 {
 		r.relay.metrics.late.Add(ctx, int64(page.Late))
@@ -140,7 +140,7 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Event)
 	return page, nil
 }
 
-// The method pass sends the dispatcher a page with the events. It returns false if ctx ended.
+// pass sends the dispatcher a page with the events. It returns false if ctx ended.
 func (r *reader) pass(ctx context.Context, events []eventlog.Event) bool {
 	select {
 	case r.pages <- page{events: events}:
@@ -152,7 +152,7 @@ func (r *reader) pass(ctx context.Context, events []eventlog.Event) bool {
 
 // readHeldKeys asks the log which keys have events in the table held, and tells the dispatcher.
 func (r *reader) readHeldKeys(ctx context.Context) error {
-	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // load lastRecording before the call of HeldKeys: p.keys may lack the keys of a recording that ends during the call
+	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // a recording that ends during the call of HeldKeys must not count, because p.keys may lack its keys: so load lastRecording before the call
 	err := r.relay.timeouts.keys.run(ctx, func(ctx context.Context) (err error) {
 		p.keys, err = r.term.HeldKeys(ctx)
 		return err
@@ -168,8 +168,8 @@ func (r *reader) readHeldKeys(ctx context.Context) error {
 }
 
 // nextLimit returns how many events fill a page if their average size is that of the given events.
-// With this limit, Term.Read reads few rows for which the page has no room. If the next events are
-// larger, Term.Read returns fewer events than the limit.
+// With this limit, Term.Read does not read many rows that then do not fit into the page. If the
+// next events are larger, Term.Read returns fewer events than the limit.
 func nextLimit(events []eventlog.Event) int {
 	if len(events) == 0 {
 		return firstPage

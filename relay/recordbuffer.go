@@ -35,7 +35,7 @@ func newRecordBuffer(room chan<- struct{}) *recordBuffer {
 	}
 }
 
-// The method take empties the buffer. It returns what to record, and the number of this recording.
+// take empties the buffer. It returns what to record, and the number of this recording.
 func (u *recordBuffer) take() (p eventlog.Progress, counted counts, recording int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

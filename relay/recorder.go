@@ -10,9 +10,9 @@ import (
 
 const (
 	// The recorder records progress at most this often. It spends at most a twentieth of the time
-	// on recordings, or half if they write to the table held. It waits less if it must renew the
-	// lease. It does not wait if no event is in flight and manyUnrecorded or more published events
-	// are not recorded: this delays nothing, and no relay repeats these events after a crash.
+	// on recordings, or half if they write held events. It waits less if it must renew the lease.
+	// If no event is in flight and at least manyUnrecorded published events are not recorded, it
+	// does not wait. This delays no event, and no relay repeats these events after a crash.
 	recordEvery    = 20 * time.Millisecond
 	recordShare    = 20
 	manyUnrecorded = pageSize
@@ -32,9 +32,9 @@ type recorder struct {
 	buffer  *recordBuffer
 }
 
-// run records progress, renews the lease if there is no progress, and prunes the log,
-// until ctx ends. If a write takes too long, run gives up before the last quarter of the lease, so
-// that the relay sends nothing when it may no longer lead.
+// run records progress, renews the lease if there is no progress, and prunes the log, until ctx
+// ends. If a write takes too long, run gives up before the last quarter of the lease, so that the
+// relay sends nothing when it may no longer lead.
 func (r *recorder) run(ctx context.Context) error {
 	sure, err := r.renewFirst(ctx) // the lease is counted from this time
 	if err != nil {
@@ -57,8 +57,8 @@ func (r *recorder) run(ctx context.Context) error {
 		case <-r.buffer.due:
 			timer.Stop()
 		}
-		// The wait until the time next is here and not before the select, because otherwise an idle
-		// relay would wake up twice for each renewal.
+		// This wait comes after the select and not before it, because otherwise an idle relay would
+		// wake up twice for each renewal.
 		if !r.waitUnlessIdle(ctx, time.Until(next)) {
 			return nil
 		}
@@ -102,8 +102,8 @@ func (r *recorder) renewFirst(ctx context.Context) (sure time.Time, err error) {
 }
 
 // leaseDeadline returns a context that ends before the last quarter of the lease. The lease is
-// counted from the time sure. If the context ended, the function unsure turns an error into a
-// leaseTooShortError.
+// counted from the given time. If the context ended, the first returned function turns an error
+// into a leaseTooShortError.
 func (r *recorder) leaseDeadline(ctx context.Context, sure time.Time, what string,
 ) (attempt context.Context, unsure func(err error) error, cancel context.CancelFunc) {
 	lease := r.attempt.lease
@@ -140,9 +140,9 @@ func (r *recorder) waitUnlessIdle(ctx context.Context, d time.Duration) bool {
 }
 
 // recordOnce records the progress so far. It gives up before the lease ends. The lease is counted
-// from the time sure. The result share says how long the next recording must wait, as a multiple of
-// the time that this recording took. It is small if events were written to the table held, because
-// the dispatcher may take no page until the next recording begins.
+// from the given time. The result share says how long the next recording must wait, as a multiple
+// of the time that this recording took. It is small if the recording wrote held events, because the
+// dispatcher may have to wait until the next recording begins before it takes a page.
 func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.Duration, err error) {
 	progress, counted, recording := r.buffer.take()
 	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a recording")

@@ -49,7 +49,7 @@ func (l *results) wakeAt(n int) {
 	}
 }
 
-// The method take returns the results so far. Pass the slice to the method recycle after use.
+// take returns the results so far. Pass the slice to the method recycle after use.
 func (l *results) take() []result {
 	l.mu.Lock()
 	defer l.mu.Unlock()

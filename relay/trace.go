@@ -27,8 +27,8 @@ type batchSpan struct {
 	stream string
 }
 
-// sampled reports whether the producer's trace is sampled. It reads only the flags of
-// the W3C traceparent, because it is called for each event.
+// sampled reports whether the producer's trace is sampled. It reads only the flags of the W3C
+// traceparent, because it is called for each event.
 func sampled(ev *eventlog.Event) bool {
 	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	return len(ev.TraceParent) == length && ev.TraceParent[length-1]&1 == 1

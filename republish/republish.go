@@ -92,7 +92,7 @@ func timeOf(t *time.Time) time.Time {
 	return *t
 }
 
-// The function when returns the time, or nil for the zero time.
+// when returns the time, or nil for the zero time.
 func when(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -127,8 +127,8 @@ func (s *Store) StartSeqs(ctx context.Context, seqs []int64, rate float64, actor
 	return r, nil
 }
 
-// create stores a republish with its audit row. If a republish with the same digest
-// runs, it returns that one. The slice args has the parameters of start.sql from kind to rate.
+// create stores a republish with its audit row. If a republish with the same digest runs, it
+// returns that one. The slice args has the parameters of start.sql from kind to rate.
 func (s *Store) create(ctx context.Context, digest string, asked map[string]any, actor, reason string, args ...any) (Republish, error) {
 	details, err := json.Marshal(asked)
 	if err != nil {

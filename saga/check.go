@@ -54,9 +54,9 @@ func (r Reply[S]) types() (all []string) {
 	return all
 }
 
-// problem returns what is wrong with a change of a step, or an empty text. A change is
-// wrong if instances that wait for the step, or that another program wrote, could not continue. If
-// it accepts a change, it also accepts the reverse, so that you can go back to the earlier program.
+// problem returns what is wrong with a change of a step, or an empty text. A change is wrong if
+// instances that wait for the step, or that another program wrote, could not continue. If it
+// accepts a change, it also accepts the reverse, so that you can go back to the earlier program.
 func (o outline) problem(now outline) string {
 	if o.Name != now.Name {
 		return fmt.Sprintf("is %s and was %s", now.Name, o.Name)

@@ -70,8 +70,8 @@ func (t *turn[S]) decide(d decisionData) (outcome, error) {
 	return counts, nil
 }
 
-// compensate begins to undo the instance, from the pending step on. If no event led to
-// this turn, the pending command is the cause of the events that follow.
+// compensate begins to undo the instance, from the pending step on. If no event led to this turn,
+// the pending command is the cause of the events that follow.
 func (t *turn[S]) compensate() {
 	i := t.plan.find(t.inst.step)
 	t.change()
@@ -83,7 +83,7 @@ func (t *turn[S]) compensate() {
 	t.arm()
 }
 
-// The method again sends the pending command once more.
+// again sends the pending command once more.
 func (t *turn[S]) again(s *Step[S], d direction) error {
 	if d == toDo && s.Do.eventType == "" || d == toUndo && s.Undo.eventType == "" {
 		return fmt.Errorf("%w: step %s sends no command", errLasting, s.Name)
@@ -99,8 +99,8 @@ func (t *turn[S]) again(s *Step[S], d direction) error {
 	return nil
 }
 
-// mark applies the reply that an operator gives for the pending step. Without data, the
-// state does not change, because only the data of a reply says how the state changes.
+// mark applies the reply that an operator gives for the pending step. Without data, the state does
+// not change, because only the data of a reply says how the state changes.
 func (t *turn[S]) mark(s *Step[S], d direction, given decisionData) error {
 	reply := s.Done
 	if d == toUndo {

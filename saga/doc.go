@@ -25,18 +25,18 @@
 // Each process is an instance, with one row in the table saga. For each event, in one transaction,
 // the saga locks the row, decides what the event means, does steps up to one that waits for a
 // reply, changes the row, and writes the commands. So each command is written once. If the saga
-// fails, the inbox tries the event again. Do not set Order in the saga's subscription: the row says
-// which reply is due, and a dead reply would block the deadline, which has the same key.
+// fails, the inbox tries the event again. Do not set Order in the saga's subscription: a dead reply
+// would block the deadline, which has the same key. The row already says which reply is due.
 //
-// The reply for which an instance waits has as its CausationID the id of a command of the current
-// step. Event.Follow sets this field, so any handler that answers with Follow is a participant; see
-// [Participant]. The saga acknowledges an event that is no reply, or a late or second reply, notes
-// the event in the row, and changes nothing else.
+// An instance waits for a reply whose CausationID is the id of a command of the current step.
+// Event.Follow sets this field, so any handler that answers with Follow is a participant; see
+// [Participant]. If an event is no reply, or is a late or second reply, the saga acknowledges it,
+// notes it in the row, and changes nothing else.
 //
 // A deadline is a scheduled event of the type "<name>.deadline" (the name of the saga), so a stream
 // must store "<name>.>". After the deadline, the outcome of the step is unknown, so the saga undoes
-// this step too, and first. A command and its Undo have the same key: the participant must give
-// both to one ordered handler (inbox.HoldKey), so that no Undo overtakes its command.
+// this step first. A command and its Undo have the same key: the participant must give both to one
+// ordered handler (inbox.HoldKey), so that no Undo overtakes its command.
 //
 // # What is not covered
 //

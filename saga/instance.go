@@ -67,8 +67,8 @@ func (tb *table) explain(err error, db any) error {
 	return remedy.Explain(err, remedy.Use{Grant: "sagas", Schema: tb.schema, DB: db})
 }
 
-// insert stores a new instance, and sets r.correlation. It returns pgx.ErrNoRows if the
-// instance exists.
+// insert stores a new instance, and sets r.correlation. It returns pgx.ErrNoRows if the instance
+// exists.
 func (tb *table) insert(ctx context.Context, tx pgx.Tx, r *row, data, input []byte) (m moment, err error) {
 	err = tx.QueryRow(ctx, tb.sql.Begin, tb.saga, r.key, r.version, r.step, data, input, r.correlation, given(r.cause)).
 		Scan(&m.owner, &m.now, &r.correlation)
@@ -95,8 +95,8 @@ func (tb *table) input(ctx context.Context, tx pgx.Tx, key string) (sum []byte, 
 	return sum, err
 }
 
-// lock locks the row of an instance and returns it with the instance's state. The row is
-// nil if there is no instance.
+// lock locks the row of an instance and returns it with the instance's state. The row is nil if
+// there is no instance.
 func (tb *table) lock(ctx context.Context, tx pgx.Tx, key string) (m moment, r *row, data []byte, err error) {
 	r = &row{key: key}
 	var cause *string
@@ -121,8 +121,8 @@ func (tb *table) owner(ctx context.Context, tx pgx.Tx) (m moment, err error) {
 	return m, nil
 }
 
-// save adds to a batch the statement that stores a locked row. The parameter waits says
-// whether the instance begins to wait for a step.
+// save adds to a batch the statement that stores a locked row. The parameter waits says whether the
+// instance begins to wait for a step.
 func (tb *table) save(batch *pgx.Batch, r row, data []byte, waits bool) {
 	batch.Queue(tb.sql.Save, tb.saga, r.key, r.state, r.step, r.run, r.revision, data, waits, given(r.deadline), given(r.alarm), given(guard.Clean(r.note, maxNote)), r.state.Ended())
 }
@@ -147,8 +147,8 @@ const (
 	expireBatch = 2 * expireEvery // more than the expireEvery instances that end until the next removal, so that old instances do not pile up
 )
 
-// expire counts an instance that ends. For the first of each expireEvery instances, it
-// adds the statement that removes old instances.
+// expire counts an instance that ends. For the first of each expireEvery instances, it adds the
+// statement that removes old instances.
 func (tb *table) expire(batch *pgx.Batch, keep time.Duration) {
 	if tb.ends.Add(1)%expireEvery == 1 {
 		batch.Queue(tb.sql.Expire, tb.saga, keep, expireBatch)
@@ -158,8 +158,8 @@ func (tb *table) expire(batch *pgx.Batch, keep time.Duration) {
 // errForged says that an event of type decision does not come from an operator.
 var errForged = errors.New("the audit has no such decision")
 
-// decision reads an operator's decision. Every client that may publish could write an
-// event that looks like a decision. So the event counts only if the audit also has the decision.
+// decision reads an operator's decision. Every client that may publish could write an event that
+// looks like a decision. So the event counts only if the audit also has the decision.
 func (tb *table) decision(ctx context.Context, tx pgx.Tx, ev postroom.Event) (d decisionData, err error) {
 	sum := sha256.Sum256(ev.Data)
 	var known bool
@@ -211,7 +211,7 @@ func decode[S any](r row, data []byte) (*instance[S], error) {
 	return inst, nil
 }
 
-// The function given returns a value, or NULL if the value is zero.
+// given returns a value, or NULL if the value is zero.
 func given[T comparable](v T) *T {
 	var none T
 	if v == none {
@@ -220,7 +220,7 @@ func given[T comparable](v T) *T {
 	return &v
 }
 
-// The function or returns a value, or zero for NULL.
+// or returns a value, or zero for NULL.
 func or[T any](v *T) (value T) {
 	if v != nil {
 		value = *v

@@ -141,8 +141,8 @@ func (f Filter) placeOf(i Instance) *place {
 	return &place{i.StartedAt, i.Saga, i.Key}
 }
 
-// states returns a filter's states as strings. In QueryExecModeExec, which works with
-// every pooler, pgx does not ask the server for types of parameters, and cannot encode a []State.
+// states returns a filter's states as strings. In QueryExecModeExec, which works with every pooler,
+// pgx does not ask the server for types of parameters, and cannot encode a []State.
 func (f Filter) states() (all []string) {
 	for _, state := range f.States {
 		all = append(all, string(state))
@@ -171,9 +171,9 @@ func (s *Store) lookEach(ctx context.Context, f Filter) (n int, err error) {
 	return s.lookAt / max(groups, 1), nil
 }
 
-// look searches once for instances after a place. It reads up to max(each, most)
-// instances of each saga and state, or with Stuck of each saga. The parameter most also limits the
-// result. The result mark is the place at which it stopped, and nil if there are no more instances.
+// look searches once for instances after a place. It reads up to max(each, most) instances of each
+// saga and state, or with Stuck of each saga. The parameter most also limits the result. The result
+// mark is the place at which it stopped, and nil if there are no more instances.
 func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int) (found []Instance, mark *place, err error) {
 	from, at := place{}, pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.Infinity}
 	if f.Stuck {

@@ -79,8 +79,8 @@ type moment struct {
 	now   time.Time
 }
 
-// turn is the reaction to an event or call. Its methods decide what a saga does, without
-// I/O: for a Local function they set the field local, and the caller runs it and calls localEnded.
+// turn is the reaction to an event or call. Its methods decide what a saga does, without I/O: for a
+// Local function they set the field local, and the caller runs it and calls localEnded.
 type turn[S any] struct {
 	moment
 	plan  *plan[S]
@@ -352,8 +352,8 @@ func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 	return t.noted(ev, nil), nil
 }
 
-// answer returns the step's answer for this event type, from Done or Failed. If the step
-// is being undone, the answer is from Undone. If the step expects no such event, the result is nil.
+// answer returns the step's answer for this event type, from Done or Failed. If the step is being
+// undone, the answer is from Undone. If the step expects no such event, the result is nil.
 func (t *turn[S]) answer(s *Step[S], d direction, eventType string, anyCause bool) *answer[S] {
 	if d == toUndo {
 		return s.Undone.find(eventType, anyCause)
@@ -364,7 +364,7 @@ func (t *turn[S]) answer(s *Step[S], d direction, eventType string, anyCause boo
 	return s.Failed.find(eventType, anyCause)
 }
 
-// The method noted notes an event that does not count, and returns its outcome.
+// noted notes an event that does not count, and returns its outcome.
 func (t *turn[S]) noted(ev postroom.Event, own *Step[S]) outcome {
 	t.touched = true
 	if own != nil {
@@ -406,10 +406,10 @@ func (t *turn[S]) leave(i int, d direction) {
 	}
 }
 
-// fail begins to compensate because the i-th step failed. Usually the participant says
-// that the step had no effect. But the effect is unknown if another service says that the step
-// failed, if the command is dead, if the step ran a local function, or if an operator sent its
-// command again. Then the step's own Undo comes first.
+// fail begins to compensate because the i-th step failed. Usually the participant says that the
+// step had no effect. But the effect is unknown if another service says that the step failed, if
+// the command is dead, if the step ran a local function, or if an operator sent its command again.
+// Then the step's own Undo comes first.
 func (t *turn[S]) fail(i int, a *answer[S]) {
 	if a.anyCause || a.died || t.plan.steps[i].Do.local != nil || t.inst.run > 1 {
 		t.backward(i)
@@ -423,11 +423,11 @@ type alarm struct {
 	At time.Time `json:"at"`
 }
 
-// arm schedules the alarm of the instance, an event that comes at the deadline. If the
-// instance already has an alarm that comes at the deadline or earlier, the method schedules no
-// other alarm. If an alarm comes too early, the method ring calls arm again. An alarm whose time is
-// over may have been lost, so it does not count. If the pending step sent a command, that command
-// is the alarm's cause, so that the events of a process form one tree.
+// arm schedules the alarm of the instance, an event that comes at the deadline. If the instance
+// already has an alarm that comes at the deadline or earlier, the method schedules no other alarm.
+// If an alarm comes too early, the method ring calls arm again. An alarm whose time is over may
+// have been lost, so it does not count. If the pending step sent a command, that command is the
+// alarm's cause, so that the events of a process form one tree.
 func (t *turn[S]) arm() {
 	due, set := t.inst.deadline, t.inst.alarm
 	if t.local != nil || due.IsZero() || set.After(t.now) && !set.After(due) {

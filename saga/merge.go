@@ -13,9 +13,9 @@ import (
 // fields that only the other program knows.
 type otherState struct{ its, known json.RawMessage }
 
-// merge takes the state that this program changed (now), and adds the fields that only
-// the other program knows. So an older program keeps the fields of a newer one, also in nested
-// structs. An element of an array keeps its unknown fields if merge can identify the element.
+// merge takes the state that this program changed (now), and adds the fields that only the other
+// program knows. So an older program keeps the fields of a newer one, also in nested structs. An
+// element of an array keeps its unknown fields if merge can identify the element.
 func (s otherState) merge(now json.RawMessage) (json.RawMessage, error) {
 	if bytes.Equal(s.known, now) {
 		return s.its, nil
@@ -72,8 +72,8 @@ func mergeObjects(its, known, now map[string]json.RawMessage) (json.RawMessage, 
 	return json.Marshal(all)
 }
 
-// member returns an object's member. Like json.Unmarshal, it ignores case. Otherwise a
-// member whose name only changed case could appear again with its old name and value.
+// member returns an object's member. Like json.Unmarshal, it ignores case. Otherwise a member whose
+// name only changed case could appear again with its old name and value.
 func member(object map[string]json.RawMessage, name string) (json.RawMessage, bool) {
 	if value, ok := object[name]; ok {
 		return value, true

@@ -98,8 +98,8 @@ func (d *Definition[S]) validate() error {
 	return errors.Join(faults...)
 }
 
-// uses returns what a saga uses an event type for, besides Start. The result is empty if
-// the saga has no other use for the type.
+// uses returns what a saga uses an event type for, besides Start. The result is empty if the saga
+// has no other use for the type.
 func (d *Definition[S]) uses(eventType string) string {
 	if eventType == d.Name+deadlineSuffix || eventType == d.Name+decisionSuffix {
 		return "an event of the saga itself"

@@ -76,8 +76,8 @@ func (g *Saga[S]) status(ctx context.Context, key string) (st Status, data []byt
 	return st, data, nil
 }
 
-// progress returns the state of each step of an instance. If the instance undoes its
-// steps, the steps after the pending step count as undone, even if they never began.
+// progress returns the state of each step of an instance. If the instance undoes its steps, the
+// steps after the pending step count as undone, even if they never began.
 func progress(steps []outline, state State, pending string) []StepStatus {
 	all := make([]StepStatus, 0, len(steps))
 	at := 0

@@ -196,13 +196,13 @@ func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, er
 	return "", fmt.Errorf("saga %s, key %s: %w", d.Saga, d.Key, d.over(story.Instance))
 }
 
-// The method over returns the error for an instance that has ended or has another revision than d.
+// over returns the error for an instance that has ended or has another revision than d.
 func (d Decision) over(i Instance) error {
 	return fmt.Errorf("it is %s at revision %d, and the decision is for %d: %w", i.State, i.Revision, d.Revision, ErrOver)
 }
 
-// fits returns an error if the saga could not carry out a decision. The saga would find
-// the same error later, but the operator would not get it.
+// fits returns an error if the saga could not carry out a decision. The saga would find the same
+// error later, but the operator would not get it.
 func (d Decision) fits(i Instance, steps []outline) error {
 	at := slices.IndexFunc(steps, func(s outline) bool { return s.Name == i.Step })
 	switch {

@@ -146,7 +146,7 @@ func (tr *Trial[S]) Ends(state State) {
 	}
 }
 
-// The method next begins the turn of another event.
+// next begins the turn of another event.
 func (tr *Trial[S]) next(cause string) {
 	tr.events++
 	before := tr.turn

@@ -31,9 +31,8 @@ const (
 	// laterLock is how long to wait for each lock after the first one.
 	laterLock = 100 * time.Millisecond
 
-	// turn is how long to wait for another process that migrates the same schema. No
-	// other session waits for this migration during that time, because it holds no lock of a table
-	// yet.
+	// turn is how long to wait for another process that migrates the same schema. No other session
+	// waits for this migration during that time, because it holds no lock of a table yet.
 	turn = 10 * time.Second
 
 	// The pause after the first attempt. It doubles after each attempt, up to lastPause.
@@ -221,9 +220,9 @@ type blockerRow struct {
 	Tables                   []string
 }
 
-// blockers returns the transactions that may be in the way. The slice holders has the
-// virtual ids of transactions; the result has only the ones that are still open. If holders is nil,
-// it has all transactions except those that began just now.
+// blockers returns the transactions that may be in the way. The slice holders has the virtual ids
+// of transactions; the result has only the ones that are still open. If holders is nil, it has all
+// transactions except those that began just now.
 func blockers(ctx context.Context, db DB, name string, holders []string) (all []Blocker, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		// In a transaction, the server repeats its first answer about the sessions. So if db is a

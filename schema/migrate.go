@@ -189,7 +189,7 @@ func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []M
 // not be applied, and nil if no step is missing.
 func migrateOne(ctx context.Context, db DB, name string, steps []Migration, front string) (step *Migration, applied bool, err error) {
 	if len(steps) > 0 {
-		step = &steps[0] // the result if this call cannot read the version, because another process migrates for too long
+		step = &steps[0] // the step to return if this call cannot read the version because another process migrates for too long
 	}
 	err = beginCommitted(ctx, db, func(tx pgx.Tx) error {
 		var before string
@@ -218,7 +218,7 @@ func migrateOne(ctx context.Context, db DB, name string, steps []Migration, fron
 	return step, err == nil && step != nil, err
 }
 
-// apply takes the locks, beginning with the table front, and applies the step.
+// apply takes the locks, if necessary on the front table first, and applies the step.
 func (m *Migration) apply(ctx context.Context, tx pgx.Tx, name, front string) error {
 	locks := locksOf(m.source)
 	if i := slices.IndexFunc(locks, func(l lock) bool { return l.table == front }); i > 0 {
@@ -341,8 +341,8 @@ type appliedRow struct {
 	AppliedAt  time.Time
 }
 
-// current returns the number of the newest applied migration (version), and the one
-// that a program must have to work with the tables (needs). Both are 0 if no migration is applied.
+// current returns the number of the newest applied migration (version), and the one that a program
+// must have to work with the tables (needs). Both are 0 if no migration is applied.
 func current(ctx context.Context, tx pgx.Tx, name string) (version, needs int, err error) {
 	rows, _ := tx.Query(ctx, In(name, appliedSQL)) // CollectRows reports the error
 	done, err := pgx.CollectRows(rows, pgx.RowToStructByPos[appliedRow])

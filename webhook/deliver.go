@@ -124,7 +124,7 @@ func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	return min(max(3*busy, 100*time.Millisecond), s.cfg.Timeout)
 }
 
-// read reads the endpoint. Without an answer, the event waits and loses no attempt.
+// read reads the endpoint. If the database does not answer, the event waits and loses no attempt.
 func (s *Sender) read(ctx context.Context, id string) (*target, error) {
 	to := &target{id: id}
 	err := s.endpoints.db.QueryRow(ctx, s.endpoints.sql.Endpoint, id).Scan(&to.url, &to.secrets, &to.disabled, &to.fails, &to.paused, &to.stale)
@@ -160,8 +160,8 @@ func (s *Sender) send(ctx context.Context, attempt *inbox.Attempt, to *target) (
 	return json.Marshal(Receipt{Status: resp.StatusCode, Millis: took.Milliseconds()})
 }
 
-// request returns the signed request of an event. Its errors contain no part of the
-// URL or the secrets.
+// request returns the signed request of an event. Its errors contain no part of the URL or the
+// secrets.
 func request(ctx context.Context, ev postroom.Event, to *target) (*http.Request, error) {
 	u, err := checkURL(to.url)
 	if err != nil {
@@ -229,7 +229,7 @@ func discard(resp *http.Response) {
 	_ = resp.Body.Close()
 }
 
-// unanswered returns the error for a missing answer. It records the endpoint's failures.
+// unanswered returns the error for the inbox if no answer came. It records the endpoint's failures.
 func (s *Sender) unanswered(ctx context.Context, attempt *inbox.Attempt, to *target, err error) error {
 	err = fmt.Errorf("webhook: endpoint %s: %w", to.id, err)
 	switch {
@@ -269,7 +269,7 @@ type failure struct {
 	gone   *string        // the reason to disable the endpoint at once; nil if there is no reason
 }
 
-// failed records a failed attempt in the endpoint's row, and returns the inbox's error.
+// failed records a failed attempt in the endpoint's row, and returns the error for the inbox.
 func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target, f failure) error {
 	var isDisabled, now bool
 	var reason string

@@ -169,8 +169,8 @@ func timeOf(t *time.Time) time.Time {
 	return *t
 }
 
-// update runs a statement that changes one endpoint. The first argument of the statement
-// is the endpoint's id.
+// update runs a statement that changes one endpoint. The first argument of the statement is the
+// endpoint's id.
 func (s *Endpoints) update(ctx context.Context, action, sql string, by Audit, id string, args ...any) error {
 	if err := s.valid(by); err != nil {
 		return fmt.Errorf("webhook: %s: %w", action, err)

@@ -36,8 +36,8 @@ func measureDisabled(s *Sender) {
 	}
 }
 
-// observe reports how many endpoints are disabled. It counts the endpoints again when
-// countEvery has passed since the last count. If the database does not answer, it reports no value.
+// observe reports how many endpoints are disabled. It counts the endpoints again when countEvery
+// has passed since the last count. If the database does not answer, it reports no value.
 func (g *disabledGauge) observe(ctx context.Context, o metric.Observer) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

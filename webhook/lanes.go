@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// lanes limits how many requests to one endpoint run at the same time in this process, so
-// that an endpoint that does not answer occupies few workers. An endpoint's limit begins at one.
-// Each success raises the limit by one, up to the field most. A failure sets it to one again.
+// lanes limits how many requests to one endpoint run at the same time in this process, so that an
+// endpoint that does not answer occupies few workers. An endpoint's limit begins at one. Each
+// success raises the limit by one, up to the field most. A failure sets it to one again.
 type lanes struct {
 	most int
 
@@ -30,7 +30,7 @@ type wait struct {
 	many bool          // enter refused many events: the due events behind this event wait too
 }
 
-// manyRefused is how many events in a row the method enter must refuse so that later events wait.
+// manyRefused is how many events in a row enter must refuse to make events behind them wait too.
 const manyRefused = 16
 
 // The least and the greatest pace. If events of an endpoint wait together, a pace is the time from
@@ -91,6 +91,6 @@ func (l *lanes) leave(id string, success bool) {
 	}
 }
 
-// spread adds up to half of d, at random, so that events that waited together do not
-// all come back at the same moment.
+// spread adds up to half of d, at random, so that events that waited together do not all come back
+// at the same moment.
 func spread(d time.Duration) time.Duration { return d + rand.N(d/2+time.Millisecond) }

@@ -102,8 +102,8 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	return r.take(ctx, m, within, req.Header, body)
 }
 
-// verify verifies a request. If there are tenants, it uses the scheme of the request's
-// tenant. The result within names the tenant: this result is appended to the event's source.
+// verify verifies a request. If there are tenants, it uses the scheme of the request's tenant. The
+// result within names the tenant: this result is appended to the event's source.
 func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (m Message, within string, err error) {
 	if r.cfg.Choose == nil {
 		m, err = verify(r.cfg.Scheme, req.Header, body)
@@ -121,8 +121,8 @@ func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (
 	return m, "/" + url.PathEscape(tenant), err
 }
 
-// choose returns the tenant and its scheme. If the tenant is unknown, it returns
-// ErrUnknownTenant and another scheme, so that the caller can spend the same time on verification.
+// choose returns the tenant and its scheme. If the tenant is unknown, it returns ErrUnknownTenant
+// and another scheme, so that the caller can spend the same time on verification.
 func (r *Receiver) choose(ctx context.Context, req *http.Request, body []byte) (tenant string, scheme Scheme, err error) {
 	req = req.Clone(ctx)
 	req.Body = newBody(body)
@@ -180,7 +180,7 @@ func (r *Receiver) notVerified(err error) result {
 	return result{outcome: rejected, reason: OtherReason}
 }
 
-// The method take stores the event of a verified request.
+// take stores the event of a verified request.
 func (r *Receiver) take(ctx context.Context, m Message, within string, h http.Header, body []byte) result {
 	switch {
 	case m.Reply != nil:

@@ -107,7 +107,7 @@ func (s *Sender) owed(ctx context.Context, endpoint string, after int64, since t
 	return events, last, nil
 }
 
-// The method give accepts events for an endpoint, and returns how many were not accepted before.
+// give accepts events for an endpoint, and returns how many were not accepted before.
 func (s *Sender) give(ctx context.Context, action, endpoint string, by Audit, events []postroom.Event) (stored int64, err error) {
 	all := make([]inbox.Acceptance, len(events))
 	for i, ev := range events {

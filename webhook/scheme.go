@@ -138,8 +138,8 @@ func Sign(s Scheme, h http.Header, m Message, body []byte) error {
 	return fault("cannot sign for a scheme of type %T", s)
 }
 
-// header returns the value of a header that a request must not repeat. The value is
-// empty if the request does not have the header, or if name is the path of a member of the body.
+// header returns the value of a header that a request must not repeat. The value is empty if the
+// request does not have the header, or if name is the path of a member of the body.
 func header(h http.Header, name string) (string, error) {
 	switch values := h.Values(name); len(values) {
 	case 0:
@@ -225,7 +225,7 @@ func (m members) text(name string) string {
 	return s
 }
 
-// The method at returns the member at the end of a path: names with dots between them.
+// at returns the member at the end of a path: names with dots between them.
 func (m members) at(path string) string {
 	for {
 		name, rest, more := strings.Cut(path, ".")

@@ -41,8 +41,8 @@ func sum(key []byte, parts ...[]byte) []byte {
 	return mac.Sum(nil)
 }
 
-// matches reports whether one of the signatures is that of a text with one of the keys.
-// It compares all signatures in constant time, so that an attacker learns nothing from the time.
+// matches reports whether one of the signatures is that of a text with one of the keys. It compares
+// all signatures in constant time, so that an attacker learns nothing from the time.
 func (k keys) matches(signatures [][]byte, parts ...[]byte) bool {
 	found := 0
 	for _, key := range k.all {
@@ -56,8 +56,8 @@ func (k keys) matches(signatures [][]byte, parts ...[]byte) bool {
 	return found > 0
 }
 
-// verify returns an error if no signature fits the text. A signature that could not be
-// decoded is nil in the slice signatures.
+// verify returns an error if no signature fits the text. A signature that could not be decoded is
+// nil in the slice signatures.
 func (k keys) verify(signatures [][]byte, parts ...[]byte) error {
 	if len(signatures) == 0 {
 		return refused(NoSignature)

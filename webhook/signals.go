@@ -29,8 +29,8 @@ func newSignals(cfg Config) *signals {
 	}
 }
 
-// begin starts the span of a request. The span is a child of the server's span. The
-// event gets the trace of the request's span.
+// begin starts the span of a request. The span is a child of the server's span. The event gets the
+// trace of the request's span.
 func (s *signals) begin(ctx context.Context) (context.Context, trace.Span) {
 	return s.tracer.Start(ctx, s.span, trace.WithSpanKind(trace.SpanKindConsumer))
 }

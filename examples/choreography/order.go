@@ -36,9 +36,9 @@ const insertOrder = `INSERT INTO orders (id, customer, sku, quantity, amount, de
 	VALUES ($1, $2, $3, $4, $5, now() + $6::interval)
 	ON CONFLICT (id) DO NOTHING RETURNING deadline`
 
-// place places an order. It writes the event that begins the process, and a scheduled
-// event for the end of the order's time. It reports whether the order is new. A caller that crashed
-// may place the order again.
+// place places an order. It writes the event that begins the process, and a scheduled event for the
+// end of the order's time. It reports whether the order is new. A caller that crashed may place the
+// order again.
 func (s *orderService) place(ctx context.Context, o Order, patience time.Duration) (isNew bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		var deadline time.Time
@@ -73,8 +73,8 @@ func (s *orderService) confirm(ctx context.Context, tx pgx.Tx, ev postroom.Event
 	return s.outbox.Write(ctx, tx, ev.Follow(orderConfirmed, o))
 }
 
-// cancel ends an order for which the customer pays nothing: the payment service declined
-// the payment, refunded it or never charged it.
+// cancel ends an order for which the customer pays nothing: the payment service declined the
+// payment, refunded it or never charged it.
 func (s *orderService) cancel(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	tag, err := tx.Exec(ctx, endOrder, o.ID, "cancelled", o.Reason, []string{"pending", "expired"})
 	if err != nil {
@@ -88,8 +88,8 @@ func (s *orderService) cancel(ctx context.Context, tx pgx.Tx, ev postroom.Event,
 
 const expireOrder = `UPDATE orders SET state = 'expired' WHERE id = $1 AND state = 'pending'`
 
-// expire gives up an order whose time is over. The order ends when the payment service
-// has undone its payment.
+// expire gives up an order whose time is over. The order ends when the payment service has undone
+// its payment.
 func (s *orderService) expire(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	tag, err := tx.Exec(ctx, expireOrder, o.ID)
 	if err != nil {

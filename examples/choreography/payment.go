@@ -88,8 +88,7 @@ const (
 	closeOrder = `UPDATE seen SET closed = true WHERE order_id = $1`
 )
 
-// enter locks an order's row until the transaction ends, and reports whether the order
-// is closed.
+// enter locks an order's row until the transaction ends, and reports whether the order is closed.
 func enter(ctx context.Context, tx pgx.Tx, order string) (closed bool, err error) {
 	if err := tx.QueryRow(ctx, enterOrder, order).Scan(&closed); err != nil {
 		return false, fmt.Errorf("look up order: %w", err)

@@ -85,7 +85,7 @@ func Payments(in *inbox.Inbox, out *outbox.Outbox) { (&paymentService{outbox: ou
 // Stock adds the handlers of the stock service to its inbox.
 func Stock(in *inbox.Inbox, out *outbox.Outbox) { (&stockService{outbox: out}).subscribe(in) }
 
-// The function on returns the subscription of a handler to events of some types in a stream.
+// on returns the subscription of a handler to events of some types in a stream.
 func on(handler, stream string, types ...string) inbox.Subscription {
 	return inbox.Subscription{
 		Name: handler, Stream: stream, Types: types, Timeout: 5 * time.Second,

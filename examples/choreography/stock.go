@@ -57,8 +57,8 @@ func (s *stockService) reserve(ctx context.Context, tx pgx.Tx, ev postroom.Event
 	return s.outbox.Write(ctx, tx, ev.Follow(stockReserved, o))
 }
 
-// release gives back the goods of an order that the order service gave up. It also
-// prevents a later reservation for the order.
+// release gives back the goods of an order that the order service gave up. It also prevents a later
+// reservation for the order.
 func (s *stockService) release(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	if closed, err := enter(ctx, tx, o.ID); closed || err != nil {
 		return err

@@ -43,7 +43,7 @@ func dieAt(ctx context.Context, point string) {
 	select {} // wait for the end of the process
 }
 
-// A deadly writer kills the process just before it sends an answer, if the request chose that.
+// A deadly writer kills the process just before an answer is sent, if the request chose that point.
 type deadly struct {
 	http.ResponseWriter
 	ctx context.Context

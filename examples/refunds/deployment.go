@@ -34,8 +34,8 @@ type deployment struct {
 	crashes  int
 }
 
-// open makes the database, the tables and the stream, as an operator does before a
-// service starts. It also starts the provider. The caller closes the deployment.
+// open makes the database, the tables and the stream, as an operator does before a service starts.
+// It also starts the provider. The caller closes the deployment.
 func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writer, story *demo.Story) (_ *deployment, err error) {
 	d := &deployment{opt: opt, story: story, log: log, clients: newClients()}
 	defer func() {

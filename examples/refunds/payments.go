@@ -37,9 +37,9 @@ type kind struct {
 	// that charge.
 	undoes bool
 
-	// hold locks the charge from which a refund takes its money, until tx ends. It
-	// returns the provider's name for that charge, and how much of the charge is left. For a
-	// movement that is a charge, it locks nothing.
+	// hold locks the charge from which a refund takes its money, until tx ends. It returns the
+	// provider's name for that charge, and how much of the charge is left. For a movement that is a
+	// charge, it locks nothing.
 	hold func(ctx context.Context, tx pgx.Tx, m Movement) (of string, left int64, err error)
 
 	// row returns the statement that inserts the movement, and the arguments.

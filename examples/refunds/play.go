@@ -103,8 +103,8 @@ func (w *walk) others(ctx context.Context) error {
 	)
 }
 
-// twins sends one request many times at once. The provider does not answer until the
-// service has answered 409 to one of the requests. So the requests overlap on any machine.
+// twins sends one request many times at once. The provider does not answer until the service has
+// answered 409 to one of the requests. So the requests overlap on any machine.
 func (w *walk) twins(ctx context.Context) error {
 	met := make(chan struct{})
 	w.provider.onCall(func(string) {
@@ -195,8 +195,8 @@ func (w *walk) race(ctx context.Context) error {
 	)
 }
 
-// decline sends a charge and a refund that the provider declines. Then the reserved
-// amount is free again, and the last refund takes all that is left of the charge.
+// decline sends a charge and a refund that the provider declines. Then the reserved amount is free
+// again, and the last refund takes all that is left of the charge.
 func (w *walk) decline(ctx context.Context) error {
 	q := ask{merchant: "ann", kind: charge, key: "order-3", body: charged(1066)}
 	err := want(w.say(ctx, 0, q), http.StatusPaymentRequired, "payment_declined")

@@ -113,7 +113,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, status, "application/json", k.answer)
 }
 
-// The method note counts a call, and reports whether the call is the first with its key.
+// note counts a call, and reports whether the call is the first with its key.
 func (p *provider) note(key, kind string, asked instruction) (k *keyRecord, first bool) {
 	k, known := p.kept[key]
 	if !known {
@@ -124,7 +124,7 @@ func (p *provider) note(key, kind string, asked instruction) (k *keyRecord, firs
 	return k, !known
 }
 
-// The method do moves the money, or declines.
+// do moves the money, or declines.
 func (k *keyRecord) do() {
 	k.done = true
 	if isDeclined(k.asked.Amount) {
@@ -156,8 +156,8 @@ func (p *provider) onCall(do func(key string)) {
 	p.asked = do
 }
 
-// books returns the provider's records for the proof: key, kind, the provider's name for
-// the movement, amount, calls and effects.
+// books returns the provider's records for the proof: key, kind, the provider's name for the
+// movement, amount, calls and effects.
 func (p *provider) books() [][]any {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -24,9 +24,9 @@ import (
 const (
 	stream = "PAYMENTS" // the stream's subjects begin with "payment."
 
-	// lease is how long a killed process keeps the claim of a key, and how long its
-	// relay still has the right to publish. After that, another process may take over. If processes
-	// seldom die, the defaults are better: a minute, and 5 seconds for the relay.
+	// lease is how long a killed process keeps the claim of a key, and how long its relay still has
+	// the right to publish. After that, another process may take over. If processes seldom die, the
+	// defaults are better: a minute for a key, and 5 seconds for the relay.
 	lease = 2 * time.Second
 
 	drainTimeout = 5 * time.Second

@@ -38,7 +38,7 @@ func (n *night) table(rows ...[]string) {
 	_ = w.Flush() // the program ignores all errors of n.out
 }
 
-// The method pass plays the parts of the night, one after the other.
+// pass plays the parts of the night, one after the other.
 func (n *night) pass(ctx context.Context) error {
 	for _, part := range []func(ctx context.Context) error{n.sell, n.look, n.tryInVain, n.mend, n.replayRates, n.correct, n.giveUp} {
 		if err := part(ctx); err != nil {
@@ -109,8 +109,8 @@ func (n *night) mend(ctx context.Context) error {
 	return n.try(ctx, deadletter.DryRunPasses)
 }
 
-// try makes a dry run of one event in the process that has the handler. It returns an
-// error if the verdict of the dry run is not the parameter want.
+// try makes a dry run of one event in the process that has the handler. It returns an error if the
+// verdict of the dry run is not the parameter want.
 func (n *night) try(ctx context.Context, want deadletter.DryRunVerdict) error {
 	trials, err := n.letters.DryRun(ctx, rates(), deadletter.ReplayOptions{}, 1, 10*time.Second)
 	if err != nil {
@@ -200,7 +200,7 @@ func (n *night) giveUp(ctx context.Context) error {
 	return err
 }
 
-// The method until runs the query sql every 20 ms, until the query returns the value want.
+// until runs the query sql every 20 ms, until the query returns the value want.
 func (n *night) until(ctx context.Context, what, sql string, want int) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -84,7 +84,7 @@ func (s *shop) wire() {
 	s.letters = deadletter.New(s.Pool, deadletter.Config{})
 }
 
-// The method during runs the relay and the inbox until the function do returns.
+// during runs the relay and the inbox until the function do returns.
 func (s *shop) during(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -129,8 +129,8 @@ func plan(opt options) []Order {
 	return orders
 }
 
-// charge charges an order in cents of a dollar, and writes an event. It needs the rate
-// of the order's currency.
+// charge charges an order in cents of a dollar, and writes an event. It needs the rate of the
+// order's currency.
 func (s *shop) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	units, hundredths, ok := strings.Cut(o.Amount, ".")
 	cents, err := strconv.Atoi(units + hundredths)

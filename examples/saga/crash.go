@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/examples/internal/demo"
 )
 
-// crashes kills services during their work, and starts them again. The seed decides which
-// service is killed, and when.
+// crashes kills services during their work, and starts them again. The seed decides which service
+// is killed, and when.
 type crashes struct {
 	*deployment
 
@@ -26,7 +26,7 @@ func newCrashes(d *deployment) *crashes {
 	return c
 }
 
-// The method next kills and restarts a service, if enough orders have been placed for that.
+// next kills and restarts a service, if enough orders have been placed for that.
 func (c *crashes) next(now state) error {
 	if c.done() || now.Placed < c.when[c.killed] {
 		return nil

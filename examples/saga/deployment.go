@@ -27,8 +27,8 @@ var (
 	auditTables string
 )
 
-// audit is the name of the auditor's database in the map books. The auditor is the
-// part of the program that runs the proof. Each other database has the name of its service.
+// audit is the name of the auditor's database in the map books. The auditor is the part of the
+// program that runs the proof. Each other database has the name of its service.
 const audit = "audit"
 
 // deployment has the servers and processes of the services, and the databases that the auditor
@@ -42,12 +42,12 @@ type deployment struct {
 	crashes *crashes
 }
 
-// books has the databases of the services and of the auditor, by name. The services do not
-// use these connections, but their own.
+// books has the databases of the services and of the auditor, by name. The services do not use
+// these connections, but their own.
 type books map[string]*demo.Database
 
-// open makes the databases, tables and streams. In production an operator does so
-// before the services start. The caller closes the deployment.
+// open makes the databases, tables and streams. In production an operator does so before the
+// services start. The caller closes the deployment.
 func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writer, story *demo.Story) (_ *deployment, err error) {
 	d := &deployment{opt: opt, story: story, books: make(books)}
 	defer func() {

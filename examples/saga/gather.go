@@ -98,8 +98,8 @@ func (c tableCopy) read(ctx context.Context, from demo.Querier) (demo.Evidence, 
 	return e, err
 }
 
-// deliveries returns how many deliveries the broker made to the handlers that have a
-// durable consumer. Ordered handlers have no durable consumer.
+// deliveries returns how many deliveries the broker made to the handlers that have a durable
+// consumer. Ordered handlers have no durable consumer.
 func deliveries(ctx context.Context, nc *nats.Conn) (int64, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -94,7 +94,7 @@ func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	}
 }
 
-// The function once makes one run, on servers of its own.
+// once makes one run, on servers of its own.
 func once(ctx context.Context, opt options, progress io.Writer) (r *result, err error) {
 	log := demo.Verbose(opt.verbose, progress)
 	err = demo.With(ctx, devstack.Start, demo.Log(log, slog.LevelInfo), func(servers *devstack.Stack) (err error) {

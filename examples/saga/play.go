@@ -100,10 +100,9 @@ func (s state) mark() string {
 	return fmt.Sprint(s.orders, s.unpublished, s.owed, s.decided)
 }
 
-// missing returns a text that lists the work that is left, or "" if no work is left. If
-// an event is dead, some orders may never end, and some events may never be decided. Then the text
-// leaves out orders that have not ended and events that handlers have not decided. The proof
-// reports both.
+// missing returns a text that lists the work that is left, or "" if no work is left. If an event is
+// dead, some orders may never end, and some events may never be decided. Then the text leaves out
+// orders that have not ended and events that handlers have not decided. The proof reports both.
 func (s state) missing() string {
 	var all demo.Todo
 	if s.dead == 0 {

@@ -69,8 +69,8 @@ func (d *deployment) judge(running error, interrupted bool) (*result, error) {
 	}, nil
 }
 
-// ask reads the story of one order from the order service's database, as an operator
-// does. It also returns how many sagas are stuck.
+// ask reads the story of one order from the order service's database, as an operator does. It also
+// returns how many sagas are stuck.
 func (d *deployment) ask(ctx context.Context) (story saga.Story, stuck int, err error) {
 	sagas := saga.NewStore(d.books[order].Pool, saga.StoreConfig{})
 	all, err := sagas.List(ctx, saga.Filter{Stuck: true}, saga.Page{})

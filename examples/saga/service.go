@@ -49,8 +49,8 @@ func newSubscription(handler, service string, types []string) inbox.Subscription
 	}
 }
 
-// subscriptions returns all subscriptions of the services. The progress and the proof use this list
-// to see whether each handler has decided all its events.
+// subscriptions returns all subscriptions of the services. The report of the progress and the proof
+// at the end use it to see whether each handler has decided all its events.
 func subscriptions() []inbox.Subscription {
 	all := []inbox.Subscription{
 		newSubscription(payment, payment, []string{"payment.charge", "payment.refund"}),

@@ -16,9 +16,9 @@ import (
 const (
 	stream = "SHOP" // the stream's subjects begin with "order."
 
-	// workers is how many events each handler handles at the same time. A worker
-	// mostly waits until the disk has synced, and one sync serves many workers. So more workers are
-	// faster, until the processors are busy.
+	// workers is how many events each handler handles at the same time. A worker mostly waits until
+	// the disk has synced, and one sync serves many workers. So more workers are faster, until the
+	// processors are busy.
 	workers = 8
 )
 

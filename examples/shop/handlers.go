@@ -34,9 +34,9 @@ type biller struct{ outbox *outbox.Outbox }
 
 const insertCharge = "INSERT INTO charge (order_id, amount) VALUES ($1, $2)"
 
-// charge is billing's handler. It makes a charge for each order, and writes an event
-// about the charge. The inbox's row, the charge and the event are committed together, or none of
-// the three is.
+// charge is billing's handler. It makes a charge for each order, and writes an event about the
+// charge. The inbox's row, the charge and the event are committed together, or none of the three
+// is.
 func (b *biller) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	if _, err := tx.Exec(ctx, insertCharge, o.ID, o.Amount); err != nil {
 		return fmt.Errorf("insert charge: %w", err)
@@ -47,8 +47,8 @@ func (b *biller) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Ord
 const addToTotal = `INSERT INTO customer_total AS t (customer, orders, amount) VALUES ($1, 1, $2)
 	ON CONFLICT (customer) DO UPDATE SET orders = t.orders + 1, amount = t.amount + excluded.amount`
 
-// count is analytics' handler. An addition is not idempotent: if it took effect twice
-// for an event, the total would be wrong for ever.
+// count is analytics' handler. An addition is not idempotent: if it took effect twice for an event,
+// the total would be wrong for ever.
 func count(ctx context.Context, tx pgx.Tx, _ postroom.Event, o Order) error {
 	if _, err := tx.Exec(ctx, addToTotal, o.Customer, o.Amount); err != nil {
 		return fmt.Errorf("add to total: %w", err)

@@ -71,8 +71,8 @@ type findings struct {
 	Durable                        bool
 }
 
-// result summarises a run. If the run was not complete, events that are still missing do
-// not count as lost.
+// result summarises a run. If the run was not complete, events that are still missing do not count
+// as lost.
 func (d *deployment) result(proof demo.Proof, found findings, c counts) *result {
 	r := &result{
 		orders: orders{

@@ -33,8 +33,8 @@ type request struct {
 	hold     time.Duration // how long to keep the transaction open
 }
 
-// plan returns requests: n will commit, and the others will roll back. The same seed
-// gives the same requests.
+// plan returns requests: n will commit, and the others will roll back. The same seed gives the same
+// requests.
 func plan(seed uint64, n int) []request {
 	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a shop, not a secret
 	requests := make([]request, 0, n+n/8)

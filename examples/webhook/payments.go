@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// source names the endpoint, and so the provider and our account there. A
-	// webhook's id is unique within a source. Two providers may use the same id.
+	// source names the endpoint, and so the provider and our account there. A webhook's id is
+	// unique within a source. Two providers may use the same id.
 	source      = "/webhooks/acme-pay"
 	handlerName = "payments.apply" // must never change: the inbox decides a webhook once for each name
 	workers     = 8                // how many webhooks the handler applies at the same time

@@ -39,8 +39,8 @@ type delivery struct {
 	hook *hook
 }
 
-// plan returns the deliveries for n payments, in the random order in which they are
-// sent. The same seed gives the same deliveries.
+// plan returns the deliveries for n payments, in the random order in which they are sent. The same
+// seed gives the same deliveries.
 func plan(seed uint64, n int) []delivery {
 	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a play, not a secret
 	var all []delivery
@@ -61,10 +61,10 @@ func plan(seed uint64, n int) []delivery {
 	return all
 }
 
-// history returns the events of one payment, in order: an authorization, and then up
-// to two captures. The first capture takes a part of the amount, and the second takes the rest.
-// After two captures, one or two refunds may follow. The first refund is for a part, and the second
-// for the rest.
+// history returns the events of one payment, in order: an authorization, and then up to two
+// captures. The first capture takes a part of the amount, and the second takes the rest. After two
+// captures, one or two refunds may follow. The first refund is for a part, and the second for the
+// rest.
 func history(chance *rand.Rand) []*hook {
 	amount := 100 + chance.Int64N(50_000)
 	part := 1 + chance.Int64N(amount-1)

@@ -105,8 +105,8 @@ func (d *deployment) startHandlers() {
 	}
 }
 
-// The method during calls the function send in another goroutine. It calls the function do once, as
-// soon as the function ready returns true or send has returned. It returns when both have returned.
+// during calls the function send in another goroutine. It calls the function do once, as soon as
+// the function ready returns true or send has returned. It returns when both have returned.
 func (d *deployment) during(send func(), ready func() bool, do func() error) error {
 	sent := make(chan struct{})
 	go func() {

@@ -81,8 +81,8 @@ func (p *provider) deliver(ctx context.Context, d delivery, signer webhook.Schem
 	}
 }
 
-// post sends one request and returns the status of its answer. Some answers are lost:
-// the endpoint has done its work, but the provider does not know that.
+// post sends one request and returns the status of its answer. Some answers are lost: the endpoint
+// has done its work, but the provider does not know that.
 func (p *provider) post(ctx context.Context, d delivery, signer webhook.Scheme) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(d.body()))
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// burstEvery is the shortest time between bursts. Without this limit, the bursts of faults in
-	// quick succession would write more events than handlers can handle.
+	// burstEvery is the shortest time between bursts. Without this limit, faults in quick
+	// succession would cause so many bursts that handlers could not handle all events.
 	burstEvery = 2 * time.Second
 
 	// tooMany limits the backlog: if the handlers still have to make more effects than this, there
@@ -34,8 +34,8 @@ const (
 	strikePatience = time.Second // the longest time for the work just before a fault
 )
 
-// burst commits many events in one transaction, so that relays and handlers are busy
-// when a fault strikes a moment later. It gives up after a second (strikePatience).
+// burst commits many events in one transaction, so that relays and handlers are busy when a fault
+// strikes a moment later. It gives up after a second (strikePatience).
 func (n *nemesis) burst(f fault) { n.burstAfter(f, burstEvery) }
 
 // burstAfter makes a burst if at least the given time has passed since the last burst.
@@ -48,7 +48,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	n.lastBurst = time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
-	// The numbers written and took are estimates, because exact numbers would take longer.
+	// The next two numbers are estimates, because exact numbers would take longer.
 	written, err := n.db.shop.Number(ctx, "SELECT coalesce(max(seq), 0)::int FROM postroom.outbox")
 	if err != nil {
 		return
@@ -137,8 +137,8 @@ func (n *nemesis) inFlight() map[string]int64 {
 	return counts
 }
 
-// leader returns the relay that leads. If none leads, it waits for a leader, at most
-// for the time replacedWithin. After that time it returns nil.
+// leader returns the relay that leads. If none leads, it waits for a leader, at most for the time
+// replacedWithin. After that time it returns nil.
 func (n *nemesis) leader() *member {
 	for until := time.Now().Add(replacedWithin); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		if m := n.currentLeader(); m != nil {

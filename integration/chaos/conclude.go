@@ -116,8 +116,8 @@ func (s observer) rest(ctx context.Context, found *checker.State) error {
 // reader names the unnamed consumer that an ordered handler has while it reads.
 const reader = "(reader)"
 
-// consumers returns how many consumers of each name exist. It does not count an
-// unnamed consumer whose process was killed, because the broker will remove this consumer.
+// consumers returns how many consumers of each name exist. It does not count an unnamed consumer
+// whose process was killed, because the broker will remove this consumer.
 func (s observer) consumers(ctx context.Context) (map[string]int, error) {
 	found := make(map[string]int)
 	str, err := s.client.JS.Stream(ctx, workload.Stream)

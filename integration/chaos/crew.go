@@ -27,7 +27,7 @@ type member struct {
 // crew has the processes that work while faults are injected.
 type crew []*member
 
-// The method of returns the members of some kinds.
+// of returns the members of some kinds.
 func (c crew) of(kinds ...string) (found crew) {
 	for _, m := range c {
 		for _, k := range kinds {
@@ -74,8 +74,8 @@ var numbers = []struct {
 	n    int
 }{{workload.Relays, 3}, {workload.Moves, 2}, {workload.Letters, 2}, {workload.Books, 2}, {workload.Counts, 2}, {workload.Operators, 1}, {workload.Producers, 3}}
 
-// muster starts all processes. Each process has its own connections to the servers.
-// Faults can affect these connections.
+// muster starts all processes. Each process has its own connections to the servers. Faults can
+// affect these connections.
 func (s *stage) muster() error {
 	for _, of := range numbers {
 		for i := range of.n {

@@ -51,7 +51,7 @@ func main() {
 }
 
 // A failure is the error of a run that is undecided, or in which an invariant did not hold. The
-// verdict is printed before the function run returns this error.
+// verdict is printed before the method run returns this error.
 type failure struct{ status int }
 
 func (f *failure) Error() string { return fmt.Sprintf("exit status %d", f.status) }

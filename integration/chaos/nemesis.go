@@ -39,8 +39,8 @@ type load struct {
 	instance  string // the id of the handlers' database
 }
 
-// torment carries the plan out until ctx ends. If it is called again, it continues
-// with the rest of the plan. Before it returns, it ends every fault.
+// torment carries the plan out until ctx ends. If it is called again, it continues with the rest of
+// the plan. Before it returns, it ends every fault.
 func torment(ctx context.Context, s *stage) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -113,8 +113,8 @@ func (n *nemesis) kill(f fault) error {
 	return n.killed(f, n.hit(f))
 }
 
-// killed kills processes at the same time, and then starts new processes in their
-// places. If faults of two lanes affect the same processes, the faults happen one after the other.
+// killed kills processes at the same time, and then starts new processes in their places. If faults
+// of two lanes affect the same processes, the faults happen one after the other.
 func (n *nemesis) killed(f fault, all ...*member) error {
 	for _, m := range all { // each fault locks members in the order of the crew, so that two faults cannot deadlock
 		m.struck.Lock()

@@ -202,8 +202,8 @@ func (s observer) readStream(ctx context.Context, server string) (all []checker.
 	return all, failed
 }
 
-// message asks the stream's leader for a message. If the sequence has no message, or
-// the message is not an event, the result event is false.
+// message asks the stream's leader for a message. If the sequence has no message, or the message is
+// not an event, the result event is false.
 func (s observer) message(ctx context.Context, seq uint64) (m checker.Message, event bool, err error) {
 	var answer struct {
 		Error *struct {

@@ -143,7 +143,7 @@ func (r report) pending() string {
 	return " pending=" + strconv.Quote(strings.Join(r.verdict.Pending, "; "))
 }
 
-// The method last returns the last line, which summarises the run.
+// last returns the last line, which summarises the run.
 func (r report) last() string {
 	of := func(name checker.Name) int { return len(r.verdict.Violations[name]) }
 	return fmt.Sprintf("chaos: events=%d faults=%d lost=%d ghosts=%d double_effects=%d misordered=%d verdict=%s%s",

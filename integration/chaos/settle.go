@@ -75,7 +75,7 @@ func (s poller) settle(ctx context.Context, since time.Time, look func(ctx conte
 	return w, err
 }
 
-// settle waits for the outcome, but at most as long as the function patience allows.
+// settle waits until the outcome is known, but not longer than patience allows for the work left.
 func settle(ctx context.Context, seen evidence, patience func(left int) time.Duration, look func(ctx context.Context) (progress, error)) (w checker.Wait, err error) {
 	began, q, last := time.Now(), &quiet{seen: seen, least: math.MaxInt}, progress{}
 	most := patience(0)
@@ -274,8 +274,8 @@ var undecidedSQL string
 //go:embed sql/decided.sql
 var decidedSQL string
 
-// drained reads all unfinished work. It counts the decided events before it reads the
-// queues. So it finds an event that moves meanwhile at least once: as undecided, or in a queue.
+// drained reads all unfinished work. It counts the decided events before it reads the queues. So it
+// finds an event that moves meanwhile at least once: as undecided, or in a queue.
 func (s poller) drained(ctx context.Context) (now progress, err error) {
 	events, err := s.db.shop.Number(ctx, `SELECT count(*) FROM change WHERE key <> $1
 		AND event NOT IN (SELECT event_id FROM postroom.archive WHERE handler = 'outbox')`, controlKey)

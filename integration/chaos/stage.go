@@ -112,8 +112,8 @@ func (s *stage) breakFor(ctx context.Context, d time.Duration) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// missing returns required faults and situations that have not happened yet. Without
-// them the run shows nothing.
+// missing returns required faults and situations that have not happened yet. Without them the run
+// shows nothing.
 func (s *stage) missing(ctx context.Context) ([]string, error) {
 	var so checker.State
 	err := rig.Again(ctx, rig.Patience, "see how far it is", func(ctx context.Context) (err error) {

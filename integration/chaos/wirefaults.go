@@ -19,7 +19,7 @@ func onWires(do func(n wireFaults, f fault) error) func(n *nemesis, f fault) err
 	return func(n *nemesis, f fault) error { return do(wireFaults{n}, f) }
 }
 
-// The method anyone chooses a member for a fault: each kind of process is equally likely.
+// anyone chooses a member for a fault: each kind of process is equally likely.
 func (n wireFaults) anyone(f fault) *member {
 	luck := rand.New(rand.NewPCG(f.luck, 2)) //nolint:gosec // made from a seed on purpose
 	return n.victim(fault{luck: luck.Uint64()}, numbers[luck.IntN(len(numbers))].kind)

@@ -182,8 +182,8 @@ func (c *check) effects(h Handler) {
 	}
 }
 
-// loss looks for events that neither took effect at a handler, nor are dead, discarded
-// or cancelled there.
+// loss looks for events that neither took effect at a handler, nor are dead, discarded or cancelled
+// there.
 func (c *check) loss(h Handler) {
 	accounted := make(map[string]bool)
 	inbox := cmp.Or(h.Inbox, h.Name)

@@ -46,8 +46,8 @@ func (c *check) dead() {
 	c.released(effective)
 }
 
-// cancelled checks that the archive has each event that an operator or a producer
-// cancelled. If such an event had no effect either, the method loss reports the event, too.
+// cancelled checks that the archive has each event that an operator or a producer cancelled. If
+// such an event had no effect either, the method loss reports the event, too.
 func (c *check) cancelled() {
 	archived := make(map[place]bool)
 	for _, h := range c.found.Archive {
@@ -65,8 +65,8 @@ func (c *check) cancelled() {
 	}
 }
 
-// released checks the events that operators released: their effects, their replays, and
-// their number in the audit.
+// released checks the events that operators released: their effects, their replays, and their
+// number in the audit.
 func (c *check) released(effective map[place]bool) {
 	released := make(map[place]bool)
 	var events int64

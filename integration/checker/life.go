@@ -45,8 +45,8 @@ func (c *check) liveness() {
 	}
 }
 
-// leaks looks for sessions, consumers and goroutines that are left over, and for
-// processes that use too much memory.
+// leaks looks for sessions, consumers and goroutines that are left over, and for processes that use
+// too much memory.
 func (c *check) leaks() {
 	for _, r := range lastSignals(c.history) {
 		if n := r.Counts[Resident]; n > c.found.Bounds.Resident {

@@ -37,8 +37,8 @@ func (c *check) keyOrder() {
 	}
 }
 
-// The method late returns the events that came too late for the order of their key, by handler and
-// id. Such an event takes effect only after an operator released it.
+// late returns the events that came too late for the order of their key, by handler and id. Such an
+// event takes effect only after an operator released it.
 func (c *check) late() map[[2]string]bool {
 	all := make(map[[2]string]bool)
 	for _, r := range c.history {
@@ -59,8 +59,8 @@ type order map[int]int
 
 func newOrder() order { return make(order) }
 
-// The method next reports whether an event is in the order of its key. It also returns the highest
-// number that the key had before this event.
+// next reports whether an event is in the order of its key. It also returns the highest number that
+// the key had before this event.
 func (o order) next(e Event) (before int, ok bool) {
 	before = o[e.Key]
 	o[e.Key] = max(before, e.N)

@@ -32,8 +32,8 @@ func (w World) broker(s state, yield func(Step, state)) {
 	}
 }
 
-// store adds an event to the stream. If the broker remembers the event's message id, it
-// drops the event as a repetition.
+// store adds an event to the stream. If the broker remembers the event's message id, it drops the
+// event as a repetition.
 func (s *state) store(w World, i uint8) Act {
 	act := stores
 	if s.stream.window.has(i) {

@@ -128,8 +128,8 @@ func work(s state, n int, act Act, to stage, change func(*inbox), yield func(Ste
 	yield(Step{Act: act, Event: i}, s)
 }
 
-// fail takes two steps that a worker may take in place of its commit. First: the commit
-// fails. Second: the handler has failed, and another transaction stores the event as held.
+// fail takes two steps that a worker may take in place of its commit. First: the commit fails.
+// Second: the handler has failed, and another transaction stores the event as held.
 func (w World) fail(s state, n int, yield func(Step, state)) {
 	i := eventOf(s.inbox.workers[n].message)
 	if s.left.Refusals > 0 {
@@ -150,8 +150,8 @@ func (w World) fail(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// claim lets a worker claim a held event that is due. If a worker sleeps, its claim
-// may end. An operator may cancel a held event that no worker has claimed.
+// claim lets a worker claim a held event that is due. If a worker sleeps, its claim may end. An
+// operator may cancel a held event that no worker has claimed.
 func claim(s state, n int, yield func(Step, state)) {
 	for i := range uint8(events) {
 		next := s

@@ -69,8 +69,8 @@ func (w World) Explore(invariants Invariant) Result {
 	return result
 }
 
-// The method next takes every step that is possible in a state. It calls the function yield with
-// each step that changes the state, and with the new state.
+// next takes every step that is possible in a state. It calls the function yield with each step
+// that changes the state, and with the new state.
 func (w World) next(s state, yield func(Step, state)) {
 	ended := true
 	each := func(step Step, to state) {
@@ -109,8 +109,7 @@ type explorer struct {
 	starts  []int   // the index of each state's first edge
 }
 
-// add returns the number of a state. If the state is new, it notes from which state it
-// was reached.
+// add returns the number of a state. If the state is new, it notes from which state it was reached.
 func (e *explorer) add(s state, parent int32) int32 {
 	if at, known := e.index[s]; known {
 		return at
@@ -136,8 +135,8 @@ func (e *explorer) way(at int) []Step {
 	return way
 }
 
-// cycle returns a state on or after a cycle, if any. It removes states to which no step
-// leads, and their steps, until a step leads to every state left. Those are on or after a cycle.
+// cycle returns a state on or after a cycle, if any. It removes states to which no step leads, and
+// their steps, until a step leads to every state left. Those are on or after a cycle.
 func (e *explorer) cycle() (at int, ok bool) {
 	leading := make([]int32, len(e.states))
 	for _, to := range e.edges {

@@ -1,7 +1,7 @@
 package model
 
-// violated returns the invariants that a state breaks. If the parameter ended is true,
-// no step is possible in that state.
+// violated returns the invariants that a state breaks. If the parameter ended is true, no step is
+// possible in that state.
 func (s *state) violated(ended bool) Invariant {
 	broken := s.broken
 	for i, t := range s.txs {

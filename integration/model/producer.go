@@ -7,10 +7,10 @@ var orders = [...][events]uint8{{0, 1, 2}, {0, 2, 1}, {2, 0, 1}, {1, 0, 2}, {1, 
 // transactions share a key. The first one gets the key's lock first, so it takes its seq first.
 const seqOrders = 3
 
-// number gives the open transactions the seqs and xids after the given seq and xid, in
-// the given orders. Other processes cannot see when a transaction takes these numbers. They see
-// only the result, after the commit. So only the orders matter, and the model draws them before
-// everything else.
+// number gives the open transactions the seqs and xids after the given seq and xid, in the given
+// orders. Other processes cannot see when a transaction takes these numbers. They see only the
+// result, after the commit. So only the orders matter, and the model draws them before everything
+// else.
 func (d *db) number(seqs, xids [events]uint8, seq, xid uint8) {
 	for n := range events {
 		if t := &d.txs[seqs[n]]; t.fate == open {

@@ -25,15 +25,15 @@ type relay struct {
 // unacked returns the events that were read and are not acknowledged.
 func (r *relay) unacked() set { return r.late | r.page&^r.done }
 
-// lose removes the given events from the events in flight. If an event is not
-// acknowledged, the relay sends it again.
+// lose removes the given events from the events in flight. If an event is not acknowledged, the
+// relay sends it again.
 func (r *relay) lose(events set) {
 	r.flying &^= events
 	r.sent &^= events
 	r.stored &^= events
 }
 
-// The method led reports whether a relay has the present epoch.
+// led reports whether a relay has the present epoch.
 func (s *state) led() bool {
 	return s.row.epoch > 0 && (s.relays[0].epoch == s.row.epoch || s.relays[1].epoch == s.row.epoch)
 }
@@ -77,8 +77,8 @@ func (w World) relaySteps(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// The method lead lets a relay take the lease if no relay holds it, or if the relay that holds it
-// sleeps. The new leader begins with the values of the state row.
+// lead lets a relay take the lease if no relay holds it, or if the relay that holds it sleeps. The
+// new leader begins with the values of the state row.
 func (w World) lead(s state, n int, yield func(Step, state)) {
 	act := takesLease
 	if s.led() {
@@ -94,8 +94,8 @@ func (w World) lead(s state, n int, yield func(Step, state)) {
 	yield(Step{Act: act, Epoch: row.epoch}, s)
 }
 
-// The method pass reads the log, and reports whether the relay changed. If events were pending at
-// the take-over, the first pass reads these and late rows. Every other pass reads late rows and the
+// pass reads the log, and reports whether the relay changed. If events were pending at the
+// take-over, the first pass reads these and late rows. Every other pass reads late rows and the
 // next page.
 func (w World) pass(s *state, n int) bool {
 	r := &s.relays[n]
@@ -189,8 +189,8 @@ func (r *relay) acknowledge(d *db, i uint8) {
 	}
 }
 
-// record writes to the state row which events are published. If the row has a later
-// epoch, the database refuses the recording, and the relay does not lead any more.
+// record writes to the state row which events are published. If the row has a later epoch, the
+// database refuses the recording, and the relay does not lead any more.
 func (w World) record(s state, n int, yield func(Step, state)) {
 	r := s.relays[n]
 	if w.has(EpochCheck) && r.epoch != s.row.epoch {

@@ -146,5 +146,5 @@ func (w World) String() string {
 	return fmt.Sprintf("%s, %+v", name, w.Faults)
 }
 
-// The method has reports whether the world has all of the given rules.
+// has reports whether the world has all of the given rules.
 func (w World) has(r Rule) bool { return w.Without&r == 0 }

@@ -84,7 +84,7 @@ func (d *db) snapshot() snapshot {
 	return s
 }
 
-// The method at returns the committed event with the given seq.
+// at returns the committed event with the given seq.
 func (d *db) at(seq uint8) (event uint8, ok bool) {
 	for i, t := range d.txs {
 		if t.fate == committed && t.seq == seq {
@@ -103,7 +103,7 @@ type stream struct {
 
 const maxCopies = 2
 
-// The function first returns the first state.
+// first returns the first state.
 func first(w World) state { return state{db: db{row: row{snap: snapshot{xmax: 1}}}, left: w.Faults} }
 
 // canonical returns the same state for all states that no later step can tell apart.

@@ -198,8 +198,8 @@ func (e entry) chaosRun() (seed uint64, seconds int, faults string, err error) {
 // errRotten says that an entry does not fit the code any more.
 var errRotten = errors.New("the list does not fit the code")
 
-// apply returns the text of the entry's file with the change. The file must have the old
-// lines exactly once; otherwise it is unclear which lines the entry removes. apply does not compare
+// apply returns the text of the entry's file with the change. The file must have the old lines
+// exactly once; otherwise it is unclear which lines the entry removes. apply does not compare
 // comments, so that they can be reworded.
 func (e entry) apply(root string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))

@@ -63,8 +63,8 @@ const (
 	slower       = 10
 )
 
-// run tries all entries. Before that it checks that the entries fit the code, and that
-// their tests are green with all guards.
+// run tries all entries. Before that it checks that the entries fit the code, and that their tests
+// are green with all guards.
 func (t *trials) run(ctx context.Context, all []entry) ([]result, error) {
 	for _, e := range all {
 		if _, err := e.apply(t.root); err != nil {
@@ -123,8 +123,8 @@ func (u baseline) timeout() time.Duration {
 	return min(leastTimeout+slower*u.took, testTimeout)
 }
 
-// The method each calls the function do with every number from 0 to n-1, several calls at the same
-// time. If a call fails, the other calls still happen. It returns all errors.
+// each calls the function do with every number from 0 to n-1, several calls at the same time. If a
+// call fails, the other calls still happen. It returns all errors.
 func (t *trials) each(ctx context.Context, n int, do func(i int) error) error {
 	next := make(chan int)
 	go func() { // this goroutine ends with ctx at the latest
@@ -160,8 +160,8 @@ func (t *trials) each(ctx context.Context, n int, do func(i int) error) error {
 	return err
 }
 
-// unchanged runs the tests of all entries with every guard, and returns a [baseline] for
-// each entry. If it can, it runs the tests of a package in one go test: see [together].
+// unchanged runs the tests of all entries with every guard, and returns a [baseline] for each
+// entry. If it can, it runs the tests of a package in one go test: see [together].
 func (t *trials) unchanged(ctx context.Context, all []entry) ([]baseline, error) {
 	packages := make(map[string][]string)
 	for _, e := range all {
@@ -200,8 +200,8 @@ func (t *trials) unchanged(ctx context.Context, all []entry) ([]baseline, error)
 	return known, err
 }
 
-// The function together joins regular expressions of tests into one. It does not join an expression
-// that also names subtests.
+// together joins regular expressions of tests into one. It does not join an expression that also
+// names subtests.
 func together[T any](runs []string, as func(run string) T) (jobs []T) {
 	var joined []string
 	for _, run := range runs {
@@ -306,8 +306,8 @@ func (r *report) tail() string {
 	return strings.TrimSpace(strings.Join(r.output[max(0, len(r.output)-8):], ""))
 }
 
-// fitness returns the [baseline] of the tests of a regular expression: whether they can
-// show anything, and how long the longest of them takes.
+// fitness returns the [baseline] of the tests of a regular expression: whether they can show
+// anything, and how long the longest of them takes.
 func (r *report) fitness(run string) (u baseline) {
 	top, _, _ := strings.Cut(run, "/")
 	match := regexp.MustCompile(top)

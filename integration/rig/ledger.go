@@ -112,8 +112,8 @@ type audit struct {
 	last   []int          // by key
 }
 
-// The method take checks a message: the first copy of an event must come after the first copy of
-// the previous event of the same key.
+// take checks a message: the first copy of an event must come after the first copy of the previous
+// event of the same key.
 func (a *audit) take(m jetstream.Msg) error {
 	a.Messages++
 	var data struct{ Key, N int }

@@ -71,8 +71,8 @@ func (p *DeafProxy) carry(client net.Conn) {
 
 var crlf = []byte("\r\n")
 
-// answer copies the server's bytes, one frame of the NATS protocol at a time. While the
-// proxy is deaf, it drops messages.
+// answer copies the server's bytes, one frame of the NATS protocol at a time. While the proxy is
+// deaf, it drops messages.
 func (p *DeafProxy) answer(client io.Writer, server io.Reader) error {
 	in, out := bufio.NewReaderSize(server, 1<<16), bufio.NewWriterSize(client, 1<<16)
 	for {

@@ -23,8 +23,8 @@ func judge(r *stage.Stage, where string, l *rig.Ledger, f *rig.Findings) {
 	r.Note(where+": duplicates in the stream", "%s", figures.Grouped(f.Messages-f.Distinct-f.Ghosts))
 }
 
-// conclude waits until the relays have recorded every event as published, and then
-// checks the stream.
+// conclude waits until the relays have recorded every event as published, and then checks the
+// stream.
 func conclude(ctx context.Context, r *stage.Stage, where string, d *stage.Database, c *stage.Client, l *rig.Ledger) error {
 	began := time.Now()
 	patience := stage.Pick(r, 15*time.Minute, 5*time.Minute)

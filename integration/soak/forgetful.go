@@ -89,8 +89,8 @@ func serveCompare(ctx context.Context, text []byte) error {
 	return nil
 }
 
-// compare compares the log with the stream in another process. It returns the result,
-// and the most memory that the process used.
+// compare compares the log with the stream in another process. It returns the result, and the most
+// memory that the process used.
 func (a *amnesia) compare(ctx context.Context, job compareJob) (found comparison, peak int64, err error) {
 	p, err := childproc.Start("compare", job, a.ChildLog())
 	if err != nil {
@@ -286,8 +286,8 @@ func (a *amnesia) beforeLoss(ctx context.Context) (float64, error) {
 	return rate, err
 }
 
-// lose replaces the broker's storage by the copy. It returns the rate of the producers
-// until the relay has found the loss, and longer.
+// lose replaces the broker's storage by the copy. It returns the rate of the producers until the
+// relay has found the loss, and longer.
 func (a *amnesia) lose(ctx context.Context) (float64, error) {
 	began, lost := time.Now(), a.saved()+".lost"
 	rate, err := a.liveWhile(ctx, func(ctx context.Context) error {

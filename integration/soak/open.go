@@ -71,8 +71,8 @@ func (o *openRun) ack(id string) {
 	o.acked[id] = now
 }
 
-// took notes a delay. The caller holds the mutex mu. If an acknowledgement came before
-// the producer's commit returned, the delay is below zero, and the method notes zero.
+// took notes a delay. The caller holds the mutex mu. If an acknowledgement came before the
+// producer's commit returned, the delay is below zero, and the method notes zero.
 func (o *openRun) took(d time.Duration) {
 	if o.phase != nil {
 		o.phase.delays = append(o.phase.delays, max(d, 0))
@@ -85,7 +85,7 @@ func (o *openRun) undo(id string) {
 	o.undone[id] = true
 }
 
-// The method now returns the present phase.
+// now returns the present phase.
 func (o *openRun) now() *phase {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -201,7 +201,7 @@ func (o *openRun) compare(ctx context.Context, r *stage.Stage, d, other *stage.D
 	return o.late(ctx, r, mine, ev.ID)
 }
 
-// The method late commits the transaction that was open, and waits for its event.
+// late commits the transaction that was open, and waits for its event.
 func (o *openRun) late(ctx context.Context, r *stage.Stage, mine pgx.Tx, id string) error {
 	_, early := o.wasAcked(id)
 	r.Check("the late event before its commit", [2]string{"not published", "published"}[btoi(early)], "not published", !early)

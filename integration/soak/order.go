@@ -89,8 +89,8 @@ func orderOn(ctx context.Context, r *stage.Stage, where string, servers int, cfg
 	return t.tell(ctx, where, d)
 }
 
-// produce lets the producers commit all events. On a slow machine it stops the producers
-// earlier: when their time is over and, if there is a proxy, the proxy has dropped a reply.
+// produce lets the producers commit all events. On a slow machine it stops the producers earlier:
+// when their time is over and, if there is a proxy, the proxy has dropped a reply.
 func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -136,9 +136,9 @@ func (t *trouble) killServer(ctx context.Context) error {
 	return t.brokers.Start(ctx, leader)
 }
 
-// leader waits until every replica has all messages, and returns the server that leads
-// the stream. Without that wait, the killed server could be the only one that has a message. Then
-// the broker itself would lose the message.
+// leader waits until every replica has all messages, and returns the server that leads the stream.
+// Without that wait, the killed server could be the only one that has a message. Then the broker
+// itself would lose the message.
 func (t *trouble) leader(ctx context.Context) (leader int, err error) {
 	err = childproc.Eventually(ctx, 5*time.Minute, "a stream whose replicas are current", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)

@@ -72,9 +72,9 @@ func (p *producer) run(ctx context.Context) error {
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// The method one makes the transaction of a turn. In every hundred turns, a transaction rolls back
-// to a savepoint, and another transaction rolls back as a whole. These two are fifty turns apart,
-// so that a short run on a slow machine has both. A begun transaction is finished even if ctx ends.
+// one makes the transaction of a turn. In every hundred turns, a transaction rolls back to a
+// savepoint, and another transaction rolls back as a whole. These two are fifty turns apart, so
+// that a short run on a slow machine has both. A begun transaction is finished even if ctx ends.
 func (p *producer) one(ctx context.Context, turn int64) error {
 	work := context.WithoutCancel(ctx)
 	key, n, ev := rand.IntN(max(p.keys, 1)), 0, postroom.NewEvent(stage.Subject, nil)
@@ -114,8 +114,8 @@ func (p *producer) one(ctx context.Context, turn int64) error {
 	return nil
 }
 
-// change makes the change that the event is about. If p.keys is not zero, the
-// transaction then holds the lock of the key's row.
+// change makes the change that the event is about. If p.keys is not zero, the transaction then
+// holds the lock of the key's row.
 func (p *producer) change(ctx context.Context, tx pgx.Tx, key int) (n int, err error) {
 	if p.keys == 0 {
 		_, err = tx.Exec(ctx, "INSERT INTO change (what) VALUES ('something')")

@@ -72,8 +72,8 @@ func relays(ctx context.Context, r *stage.Stage) error {
 	return oneLeads(ctx, r, d, team)
 }
 
-// harass returns a function that kills and stops relays alternately, so that a short run
-// has both faults. When the function returns, all relays run.
+// harass returns a function that kills and stops relays alternately, so that a short run has both
+// faults. When the function returns, all relays run.
 func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		const hands = 3 // the number of goroutines, each with its own relays

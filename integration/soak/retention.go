@@ -99,8 +99,8 @@ func (s *sizes) look(ctx context.Context) (found sample, err error) {
 	return found, err
 }
 
-// judge compares the first half of the samples, in which the log grows to its full size,
-// with the second half.
+// judge compares the first half of the samples, in which the log grows to its full size, with the
+// second half.
 func (s *sizes) judge(keep time.Duration) {
 	var largest [2]sample
 	var oldest time.Duration
@@ -124,7 +124,7 @@ func (s *sizes) judge(keep time.Duration) {
 	s.stage.Measure("age of the oldest row, at most", oldest.Round(100*time.Millisecond).String(), "≤ "+bound.String(), oldest <= bound)
 }
 
-// removed waits until the relay has removed all rows of the log, and checks that.
+// removed waits until the relay has removed all rows from the log, and checks that it did.
 func (s *sizes) removed(ctx context.Context, keep time.Duration, written int) error {
 	var left sample
 	patience := keep + 5*time.Minute

@@ -73,10 +73,10 @@ func (t *Tables) InTxOnce(ctx context.Context, do func(tx pgx.Tx) error) error {
 	})
 }
 
-// retryable reports whether a transaction failed because of a conflict with another
-// transaction, and may succeed at the next try. The conflicts are a deadlock, a serialization
-// failure, and a violation of the index held_key_due. A violation happens if two transactions give
-// due times to two events of the same key.
+// retryable reports whether a transaction failed because of a conflict with another transaction,
+// and may succeed at the next try. The conflicts are a deadlock, a serialization failure, and a
+// violation of the index held_key_due. A violation happens if two transactions give due times to
+// two events of the same key.
 func retryable(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -168,7 +168,7 @@ func (t *Tables) Audit(ctx context.Context, tx pgx.Tx, a Action) (id int64, err 
 	return id, nil
 }
 
-// The function given returns a pointer to s. If s is empty, it returns nil, which is NULL in SQL.
+// given returns a pointer to s. If s is empty, it returns nil, which is NULL in SQL.
 func given(s string) *string {
 	if s == "" {
 		return nil

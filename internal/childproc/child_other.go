@@ -4,5 +4,5 @@ package childproc
 
 import "syscall"
 
-// The function apart returns nil, because this system has no process groups of Unix.
+// apart returns nil, because this system has no process groups of Unix.
 func apart() *syscall.SysProcAttr { return nil }

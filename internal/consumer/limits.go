@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// leastThreshold is the shortest time without a request (inactive threshold) after which the broker
-// may remove a consumer. With a shorter time, a consumer may not last between two requests.
+// leastThreshold is the lowest useful inactive threshold (the time without a request after which
+// the broker removes a consumer). With less, a consumer may not last between two requests.
 const leastThreshold = time.Second
 
 // Threshold returns the inactive threshold for a consumer of a stream: the lower one of the

@@ -46,9 +46,9 @@ func newFinder() finder {
 	return finder{lookPath: lookReal, glob: filepath.Glob, version: askVersion}
 }
 
-// find returns the usable binaries in the order in which to try them: first the binaries
-// on PATH, then the others, newest first. The error says why find left out other binaries. If there
-// are no usable binaries, the error is not nil.
+// find returns the usable binaries in the order in which to try them: first the binaries on PATH,
+// then the others, newest first. The error says why find left out other binaries. If there are no
+// usable binaries, the error is not nil.
 func (f finder) find(ctx context.Context) ([]binaries, error) {
 	var found []binaries
 	var errs []error

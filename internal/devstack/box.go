@@ -161,8 +161,8 @@ func (b *box) start(ctx context.Context, answers func(context.Context, *box) err
 	return nil
 }
 
-// stop shuts down the server in an orderly way. If that takes longer than 10 seconds,
-// Docker kills the server. The method does nothing if the server is not running.
+// stop shuts down the server in an orderly way. If that takes longer than 10 seconds, Docker kills
+// the server. The method does nothing if the server is not running.
 func (b *box) stop() error {
 	if err := b.thaw(); err != nil {
 		return err

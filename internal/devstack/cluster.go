@@ -120,8 +120,8 @@ func (c *cluster) startOnFreePort(ctx context.Context) error {
 	}
 }
 
-// restart starts the server again with the same data and port. After a kill, it tries
-// again until the port and the shared memory of the killed processes are free.
+// restart starts the server again with the same data and port. After a kill, it tries again until
+// the port and the shared memory of the killed processes are free.
 func (c *cluster) restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
@@ -178,8 +178,8 @@ func (c *cluster) await(ctx context.Context, server *process) error {
 	}
 }
 
-// probe returns nil if the server of this cluster answers. It compares the data
-// directory, because another server may have taken the port first.
+// probe returns nil if the server of this cluster answers. It compares the data directory, because
+// another server may have taken the port first.
 func (c *cluster) probe(ctx context.Context) error {
 	var dir string
 	err := session(ctx, c.url(), func(conn *pgx.Conn) error {
@@ -217,8 +217,8 @@ func (c *cluster) early(exit error) error {
 	return fmt.Errorf("start postgres: %w: %w\n%s", reason, exit, lastLines(log))
 }
 
-// stop shuts down the server. It tries a fast shutdown first, then an immediate
-// shutdown, and then kills the server.
+// stop shuts down the server. It tries a fast shutdown first, then an immediate shutdown, and then
+// kills the server.
 func (c *cluster) stop() error {
 	if c.server == nil {
 		return nil
@@ -246,8 +246,8 @@ func (c *cluster) kill() error {
 
 func (c *cluster) close() error { return errors.Join(c.stop(), c.guard.Close()) }
 
-// prepare sets the directory, the user, a new session and the environment of a server
-// program. The environment lacks this process's variables for PostgreSQL and for the language.
+// prepare sets the directory, the user, a new session and the environment of a server program. The
+// environment lacks this process's variables for PostgreSQL and for the language.
 func (c *cluster) prepare(cmd *exec.Cmd) {
 	cmd.Dir = c.guard.dir
 	cmd.SysProcAttr = ownSession(c.as)

@@ -77,8 +77,8 @@ func (c *postgresContainer) url(b *box) string {
 	}).String()
 }
 
-// answers returns nil when the server answers on its port. The image first starts a
-// server for its set-up, which listens only on a Unix socket and so does not answer on the port.
+// answers returns nil when the server answers on its port. The image first starts a server for its
+// set-up, which listens only on a Unix socket and so does not answer on the port.
 func (c *postgresContainer) answers(ctx context.Context, b *box) error {
 	return session(ctx, c.url(b), func(conn *pgx.Conn) error { return conn.Ping(ctx) })
 }

@@ -43,8 +43,8 @@ func startNATSContainer(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	return &NATS{server: n, source: "container " + b.image, hostname: b.name}, nil
 }
 
-// prepare writes the server's configuration file. It returns arguments for docker run,
-// with which the container sees the file's directory.
+// prepare writes the server's configuration file. It returns arguments for docker run, with which
+// the container sees the file's directory.
 func (n *natsContainer) prepare(b *box) ([]string, error) {
 	n.file.dir, n.file.advertise = b.guard.dir, address(b)
 	n.file.cfg.Name = cmp.Or(n.file.cfg.Name, b.name)

@@ -54,8 +54,8 @@ func (f *natsFile) write(options string) error {
 	return nil
 }
 
-// reload writes the file with new options and calls the function tell, which must make
-// the server read the file again.
+// reload writes the file with new options and calls the function tell, which must make the server
+// read the file again.
 func (f *natsFile) reload(options string, tell func() error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
 	defer cancel()
@@ -87,8 +87,8 @@ func (f *natsFile) log() string {
 	return string(text)
 }
 
-// greet returns nil if the server of this file accepts connections at the given address.
-// If the file does not disable JetStream, the server must also run JetStream.
+// greet returns nil if the server of this file accepts connections at the given address. If the
+// file does not disable JetStream, the server must also run JetStream.
 func (f *natsFile) greet(ctx context.Context, address string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {

@@ -124,8 +124,8 @@ func (p *Pooler) start(ctx context.Context) error {
 	return nil
 }
 
-// settings returns the text of the configuration file. Like the servers, the pooler
-// trusts every client that reaches its port.
+// settings returns the text of the configuration file. Like the servers, the pooler trusts every
+// client that reaches its port.
 func (p *Pooler) settings() string {
 	mode, password := "transaction", ""
 	if p.cfg.Session {

@@ -28,8 +28,8 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// end sends a signal to the child and waits until the child has ended. It returns nil if
-// the child ends in time, with any status, or had ended before.
+// end sends a signal to the child and waits until the child has ended. It returns nil if the child
+// ends in time, with any status, or had ended before.
 func (p *process) end(signal os.Signal, patience time.Duration) error {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %s: %w", signal, err)

@@ -46,7 +46,7 @@ func serverAccount() (*account, error) {
 	return nil, fmt.Errorf("postgres refuses to run as root, and there is no user postgres or nobody to run it as")
 }
 
-// The method give makes the account the owner of the file at path.
+// give makes the account the owner of the file at path.
 func (a *account) give(path string) error {
 	if a == nil {
 		return nil

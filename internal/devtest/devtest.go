@@ -72,7 +72,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// The function where returns the value of POSTROOM_TEST_SERVERS.
+// where returns the value of POSTROOM_TEST_SERVERS.
 func where() string { return os.Getenv(serversVariable) }
 
 func prepare() error {
@@ -110,8 +110,8 @@ func skipExamples() {
 	}
 }
 
-// announce prints which server the tests use, if the tests are verbose or if servers
-// must run in containers. If they are not verbose, go test can hide the text.
+// announce prints which server the tests use, if the tests are verbose or if servers must run in
+// containers. If they are not verbose, go test can hide the text.
 func announce(what, version, source, hostname string) {
 	if where() != containers && !testing.Verbose() {
 		return
@@ -123,9 +123,9 @@ func announce(what, version, source, hostname string) {
 }
 
 // Eventually calls the function cond every few milliseconds until cond returns true. If cond does
-// not return true in time, Eventually fails the test with a message that ends with the parameter
-// what. The parameter within is the longest time that cond may need on an idle machine, and
-// [Patience] returns how long Eventually waits on this machine. cond runs on the test's goroutine.
+// not return true in time, Eventually fails the test with a message that ends with the given text.
+// The parameter within is the longest time that cond may need on an idle machine, and [Patience]
+// returns how long Eventually waits on this machine. cond runs on the test's goroutine.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	within = Patience(t, within)
@@ -173,8 +173,8 @@ const (
 // only for this reason shows nothing. So Patience returns ten times the limit, but at least one
 // minute and at most five. If the deadline of go test comes earlier, the wait ends before it, but
 // the wait is never shorter than the limit. POSTROOM_TEST_PATIENCE replaces the factor of ten. Then
-// one and five minutes are no bounds, and a factor below 1 makes the wait shorter than the limit. A
-// small factor saves time if many tests should fail (integration/mutants).
+// the bounds of one and five minutes do not apply, and a factor below 1 makes the wait shorter than
+// the limit. A small factor saves time if many tests should fail (integration/mutants).
 func Patience(t testing.TB, limit time.Duration) time.Duration {
 	t.Helper()
 	patience := max(limit, min(max(patienceTimes*limit, leastPatience), mostPatience))

@@ -104,7 +104,7 @@ func (s *Selection) Validate() error {
 	return errors.Join(faults...)
 }
 
-// The function given returns a property. If it is not set, given returns nil, NULL in SQL.
+// given returns a property. If it is not set, given returns nil, NULL in SQL.
 func given(s string) *string {
 	if s == "" {
 		return nil

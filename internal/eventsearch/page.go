@@ -165,8 +165,8 @@ type list struct {
 	taken     int   // how many events of the field found are on the page
 }
 
-// caused uses the index of causation ids to find the events that one event caused. If
-// there are more than maxCaused, it finds none, and the method look searches for them.
+// caused uses the index of causation ids to find the events that one event caused. If there are
+// more than maxCaused, it finds none, and the method look searches for them.
 func (l *list) caused(ctx context.Context) error {
 	if l.before <= 0 {
 		return nil
@@ -247,7 +247,7 @@ func (l *list) read(ctx context.Context, looked, room int) (to edge, err error) 
 	return to, nil
 }
 
-// The method next returns where the next page begins in this table, or 0 if nothing is left.
+// next returns where the next page begins in this table, or 0 if nothing is left.
 func (l *list) next() int64 {
 	switch {
 	case l.taken == len(l.found):

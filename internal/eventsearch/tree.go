@@ -233,8 +233,8 @@ func (g *grower) correlations() []string {
 // maxProcesses is the largest number of correlation ids for which Grow reads the logs.
 const maxProcesses = 2
 
-// process adds the events with a correlation id: events of each log, and events that
-// only the tables held or archive have.
+// process adds the events with a correlation id: events of each log, and events that only the
+// tables held or archive have.
 func (g *grower) process(ctx context.Context, correlation string) error {
 	since := time.Time{}
 	for _, n := range g.order {
@@ -264,7 +264,7 @@ func (g *grower) process(ctx context.Context, correlation string) error {
 	return nil
 }
 
-// scan adds events of one log with the correlation id that were written since a time.
+// scan adds the events of one log that have the correlation id and were written at since or later.
 func (g *grower) scan(ctx context.Context, n int, d Database, correlation string, since time.Time) error {
 	from, err := d.Reader.seqAt(ctx, d.DB, since)
 	if err != nil {

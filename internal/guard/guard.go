@@ -98,8 +98,8 @@ var ours = []string{
 	"github.com/postroom/postroom/relay.", "github.com/postroom/postroom/outbound.", "github.com/postroom/postroom/internal/guard.",
 }
 
-// frame returns the function that panicked: the first function on the stack that is
-// not part of the runtime or of this module.
+// frame returns the function that panicked: the first function on the stack that is not part of the
+// runtime or of this module.
 func frame() string {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])

@@ -65,7 +65,7 @@ func (f Filter) Arguments(more ...any) []any {
 	return append(args, more...)
 }
 
-// The function given returns a property. If it is not set, given returns nil, NULL in SQL.
+// given returns a property. If it is not set, given returns nil, NULL in SQL.
 func given(s string) *string {
 	if s == "" {
 		return nil

@@ -102,7 +102,7 @@ const (
 	Discarded State = "discarded"
 )
 
-// scan reads a row. All such rows have the same first columns. The rest goes to more.
+// scan reads a row. All statements for rows have the same first columns. The rest goes into more.
 func scan(row pgx.CollectableRow, more ...any) (r Row, err error) {
 	e, c := &r.Event, &r.Progress
 	var failures []byte

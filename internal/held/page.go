@@ -75,7 +75,7 @@ func partOf(s State) part {
 	return partDue
 }
 
-// The method has reports whether events of a part can match the selection.
+// has reports whether events of a part can match the selection.
 func (s *Selection) has(p part) bool {
 	if p != partDue && (!s.DueSince.IsZero() || !s.DueUntil.IsZero()) {
 		return false

@@ -70,7 +70,7 @@ func (c *canon) space() {
 	}
 }
 
-// The method next skips white space and returns the next byte, or 0 at the end.
+// next skips white space and returns the next byte, or 0 at the end.
 func (c *canon) next() byte {
 	c.space()
 	if c.at == len(c.in) {
@@ -79,7 +79,7 @@ func (c *canon) next() byte {
 	return c.in[c.at]
 }
 
-// The method take skips white space. If the next byte is b, it also skips b and returns true.
+// take skips white space. If the next byte is b, it also skips b and returns true.
 func (c *canon) take(b byte) bool {
 	if c.next() != b {
 		return false
@@ -187,8 +187,8 @@ func (c *canon) object(depth int) error {
 	return err
 }
 
-// close notes an object if its members are not in order. It returns an error if two
-// members have the same name.
+// close notes an object if its members are not in order. It returns an error if two members have
+// the same name.
 func (c *canon) close(begin int, members []member, inner int) error {
 	byName := func(a, b member) int { return compareUTF16(a.name, b.name) }
 	sorted := slices.IsSortedFunc(members, byName)
@@ -229,8 +229,7 @@ func (c *canon) member(depth int) (member, error) {
 	return m, err
 }
 
-// The method since returns the span that begins at the given positions and ends at the end of the
-// output.
+// since returns the span that begins at the given positions and ends at the end of the output.
 func (c *canon) since(begin, inner int) span {
 	return span{int32(begin), int32(len(c.out)), int32(inner), int32(len(c.objects))} //nolint:gosec // see maxText
 }

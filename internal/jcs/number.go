@@ -77,7 +77,7 @@ func (c *canon) numeral() bool {
 	return true
 }
 
-// The method is reports whether the parameter set contains the next byte.
+// is reports whether the parameter set contains the next byte.
 func (c *canon) is(set string) bool {
 	return c.at < len(c.in) && bytes.IndexByte([]byte(set), c.in[c.at]) >= 0
 }

@@ -20,8 +20,8 @@ func compareUTF16(a, b []byte) int {
 	return len(a) - len(b)
 }
 
-// unit returns a number that orders characters by their first UTF-16 code unit, and
-// then by their second.
+// unit returns a number that orders characters by their first UTF-16 code unit, and then by their
+// second.
 func unit(r rune) int {
 	if r < 0x10000 {
 		return int(r) << 10

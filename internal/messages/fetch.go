@@ -17,8 +17,8 @@ import (
 // error that came from f, from the broker or from ctx. ctx must have a deadline.
 //
 // Fetch replaces the Fetch of the client library, which mistakes a message without a body for a
-// status message of the broker if the message has the header Status, and then ends too early. If a
-// consumer delivers only headers, no message has a body, and any program may have set that header.
+// status message of the broker if the message has the header Status, and then ends too early. Some
+// consumers deliver only headers and no bodies, and any program may have set the header Status.
 func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, f func(msg *nats.Msg, meta *nats.MsgMetadata) (more bool, err error)) error {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -63,7 +63,7 @@ func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, f
 	return nil
 }
 
-// statuses is extra room in the channel: one request gets fewer status messages.
+// statuses is the room in the channel for status messages. One request gets fewer than these 64.
 const statuses = 64
 
 // pullRequest is the body of a request. Times are in nanoseconds.

@@ -76,12 +76,12 @@ func (r *recorder) storeUnstorable(ctx context.Context, next state, u *unstorabl
 	return nil
 }
 
-// rows returns the number of events to hold. The events are numbered: first the
-// scheduled events, then events that were held before, then the others.
+// rows returns the number of events to hold. The events are numbered: first the scheduled events,
+// then events that were held before, then the others.
 func (c *changes) rows() int { return len(c.schedule) + len(c.holdAgain.seqs) + len(c.hold.seqs) }
 
-// cut returns the part of a list (list[from:to]) whose events have numbers from lo up
-// to hi - 1. The list has n events, and the parameter first is the number of its first event.
+// cut returns the part of a list (list[from:to]) whose events have numbers from lo up to hi - 1.
+// The list has n events, and the parameter first is the number of its first event.
 func cut(first, n, lo, hi int) (from, to int) {
 	return min(max(lo-first, 0), n), min(max(hi-first, 0), n)
 }

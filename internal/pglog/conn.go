@@ -48,7 +48,7 @@ func (c connections) close() error {
 // The total time has no limit, because all steps together take long if the database is far away.
 const stepTimeout = time.Minute
 
-// The function within runs a step with stepTimeout.
+// within runs a step with stepTimeout.
 func within(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -63,8 +63,8 @@ func concurrently(f, g func() error) error {
 	return errors.Join(<-first, err)
 }
 
-// open returns the two connections of a term. Only the relay uses these connections, so
-// its settings for them do not affect the commits of other programs.
+// open returns the two connections of a term. Only the relay uses these connections, so its
+// settings for them do not affect the commits of other programs.
 func (d dialer) open(ctx context.Context) (both connections, err error) {
 	connect := func(conn **pgx.Conn) func() error {
 		return func() error {
@@ -103,8 +103,8 @@ func (d dialer) setUp(ctx context.Context, conn *pgx.Conn, statements ...string)
 	return nil
 }
 
-// connect opens a connection that is not in the pool. It uses the pool's configuration,
-// so the pool's hooks run.
+// connect opens a connection that is not in the pool. It uses the pool's configuration, so the
+// pool's hooks run.
 func (d dialer) connect(ctx context.Context) (*pgx.Conn, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, d.ownConfig())
 	if err != nil {
@@ -167,8 +167,8 @@ func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip ti
 	return took[len(took)/2], nil
 }
 
-// pooled turns an error into [ErrPooled] if only a pooler can have caused it: a
-// statement prepared on this connection is missing, or a statement that was not prepared exists.
+// pooled turns an error into [ErrPooled] if only a pooler can have caused it: a statement prepared
+// on this connection is missing, or a statement that was not prepared exists.
 func pooled(err error) error {
 	const duplicate, missing = "42P05", "26000"
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && (pg.Code == duplicate || pg.Code == missing) {

@@ -266,7 +266,7 @@ func (d *decoder) texts(cols []int, into ...*string) {
 	}
 }
 
-// textLike returns a text: without an allocation, the parameter last, if the text equals it.
+// textLike returns a text. If the text equals last, textLike returns last and allocates nothing.
 func (d *decoder) textLike(col int, last string) string {
 	v := d.values[col]
 	if len(v) > maxRead {

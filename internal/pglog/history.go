@@ -171,7 +171,7 @@ func (l *Log) Entries(ctx context.Context, after eventlog.Checkpoint, since time
 	return r.next, nil
 }
 
-// The method next returns the next non-empty page, or nil at the end.
+// next returns the next non-empty page, or nil at the end.
 func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, error) {
 	for {
 		from, to := r.from, r.state.High+readAhead
@@ -198,8 +198,8 @@ func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, er
 	}
 }
 
-// page reads the rows from the seq from + 1 through the seq to. It returns the events
-// that are relevant according to published.sql, and the seq of the last row (0 if there is no row).
+// page reads the rows from the seq from + 1 through the seq to. It returns the events that are
+// relevant according to published.sql, and the seq of the last row (0 if there is no row).
 func (r *publishedReader) page(ctx context.Context, from, to int64) (page []eventlog.HistoryEntry, last int64, err error) {
 	s := &r.state
 	rows, _ := r.log.pool.Query(ctx, r.log.sql.Published, from, to, s.Snap, s.Floor, s.Pending, publishedPage, s.High,

@@ -35,9 +35,9 @@ type lease struct {
 	roundTrip time.Duration // how long the database takes to answer a short statement
 }
 
-// The method take takes the lease for owner, and sets the field taken, the time from which the
-// lease is counted. To lose little of the lease, it first does all other work: it checks the
-// sequence, and prepares the statements that renew the lease.
+// take takes the lease for owner, and sets the field taken, the time from which the lease is
+// counted. To lose little of the lease, it first does all other work: it checks the sequence, and
+// prepares the statements that renew the lease.
 func (l *lease) take(ctx context.Context, owner string) (row leadRow, err error) {
 	var restored bool
 	err = within(ctx, func(ctx context.Context) (err error) {
@@ -69,7 +69,7 @@ func (l *lease) take(ctx context.Context, owner string) (row leadRow, err error)
 	return row, err
 }
 
-// The method lead runs lead.sql. It sets the field taken just before it sends the statement.
+// lead runs lead.sql. It sets the field taken just before it sends the statement.
 func (l *lease) lead(ctx context.Context, db querier, owner string) (leadRow, error) {
 	l.taken = time.Now()
 	row, err := oneRow[leadRow](ctx, db, l.log.sql.Lead, noPlan, owner, l.length)

@@ -119,9 +119,9 @@ func (m *memory) pageOf(found *rows) eventlog.Page {
 	return page
 }
 
-// selectEvents returns the events to publish now: first late and new events of the log,
-// then held events that are due. An event that is scheduled for later stays pending until the next
-// recording moves it to the table held.
+// selectEvents returns the events to publish now: first late and new events of the log, then held
+// events that are due. An event that is scheduled for later stays pending until the next recording
+// moves it to the table held.
 func (m *memory) selectEvents(found *rows) []eventlog.Event {
 	if len(found.scheduled) == 0 && len(found.late) == 0 && len(found.due) == 0 && len(m.heldAhead) == 0 {
 		return found.page
@@ -216,7 +216,7 @@ func (m *memory) removeStored(held *changes, returned []int64) {
 }
 
 // republishPosition returns the id of the republish that the term reads (known), or zero. The next
-// events to read have seqs above the result behind, in the ranges of first unless it is nil.
+// events to read have seqs above behind. If first is not nil, it has the ranges of their seqs.
 func (m *memory) republishPosition() (known, behind int64, first *string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -30,7 +30,7 @@ type pruneRow struct {
 
 // Prune deletes, from the start of the log on, published events that are older than the time keep.
 // It returns how many it deleted. One call is one step of a few milliseconds: it deletes at most
-// 1,000 events, or fewer large ones. The result more says whether another step would delete more.
+// 1,000 events, or fewer large ones. more says whether another step now would delete more.
 //
 // Prune stops at the first event that is younger, that is not published according to the recorded
 // state, or that a running republish must still read. If an event became visible after newer events

@@ -132,8 +132,8 @@ func (r *reader) readBacklog(ctx context.Context, limit int) (eventlog.Page, err
 // lateRangesRow is what late_ranges.sql returns.
 type lateRangesRow struct{ Snap, PID, Late string }
 
-// The method pass runs pass.sql. If confirmDue removes all due events that were found, and there
-// may be more due events, the next pass skips the removed events. Otherwise it skips no event.
+// pass runs pass.sql. If confirmDue removes all due events that were found, and there may be more
+// due events, the next pass skips the removed events. Otherwise it skips no event.
 func (r *reader) pass(ctx context.Context, from state, limit int, buffer []eventlog.Event) (*rows, error) {
 	found, err := r.collect(ctx, buffer, r.log.sql.Pass, from.high, from.floor, from.snap, limit, append(r.memory.dueSeqs(), r.passedOver...))
 	if err != nil {
@@ -148,8 +148,8 @@ func (r *reader) pass(ctx context.Context, from state, limit int, buffer []event
 	return found, r.samePID(found.pid)
 }
 
-// collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part.
-// If the buffer is large enough, the page uses its memory.
+// collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part. If the
+// buffer is large enough, the page uses its memory.
 func (r *reader) collect(ctx context.Context, buffer []eventlog.Event, sql string, args ...any) (*rows, error) {
 	result, _ := r.conn.Query(ctx, sql, args...) // result.Err reports the error
 	found, err := decodeRows(result, r.conn.TypeMap(), buffer)

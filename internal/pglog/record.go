@@ -57,8 +57,8 @@ func (r *recorder) Record(ctx context.Context, p eventlog.Progress) error {
 	return nil
 }
 
-// store writes the state and the changes. Without changes and results (quiet), it only
-// renews the lease.
+// store writes the state and the changes. Without changes and results (quiet), it only renews the
+// lease.
 func (r *recorder) store(ctx context.Context, next state, held changes, quiet bool) error {
 	switch {
 	case !held.empty():

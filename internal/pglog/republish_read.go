@@ -25,7 +25,7 @@ type republish struct {
 // reads only the last one. The others may have events that are still being published.
 type republishes []*republish
 
-// The method last returns the republish that was read last, or nil.
+// last returns the republish that was read last, or nil.
 func (rs republishes) last() *republish {
 	if len(rs) == 0 {
 		return nil
@@ -89,8 +89,8 @@ type republishProgress struct {
 	args      []any
 }
 
-// unstored returns the progress to store. All numbers count from the beginning of the
-// republish. So a recording can be repeated if its outcome is unknown.
+// unstored returns the progress to store. All numbers count from the beginning of the republish. So
+// a recording can be repeated if its outcome is unknown.
 func (rs republishes) unstored(epoch int64) []republishProgress {
 	var all []republishProgress
 	for _, r := range rs {

@@ -49,8 +49,8 @@ func (l *Lines) Warn(ctx context.Context, log *slog.Logger, text string, err err
 	log.WarnContext(ctx, text, args...)
 }
 
-// The method due reports whether to write a line now. It also returns how often the line was left
-// out since it was last written.
+// due reports whether to write a line now. It also returns how often the line was left out since it
+// was last written.
 func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,8 +68,8 @@ func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 	return left, true
 }
 
-// wording returns an error's text, with # in place of each word that contains a digit.
-// Such words are times, ports and counts, which differ between failures with the same cause.
+// wording returns an error's text, with # in place of each word that contains a digit. Such words
+// are times, ports and counts, which differ between failures with the same cause.
 func wording(err error) string {
 	if err == nil {
 		return ""

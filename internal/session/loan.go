@@ -117,6 +117,6 @@ func (l *Loan) Undone(ctx context.Context) error {
 	return nil
 }
 
-// closes reports whether the user's code left behind something that stays until the
-// connection is closed.
+// closes reports whether the user's code left behind something that stays until the connection is
+// closed.
 func (l *Loan) closes() bool { return l.pool.keeps(Traces(l.traces.Load())) }

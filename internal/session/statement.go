@@ -65,7 +65,7 @@ func (s *scanner) set() Traces {
 	return Settings
 }
 
-// The method within returns what a statement leaves behind, by a word after its first word.
+// within returns what a statement leaves behind, by a word after its first word.
 func (s *scanner) within(word string) Traces {
 	switch {
 	case is(word, "set_config"):
@@ -123,7 +123,7 @@ type scanner struct {
 	traces       Traces
 }
 
-// The method next reads the next word.
+// next reads the next word.
 func (s *scanner) next() bool {
 	for s.at < len(s.sql) {
 		c := s.sql[s.at]
@@ -168,9 +168,9 @@ func (s *scanner) skip(c byte) {
 	s.at++
 }
 
-// quoted returns the position after the quoted text that begins at position at. It
-// treats a doubled quote as the end of one quoted text and the beginning of another, which the
-// caller then skips too.
+// quoted returns the position after the quoted text that begins at position at. It treats a doubled
+// quote as the end of one quoted text and the beginning of another, which the caller then skips
+// too.
 func quoted(sql string, at int, quote byte, escapes bool) int {
 	for at++; at < len(sql); at++ {
 		switch {
@@ -192,9 +192,9 @@ func isEscapes(before string) bool {
 	return n == 1 || !isLetter(before[n-2]) && before[n-2]-'0' >= 10
 }
 
-// escaped returns the position after the escape string whose first quote is at
-// position at. A doubled quote is part of the string. If only white space with a line break
-// separates two strings, the second one continues the first.
+// escaped returns the position after the escape string whose first quote is at position at. A
+// doubled quote is part of the string. If only white space with a line break separates two strings,
+// the second one continues the first.
 func escaped(sql string, at int) int {
 	for {
 		at = quoted(sql, at, '\'', true)
@@ -207,7 +207,7 @@ func escaped(sql string, at int) int {
 	}
 }
 
-// The function behind returns the position after the next occurrence of part.
+// behind returns the position after the next occurrence of part.
 func behind(sql string, at int, part string) int {
 	if n := strings.Index(sql[at:], part); n >= 0 {
 		return at + n + len(part)
@@ -227,7 +227,7 @@ func isTag(text string) bool {
 
 func isLetter(c byte) bool { return c|0x20-'a' < 26 && c|0x20 >= 'a' || c == '_' || c >= 0x80 }
 
-// The function is compares two words, ignoring case. The word lower must be in lower case.
+// is compares two words, ignoring case. The word lower must be in lower case.
 func is(word, lower string) bool { return len(word) == len(lower) && strings.EqualFold(word, lower) }
 
 func hasPrefixFold(word, lower string) bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// patience limits the time of a complete Read. plan.sql limits that of a statement.
+// patience limits the time of a complete Read. plan.sql limits the time of a statement.
 const patience = 15 * time.Second
 
 //go:embed sql/plan.sql

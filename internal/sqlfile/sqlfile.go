@@ -63,7 +63,7 @@ func Names[T any](statements T) map[string]string {
 	return named
 }
 
-// The function each calls do for each field of a struct.
+// each calls do for each field of a struct.
 func each[T any](statements *T, do func(name string, field reflect.Value)) {
 	v := reflect.ValueOf(statements).Elem()
 	for i := range v.NumField() {

@@ -87,8 +87,8 @@ const (
 )
 
 // Keys of attributes. An attribute of a metric has few possible values, so that there are few time
-// series. Only an attribute of a span may have a key of an event or request, an id or the text of
-// an error as its value.
+// series. The key of an event or of a request, an id, or the text of an error may be a value only
+// in an attribute of a span.
 const (
 	Outcome   = attribute.Key("outcome")
 	Handler   = attribute.Key("handler")

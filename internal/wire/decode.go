@@ -87,8 +87,8 @@ func (a *attributes) read(header map[string][]string) bool {
 	return true
 }
 
-// slot returns the field of a that has the value of the named header, and its bit in the
-// field seen. If there is no field for this header, slot returns nil.
+// slot returns the field of a that has the value of the named header, and its bit in the field
+// seen. If there is no field for this header, slot returns nil.
 func (a *attributes) slot(name string) (*string, uint) {
 	if name == MsgID { // the usual spelling; the other names are in lower case, so ToLower does not copy them
 		return &a.msgID, 1
@@ -124,8 +124,8 @@ func (a *attributes) slot(name string) (*string, uint) {
 	return nil, 0
 }
 
-// set stores a value. It returns false if the attribute has a different value already.
-// It also stores headers that are known only by their prefix, to compare their values too.
+// set stores a value. It returns false if the attribute has a different value already. It also
+// stores headers that are known only by their prefix, to compare their values too.
 func (a *attributes) set(name string, slot *string, bit uint, value string) bool {
 	if slot != nil {
 		same := a.seen&bit == 0 || *slot == value
@@ -141,8 +141,8 @@ func (a *attributes) set(name string, slot *string, bit uint, value string) bool
 	return !ok || was == value
 }
 
-// The function plain returns an error if an attribute has characters that the database does not
-// accept, or that could forge a line in a log.
+// plain returns an error if an attribute has characters that the database does not accept, or that
+// could forge a line in a log.
 func plain(ev *postroom.Event) error {
 	for _, attribute := range [...]struct{ name, text string }{
 		{id, ev.ID},
@@ -257,8 +257,8 @@ func disputed(header map[string][]string) string {
 	return ""
 }
 
-// known reports whether a header is an attribute, and not one of the writer's own
-// headers. The name must be in lower case.
+// known reports whether a header is an attribute, and not one of the writer's own headers. The name
+// must be in lower case.
 func known(lower string) bool {
 	for _, prefix := range []string{"ce-", "postroom-", "nats-"} {
 		if strings.HasPrefix(lower, prefix) {

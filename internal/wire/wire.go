@@ -195,8 +195,8 @@ func appendStamp(text []byte, t time.Time) []byte {
 	return t.UTC().AppendFormat(text, time.RFC3339Nano)
 }
 
-// escape percent-encodes a text for a header, as the CloudEvents bindings require. It
-// encodes space, quote, percent, and all characters that are not printable ASCII.
+// escape percent-encodes a text for a header, as the CloudEvents bindings require. It encodes
+// space, quote, percent, and all characters that are not printable ASCII.
 func escape(s string) string {
 	plain := 0
 	for plain < len(s) && !mustEscape(s[plain]) {

@@ -79,8 +79,8 @@ func Stream(t testing.TB, nc *nats.Conn, name string, subjects ...string) {
 // is no server for it.
 const requireVariable = "POSTROOM_TEST_REQUIRE"
 
-// needs returns t in a form that fails, and is not skipped, if there are no servers
-// for it. With POSTROOM_TEST_REQUIRE=0 it returns t.
+// needs returns t in a form that fails, and is not skipped, if there are no servers for it. With
+// POSTROOM_TEST_REQUIRE=0 it returns t.
 func needs(t testing.TB) testing.TB {
 	if os.Getenv(requireVariable) == "0" {
 		return t

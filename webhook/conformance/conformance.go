@@ -179,8 +179,8 @@ func (s suite) accepted(t *testing.T, what string, r request) {
 	}
 }
 
-// refusal is the answer to the first request that was refused. All other refusals must be
-// equal to it, because a difference would tell an attacker what to change.
+// refusal is the answer to the first request that was refused. All other refusals must be equal to
+// it, because a difference would tell an attacker what to change.
 type refusal struct{ first *answer }
 
 // check fails the test if an answer is no refusal, or differs from the first refusal.
@@ -196,8 +196,8 @@ func (f *refusal) check(t *testing.T, what string, a answer) {
 	}
 }
 
-// effects calls the function do, which sends requests and returns how many effects they
-// should have. Then it sends one more request, and waits. It fails the test if the number is wrong.
+// effects calls the function do, which sends requests and returns how many effects they should
+// have. Then it sends one more request, and waits. It fails the test if the number is wrong.
 func (s suite) effects(t *testing.T, do func() (n int)) {
 	t.Helper()
 	before, err := s.Effects()

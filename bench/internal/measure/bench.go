@@ -241,9 +241,9 @@ const trialPatience = 10 * time.Minute
 
 var errStuck = fmt.Errorf("not done within %s", trialPatience)
 
-// measure runs a trial, or several trials that take turns, and returns a sample of each
-// trial. If a relay was interrupted and began a second term, for example because of a slow disk,
-// the method measure repeats the trial, and the report says so.
+// measure runs a trial, or several trials that take turns, and returns a sample of each trial. If a
+// relay was interrupted and began a second term, for example because of a slow disk, the method
+// measure repeats the trial, and the report says so.
 func (b *bench) measure(ctx context.Context, names []string) ([]sample, error) {
 	for attempt := 1; ; attempt++ {
 		found, err := b.attempt(ctx, names)

@@ -6,12 +6,12 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// callers is the number of workers of an external handler. It can be large: a worker
-// needs no connection to the database while it waits for another system.
+// callers is the number of workers of an external handler. It can be large: a worker needs no
+// connection to the database while it waits for another system.
 const callers = 256
 
-// external runs an external handler on the backlog. For each event the handler has one
-// step, a call that takes no time.
+// external runs an external handler on the backlog. For each event the handler has one step, a call
+// that takes no time.
 func external(ctx context.Context, l *backlog) error {
 	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: warnings(l.b.cfg.Logger)})
 	sub := inbox.Subscription{Name: "bench", Stream: l.b.stream(), Types: []string{l.b.subject()}, Workers: callers}

@@ -23,8 +23,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// settling is the longest time that a relay needs to slow down to its idle rate. The
-// relay doubles its waits until they are as long as [relay.Config.IdlePoll].
+// settling is the longest time that a relay needs to slow down to its idle rate. The relay doubles
+// its waits until they are as long as [relay.Config.IdlePoll].
 const settling = 1500 * time.Millisecond
 
 // An order is the input of [ServeRelay]. The function command sends the order on the standard
@@ -175,7 +175,7 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 // TraceQueryEnd implements [pgx.QueryTracer].
 func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// The method during waits for d, and returns this process's statements and processor time in d.
+// during waits for d, and returns this process's statements and processor time in d.
 func (c *counter) during(ctx context.Context, d time.Duration) (idleness, error) {
 	cpu := time.Duration(0)
 	if machine.CanMeasureTime {

@@ -42,7 +42,7 @@ const (
 	flaky  = 5
 )
 
-// The constant keys counts the events' keys; stuck counts the other events behind a dead event.
+// keys is how many keys the events share; stuck is how many other events wait behind a dead event.
 const (
 	keys  = 1000
 	stuck = 100_000
@@ -97,7 +97,7 @@ type backlog struct {
 	events int
 	load
 
-	tried []atomic.Bool // for each event: whether the method flakes has made it fail
+	tried []atomic.Bool // for each event: whether the method flakes has made the handler fail for it
 	seen  []atomic.Bool // for each event: whether the handler has done all its work
 	count atomic.Int64  // the number of events for which the field seen is true
 }
@@ -175,8 +175,8 @@ func connectAll(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// measure calls the function run, and measures the time until the backlog is done. The
-// rate counts all events, also the events that fail, because they are work too.
+// measure calls the function run, and measures the time until the backlog is done. The rate counts
+// all events, also the events that fail, because they are work too.
 func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *backlog) error) (sample, error) {
 	var took time.Duration
 	err := l.b.timed(func() (err error) {
@@ -202,8 +202,8 @@ func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *
 	return sample{value: float64(l.events) / took.Seconds()}, nil
 }
 
-// wait returns when the backlog is done. It asks the servers only after the inbox has
-// called the handler for every event, because earlier questions would slow the measured work.
+// wait returns when the backlog is done. It asks the servers only after the inbox has called the
+// handler for every event, because earlier questions would slow the measured work.
 func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 	for {
 		if l.count.Load() == int64(l.events) {
@@ -285,8 +285,8 @@ func (l *backlog) verify(ctx context.Context) error {
 
 var errProvoked = errors.New("a failure on purpose")
 
-// apply does the handler's work for the event with the given key, and records that the
-// work is done. If a batch failed, the handler may call apply again for the same event.
+// apply does the handler's work for the event with the given key, and records that the work is
+// done. If a batch failed, the handler may call apply again for the same event.
 func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
 	failed := errProvoked
 	if !strings.HasPrefix(key, badKey) {
@@ -297,7 +297,7 @@ func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
 	return errors.Join(l.note(key), failed)
 }
 
-// The method note records that the handler has done all its work for the event with the given key.
+// note records that the handler has done all its work for the event with the given key.
 func (l *backlog) note(key string) error {
 	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
 	if err != nil || i >= len(l.seen) {
@@ -309,15 +309,15 @@ func (l *backlog) note(key string) error {
 	return nil
 }
 
-// flakes reports whether a handler must fail for an event, and returns true only once
-// for an event. The events that fail are spread over the keys.
+// flakes reports whether a handler must fail for an event, and returns true only once for an event.
+// The events that fail are spread over the keys.
 func (l *backlog) flakes(key string) bool {
 	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
 	return err == nil && i < len(l.tried) && (i+i/max(l.keys, 1))*l.flaky%100 < l.flaky && !l.tried[i].Swap(true)
 }
 
-// warnings returns a logger that drops lines below the level warning, because a
-// measurement logs many lines about starts and ends.
+// warnings returns a logger that drops lines below the level warning, because a measurement logs
+// many lines about starts and ends.
 func warnings(logger *slog.Logger) *slog.Logger {
 	return slog.New(onlyWarnings{logger.Handler()})
 }

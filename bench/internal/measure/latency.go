@@ -13,8 +13,8 @@ import (
 	"github.com/postroom/postroom/bench/internal/stopwatch"
 )
 
-// rate is the number of transactions per second during a measurement of latencies. At
-// this rate the servers and processors are mostly idle, so that no transaction waits for another.
+// rate is the number of transactions per second during a measurement of latencies. At this rate the
+// servers and processors are mostly idle, so that no transaction waits for another.
 const rate = 500
 
 // latencyTrial measures the time from the commit of an event to its acknowledgement.

@@ -19,8 +19,8 @@ var decideSQL string
 // prefetch is how many messages the loop keeps in memory.
 const prefetch = 500
 
-// loop is the reference of an inbox. It is the code with which a service without
-// Postroom would make each effect once. Any failure ends the loop.
+// loop is the reference of an inbox. It is the code with which a service without Postroom would
+// make each effect once. Any failure ends the loop.
 func loop(ctx context.Context, l *backlog) error {
 	js, err := jetstream.New(l.nc)
 	if err != nil {

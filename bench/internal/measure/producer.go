@@ -65,7 +65,7 @@ func (p *producer) event() postroom.Event {
 	return postroom.Event{Type: p.subject, Key: fmt.Sprint("key-", p.serial.Add(1)), Data: p.data}
 }
 
-// The method plain runs the transaction without an event.
+// plain runs the transaction without an event.
 func (p *producer) plain(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, p.order, "customer", 100)
@@ -164,8 +164,8 @@ func live(ctx context.Context, b *bench, nc *nats.Conn, p *producer, schemaName 
 	return s, nil
 }
 
-// throughput lets each client call the function do repeatedly. It returns how many
-// calls all clients made per second.
+// throughput lets each client call the function do repeatedly. It returns how many calls all
+// clients made per second.
 func throughput(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error) {
 	var count atomic.Int64
 	var rate float64
@@ -193,9 +193,9 @@ func throughput(ctx context.Context, b *bench, do func(ctx context.Context) erro
 	return sample{value: rate}, err
 }
 
-// crew calls the function lead, and meanwhile runs the function work in all clients.
-// When lead returns, crew closes the channel end, so that the clients finish their present work. If
-// a client fails, crew ends the context of all clients, and returns the first failure.
+// crew calls the function lead, and meanwhile runs the function work in all clients. When lead
+// returns, crew closes the channel end, so that the clients finish their present work. If a client
+// fails, crew ends the context of all clients, and returns the first failure.
 func crew(ctx context.Context, work func(ctx context.Context, client int, end <-chan struct{}) error, lead func(ctx context.Context) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

@@ -229,8 +229,8 @@ func (b *servers) createLog(ctx context.Context, name string) (_ string, created
 	return schemaName, true, nil
 }
 
-// backlog returns the schema of a log with Config.Events events. None of them counts as
-// published. The parameters keys and n are $5 and $6 of load.sql.
+// backlog returns the schema of a log with Config.Events events. None of them counts as published.
+// The parameters keys and n are $5 and $6 of load.sql.
 func (b *servers) backlog(ctx context.Context, keys string, n int) (string, error) {
 	schemaName, created, err := b.createLog(ctx, fmt.Sprint(keys, n))
 	if err != nil {
@@ -263,8 +263,8 @@ func (b *servers) empty(ctx context.Context) (string, error) {
 	return schemaName, b.rest(ctx)
 }
 
-// rest makes PostgreSQL write the data of earlier measurements to the disk, if the role
-// may run CHECKPOINT.
+// rest makes PostgreSQL write the data of earlier measurements to the disk, if the role may run
+// CHECKPOINT.
 func (b *servers) rest(ctx context.Context) error {
 	if b.restless {
 		return nil

@@ -24,8 +24,8 @@ var transactions = map[string]func(p *producer, ctx context.Context) error{
 	handOutbox:       (*producer).byHand,
 }
 
-// steps returns the measurements in their order. A step is one trial, or several trials
-// that take turns. If a profile is wanted, each trial is a separate step.
+// steps returns the measurements in their order. A step is one trial, or several trials that take
+// turns. If a profile is wanted, each trial is a separate step.
 func (b *bench) steps(order []string) [][]string {
 	var steps [][]string
 	together := -1

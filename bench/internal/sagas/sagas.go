@@ -19,8 +19,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// steps is the number of steps of a process. After the last step, a client begins
-// another process in its place.
+// steps is the number of steps of a process. After the last step, a client begins another process
+// in its place.
 const steps = 20
 
 // A state is the data of a process.

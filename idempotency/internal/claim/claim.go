@@ -33,8 +33,8 @@ type Table struct {
 	Timeout time.Duration
 }
 
-// bounded returns a context for a use of the database. This context does not end when
-// the caller's context ends, because pgx would then close the connection.
+// bounded returns a context for a use of the database. This context does not end when the caller's
+// context ends, because pgx would then close the connection.
 func (t *Table) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), t.Timeout)
 }
@@ -167,9 +167,9 @@ func (c *Claim) take(ctx context.Context, sql string, more ...any) (bool, error)
 	return true, c.resume(point, done)
 }
 
-// resume reads the steps that earlier attempts have done. It reads the steps from the
-// row as it was when the claim was taken, because an earlier attempt may have recorded more steps
-// after the row was first read.
+// resume reads the steps that earlier attempts have done. It reads the steps from the row as it was
+// when the claim was taken, because an earlier attempt may have recorded more steps after the row
+// was first read.
 func (c *Claim) resume(point *string, done []byte) error {
 	if c.began = ""; point != nil {
 		c.began = *point

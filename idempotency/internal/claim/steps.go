@@ -141,8 +141,8 @@ const (
 	mostPause  = time.Second
 )
 
-// persist records the outcome of a call, which only this attempt knows. If the database
-// may accept the record later, persist tries again until ctx ends.
+// persist records the outcome of a call, which only this attempt knows. If the database may accept
+// the record later, persist tries again until ctx ends.
 func (c *Claim) persist(ctx context.Context, name string, write func(ctx context.Context) error) error {
 	for rest := firstPause; ; rest = min(2*rest, mostPause) {
 		bounded, cancel := c.table.bounded(ctx)

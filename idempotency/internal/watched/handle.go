@@ -84,7 +84,7 @@ func (h Handle) inner() pgx.Tx {
 	return h.Tx
 }
 
-// The method note records the error of a statement, and returns the error.
+// note records the error of a statement, and returns the error.
 func (f *Fate) note(err error) error {
 	if err != nil && failure.IsContention(err) {
 		f.lost.Store(true)

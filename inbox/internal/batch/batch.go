@@ -56,7 +56,7 @@ type Tx interface {
 
 	// Member begins the part of one event, with a savepoint if single is true. The function leave
 	// ends that part, and releases the savepoint if keep is true; silent says that the handler sent
-	// no statement. The function undo rolls back to it.
+	// no statement. The function undo rolls back to the savepoint.
 	Member(single bool) (leave func(keep bool) (silent bool), undo func(ctx context.Context) error)
 
 	// Call runs the handler. Hold holds deliveries that failed. End commits, or rolls back if

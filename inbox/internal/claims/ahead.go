@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// If claims wait for long, fewer claims may wait from then on, because other processes may have
-// free workers for the claimed events.
+// If claims wait long for a worker, the handler gets a lower limit for waiting claims, because
+// other processes may have free workers for these events.
 const (
 	shortWait = 100 * time.Millisecond // after a shorter wait, one more claim may wait
 	longWait  = 500 * time.Millisecond // after a longer wait, only half as many claims may wait
 )
 
-// ahead limits how many claims of a handler may wait for a worker. For a quick handler,
-// waiting claims are good, because one statement can claim many events. For a slow handler waiting
-// claims are bad, because no other process can run the events meanwhile.
+// ahead limits how many claims of a handler may wait for a worker. For a quick handler, waiting
+// claims are good, because one statement can claim many events. For a slow handler waiting claims
+// are bad, because no other process can run the events meanwhile.
 type ahead struct {
 	most int
 
@@ -32,7 +32,7 @@ func (a *ahead) room() int {
 	return a.n
 }
 
-// The method put is called when a claim begins to wait, behind as many claims as waiting says.
+// put is called when a claim begins to wait, with the number of claims that wait already.
 func (a *ahead) put(now time.Time, waiting int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,7 +41,7 @@ func (a *ahead) put(now time.Time, waiting int) {
 	}
 }
 
-// The method taken is called when a worker takes a claim that began to wait at the time start.
+// taken is called when a worker takes a claim that began to wait at the time start.
 func (a *ahead) taken(now, start time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -66,8 +66,8 @@ func (l *later) asked(now time.Time) (p delivery.Postponement) {
 	return p
 }
 
-// done notes how many events of each key were postponed. It reports whether these keys
-// may have more due events, which a claim would find before all other events.
+// done notes how many events of each key were postponed. It reports whether these keys may have
+// more due events, which a claim would find before all other events.
 func (l *later) done(now time.Time, p delivery.Postponement, moved map[string]int) (more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

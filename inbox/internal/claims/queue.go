@@ -50,8 +50,8 @@ func NewQueue(h Handler, events, bytes int) *Queue {
 	return q
 }
 
-// The method put makes a claim wait for a worker. It does not block, because the channel has room
-// for all open claims.
+// put makes a claim wait for a worker. It does not block, because the channel has room for all open
+// claims.
 func (q *Queue) put(cl *Claim) {
 	cl.since = time.Now()
 	if q.ahead != nil {
@@ -74,7 +74,7 @@ func (q *Queue) took(cl *Claim) {
 	cl.since = time.Time{}
 }
 
-// wants reports whether more events should be claimed, because few claims wait.
+// wants reports whether more events should be claimed, because few claims wait for a worker.
 func (q *Queue) wants() bool {
 	return q.ahead == nil || len(q.waiting) <= q.ahead.room()/2
 }
@@ -119,9 +119,9 @@ func (q *Queue) Cap() int { return cap(q.waiting) }
 // handler's limit of bytes, divided by the number of claims that may be open.
 func (q *Queue) Part() int64 { return q.most / int64(cap(q.waiting)) }
 
-// room returns how many more events, and how many more bytes of events, may be claimed.
-// A statement can settle an event and claim the next event of its key. Then both events use room
-// until Runner.Ended is called for the settled one.
+// room returns how many more events, and how many more bytes of events, may be claimed. A statement
+// can settle an event and claim the next event of its key. Then both events use room until
+// Runner.Ended is called for the settled one.
 func (q *Queue) room() (events int32, bytes int64) {
 	if bytes = q.most - q.size.Load(); bytes <= 0 || !q.wants() || q.later.crowded.Load() {
 		return 0, max(bytes, 0)

@@ -26,8 +26,8 @@ type Ledger interface {
 	// Orphans gives back the claims of a process except those with the known ids.
 	Orphans(ctx context.Context, process string, handlers []string, known []int64) error
 
-	// Postpone looks at the events of a handler that have been due for the longest time. The
-	// parameter most limits their number. If such an event has a key of p, Postpone postpones it.
+	// Postpone looks at the events of a handler that have been due for the longest time, but not at
+	// more of them than the given number. If such an event has a key of p, Postpone postpones it.
 	// Postpone returns how many events of each key it postponed.
 	Postpone(ctx context.Context, handler string, p delivery.Postponement, most int) (moved map[string]int, err error)
 
@@ -53,8 +53,8 @@ type Config struct {
 	IdlePoll time.Duration
 	Renewal  time.Duration // how long a renewed claim lasts
 
-	// Alone lets an event that may end the process run alone: this event takes the write lock, and
-	// all other events take the read lock.
+	// Alone is the lock of running events. An event that may end the process takes the write lock,
+	// so that it runs alone. All other events take the read lock.
 	Alone *sync.RWMutex
 }
 
@@ -227,8 +227,8 @@ func (r *Runner) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// step claims as many due events as the handlers have room for, and returns how long
-// to wait before the next step.
+// step claims as many due events as the handlers have room for, and returns how long to wait before
+// the next step.
 func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	if err := r.adopt(life.Work); err != nil {
 		return 0, err
@@ -290,8 +290,8 @@ func (r *Runner) releasePaused(life delivery.Lifetime) {
 	}
 }
 
-// wishes returns which events may be claimed. The result includes the paused handlers,
-// because dry runs are made for them too.
+// wishes returns which events may be claimed. The result includes the paused handlers, because dry
+// runs are made for them too.
 func (r *Runner) wishes() *delivery.Wishes {
 	w := &delivery.Wishes{}
 	for _, q := range r.queues {
@@ -304,8 +304,8 @@ func (r *Runner) wishes() *delivery.Wishes {
 	return w
 }
 
-// met reports whether a handler got as many claims as it had room for, or more than
-// half of the bytes that it had room for.
+// met reports whether a handler got as many claims as it had room for, or more than half of the
+// bytes that it had room for.
 func met(w *delivery.Wishes, claims []*Claim) bool {
 	got, size := make(map[string]int32, len(w.Handlers)), make(map[string]int64, len(w.Handlers))
 	for _, cl := range claims {

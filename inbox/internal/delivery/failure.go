@@ -81,8 +81,8 @@ func FailureOf(err error) Failure {
 	return f
 }
 
-// discards checks whether err says that the handler discarded the event. If so, it
-// notes that and returns true.
+// discards checks whether err says that the handler discarded the event. If so, it notes that and
+// returns true.
 func (f *Failure) discards(err error) bool {
 	reason, ok := postroom.DiscardReason(err)
 	if ok {
@@ -102,8 +102,8 @@ func (f *Failure) snoozes(err error) bool {
 	return ok
 }
 
-// lacks checks whether err says that the server lacked resources. If so, it notes that
-// and returns true.
+// lacks checks whether err says that the server lacked resources. If so, it notes that and returns
+// true.
 func (f *Failure) lacks(err error) bool {
 	var pg *pgconn.PgError
 	if !IsShort(err) || !errors.As(err, &pg) {
@@ -117,8 +117,8 @@ func (f *Failure) lacks(err error) bool {
 // shortWait is the shortest wait of an event for which the server lacked resources.
 const shortWait = 30 * time.Second
 
-// KeyWaits reports whether the other events of the key wait because of this failure. If so, the
-// result first is the time until the first of them may run, and pace is the time between two.
+// KeyWaits reports whether the other events of the key wait because of this failure. If so, first
+// is the time until the first of them may run, and pace is the time from each to the next.
 func (f *Failure) KeyWaits() (first, pace time.Duration, waits bool) {
 	if f == nil || f.pace == 0 {
 		return 0, 0, false
@@ -126,10 +126,10 @@ func (f *Failure) KeyWaits() (first, pace time.Duration, waits bool) {
 	return max(f.after, shortestWait), f.pace, true
 }
 
-// Hold returns how to hold an event that had this failure. Its parameters: attempts, the number of
-// attempts so far, including this one; most, the number of attempts that the event may have;
-// snoozed, the time for which all attempts at the event have been snoozes; back, the number of
-// attempts that the event gets back because its handler is paused.
+// Hold returns how to hold an event that had this failure. attempts is the number of attempts so
+// far, including this one. most is the number of attempts that the event may have. snoozed is the
+// time for which all attempts at the event have been snoozes. back is the number of attempts that
+// the event gets back because its handler is paused.
 func (f Failure) Hold(schedule postroom.Backoff, attempts, most int, snoozed time.Duration, back int) Holding {
 	h := Holding{Failure: &f}
 	if f.Snoozed && snoozed < postroom.SnoozeBound {
@@ -142,7 +142,7 @@ func (f Failure) Hold(schedule postroom.Backoff, attempts, most int, snoozed tim
 	return h
 }
 
-// The function next returns how long to wait before the next attempt, or nil if there is none.
+// next returns how long to wait before the next attempt, or nil if there is none.
 func (f Failure) next(schedule postroom.Backoff, attempts, most int) *time.Duration {
 	if f.Permanent || attempts >= most {
 		return nil

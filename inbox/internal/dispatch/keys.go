@@ -133,7 +133,7 @@ func (b *Keys) Free(key string, note uint64) bool {
 	return true
 }
 
-// Has returns two results: is, if events of a key are known to be held, and maybe, if they may be.
+// Has reports whether events of a key are known to be held (is), or may be held (maybe).
 func (b *Keys) Has(key string) (is, maybe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

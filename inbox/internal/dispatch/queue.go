@@ -79,9 +79,9 @@ func Collect(d *delivery.Delivery, lane <-chan *delivery.Delivery, n int) []*del
 }
 
 // Duplicates lets deliveries with the same Flight run one at a time in this process, in the order
-// of their arrival. Usually Flight is the dedupe key: otherwise a second delivery of an event would
-// occupy a connection while the unique index of the table inbox makes it wait for the first. For an
-// ordered handler that is not external, Flight is the key of the event.
+// of their arrival. Usually Flight is the dedupe key. Without Duplicates, a second delivery of an
+// event would occupy a connection: the unique index of the table inbox makes it wait for the first.
+// For an ordered handler that is not external, Flight is the key of the event.
 type Duplicates struct {
 	mu      sync.Mutex
 	waiting map[string][]*delivery.Delivery // for each Flight that is in flight: the deliveries that wait for it
@@ -113,7 +113,7 @@ func (f *Duplicates) Queued(d *delivery.Delivery) int {
 // End ends the flight of d. It returns the delivery that has waited longest for d, or nil if none
 // waits. The returned delivery is in flight from now on: do not call Begin for it.
 func (f *Duplicates) End(d *delivery.Delivery) *delivery.Delivery {
-	if d.Flight == "" { // Along has added d to the flight of another delivery, which has its own End
+	if d.Flight == "" { // d was added to the flight of another delivery (see Along), which ends it
 		return nil
 	}
 	f.mu.Lock()
@@ -127,7 +127,7 @@ func (f *Duplicates) End(d *delivery.Delivery) *delivery.Delivery {
 	return queue[0]
 }
 
-// Along takes up to n deliveries that wait for d out of the queue, the oldest first, and returns
+// Along removes from the queue up to n deliveries that wait for d, the oldest first, and returns
 // them. It stops before the first delivery for which the function allowed returns false. From now
 // on the returned deliveries are in flight together with d.
 func (f *Duplicates) Along(d *delivery.Delivery, n int, allowed func(*delivery.Delivery) bool) []*delivery.Delivery {

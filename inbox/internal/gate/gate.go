@@ -152,8 +152,8 @@ func (g *Gate) Try(event string) (Pass, bool) {
 // longest limits how long a worker waits before it checks again without a change.
 const longest = time.Minute
 
-// try does what Try does. It also returns the longest wait before the next try, and a
-// channel. When the channel is closed, the caller should try again at once.
+// try does what Try does. It also returns the longest wait before the next try, and a channel. When
+// the channel is closed, the caller should try again at once.
 func (g *Gate) try(event string) (p Pass, ok bool, wait time.Duration, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -261,10 +261,10 @@ func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 	return back
 }
 
-// probed notes that a probe failed. If the failure is only about the event, it says
-// nothing about the cause of the pause, so the next probe may be made at once. If each such probe
-// had to wait, a backlog of events that the handler refuses for good would be handled only at the
-// slow rate of probes.
+// probed notes that a probe failed. If the failure is only about the event, it says nothing about
+// the cause of the pause, so the next probe may be made at once. If each such probe had to wait, a
+// backlog of events that the handler refuses for good would be handled only at the slow rate of
+// probes.
 func (g *Gate) probed(event string, retryable bool, now time.Time) {
 	if g.probe != event {
 		return
@@ -308,8 +308,8 @@ func (g *Gate) SetOperator(paused bool) {
 	}
 }
 
-// change tells the waiting workers and the watcher that the state, or the time of the
-// next probe, has changed.
+// change tells the waiting workers and the watcher that the state, or the time of the next probe,
+// has changed.
 func (g *Gate) change() {
 	g.shut.Store(g.state.IsPaused())
 	g.wake()

@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// pauses has the handlers that paused because of failures. The row of the process in the
-// table node has them, and package inspect reads them there.
+// pauses has the handlers that paused because of failures. The row of the process in the table node
+// has them, and package inspect reads them there.
 type pauses map[string]pauseOf
 
 type pauseOf struct {

@@ -8,7 +8,7 @@ type window struct {
 	width   int64    // the length of a slot, in nanoseconds
 	slots   [60]slot // a ring buffer
 	failing map[string]streak
-	swept   int64 // the slot in which the function sweep last removed events from the map failing
+	swept   int64 // the slot in which the method sweep last removed events from the map failing
 }
 
 // A slot counts the events that ended or failed in a sixtieth of the window.
@@ -37,7 +37,7 @@ func (w *window) reset() {
 	clear(w.failing)
 }
 
-// The function at returns the slot of a time. It clears the counts of an older time in that slot.
+// at returns the slot of a time. It clears the counts of an older time in that slot.
 func (w *window) at(now time.Time) *slot {
 	n := now.UnixNano() / w.width
 	s := &w.slots[n%60]
@@ -47,8 +47,8 @@ func (w *window) at(now time.Time) *slot {
 	return s
 }
 
-// forget removes an event from the failing events, and returns how often the event
-// failed. If the event's last failure is no longer in the window, the result is 0.
+// forget removes an event from the failing events, and returns how often the event failed. If the
+// event's last failure is no longer in the window, the result is 0.
 func (w *window) forget(event string, now time.Time) (times int) {
 	f, ok := w.failing[event]
 	if !ok {
@@ -112,8 +112,8 @@ func (w *window) counts(now time.Time) (tried, failed int) {
 	return tried, failed
 }
 
-// repeated returns the events that failed more than once, if their last failure is in
-// the window. Each has the number of its failures after the first.
+// repeated returns the events that failed more than once, if their last failure is in the window.
+// Each has the number of its failures after the first.
 func (w *window) repeated(now time.Time) map[string]int {
 	all := make(map[string]int)
 	for event, f := range w.failing {

@@ -71,7 +71,7 @@ func returned(err error) error {
 	return r.with(tree)
 }
 
-// The function with adds marks for the errors of the tree that come from functions of Postroom.
+// with adds marks for those errors of the tree that functions of Postroom returned to the handler.
 func (e *returnedError) with(tree []error) error {
 	if _, ok := guard.As[*delivery.BeginError](tree); ok {
 		e.marks = append(e.marks, &delivery.BeginError{Err: errInside})
@@ -85,8 +85,8 @@ func (e *returnedError) with(tree []error) error {
 	return e
 }
 
-// known returns a copy of a database error that has only the fields that the inbox
-// uses, cleaned and shortened. The reason is that the user's code may have made the error.
+// known returns a copy of a database error that has only the fields that the inbox uses, cleaned
+// and shortened. The reason is that the user's code may have made the error.
 func known(pg *pgconn.PgError) *pgconn.PgError {
 	clip := func(s string) string { return guard.Clean(s, 128) }
 	code := pg.Code

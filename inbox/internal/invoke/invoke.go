@@ -89,8 +89,8 @@ func (i *Invoker) RunNoting(ctx context.Context, tx Transaction, f func(ctx cont
 	return nil
 }
 
-// await waits until the handler returns. When ctx has ended, it waits only for the
-// grace time, and then abandons the handler.
+// await waits until the handler returns. When ctx has ended, it waits only for the grace time, and
+// then abandons the handler.
 func (i *Invoker) await(ctx context.Context, tx Transaction, done <-chan error) error {
 	var err error
 	select {
@@ -170,17 +170,17 @@ func (c *caller) run() {
 	}
 }
 
-// The function one makes a call, and sends the call's result to the function await. If the call
-// ends the goroutine, the deferred function still runs, and sends ErrGoexit.
+// one makes a call, and sends the call's result to the method await. If the call ends the
+// goroutine, the deferred function still runs, and sends ErrGoexit.
 func (c *caller) one(call func() error) {
 	err := delivery.ErrGoexit
 	defer func() { c.done <- err }()
 	err = call()
 }
 
-// guarded calls a user's function, and classifies and describes the error that it
-// returned. All of that happens inside the guard. The result does not contain the user's error, so
-// later code calls no method of it.
+// guarded calls a user's function, and classifies and describes the error that it returned. All of
+// that happens inside the guard. The result does not contain the user's error, so later code calls
+// no method of it.
 func (i *Invoker) guarded(call func() error) error {
 	err := guard.Call(call)
 	if err == nil {
@@ -196,8 +196,8 @@ func (i *Invoker) guarded(call func() error) error {
 	return described
 }
 
-// described describes an error that a user's function returned, or the result of the
-// user's Classify for that error. Classify is not called for errors that the event did not cause.
+// described describes an error that a user's function returned, or the result of the user's
+// Classify for that error. Classify is not called for errors that the event did not cause.
 func (i *Invoker) described(err error) error {
 	described := returned(err)
 	if i.classify == nil || delivery.IsOutage(described) || delivery.IsContention(described) || errors.Is(described, delivery.ErrSettled) {

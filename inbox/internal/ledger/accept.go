@@ -191,8 +191,8 @@ func (all acceptances) withoutTwins() (parts []acceptances) {
 	return parts
 }
 
-// compare compares the events that were not stored with the events that were decided
-// under the same identities.
+// compare compares the events that were not stored with the events that were decided under the same
+// identities.
 func (a *Accepts) compare(ctx context.Context, db sender, all acceptances) error {
 	batch := &pgx.Batch{}
 	for _, one := range all {

@@ -76,8 +76,8 @@ func (a *Handler) DryRun(ctx context.Context, run func(ctx context.Context, tx *
 	return f, nil
 }
 
-// The function since returns the changes between two measurements. One measurement is not enough,
-// because the server's counts also include recent transactions of the same connection.
+// since returns the changes between two measurements. One measurement is not enough, because the
+// server's counts also include recent transactions of the same connection.
 func since(before, after []delivery.Change) (changes []delivery.Change) {
 	earlier := make(map[string]delivery.Change, len(before))
 	for _, b := range before {

@@ -95,7 +95,7 @@ func (g *Group[T]) begin(item T) *request[T] {
 // hasEnough reports whether enough items wait for a second statement.
 func (g *Group[T]) hasEnough() bool { return g.Enough > 0 && len(g.waiting) >= g.Enough }
 
-// serve writes until no caller waits. Of two goroutines, one ends when few wait.
+// serve writes until no caller waits. If two goroutines serve, one ends when few callers wait.
 func (g *Group[T]) serve() {
 	for {
 		batch := g.take()
@@ -106,7 +106,7 @@ func (g *Group[T]) serve() {
 	}
 }
 
-// The function take returns the items for one statement.
+// take returns the items for one statement.
 func (g *Group[T]) take() []*request[T] {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -29,9 +29,9 @@ func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldE
 	return tx.commit(ctx, a.sql.still, a.isolation, next, settle)
 }
 
-// joins reports whether two statements can be sent together: the one that makes the
-// inbox's database user current again, and the settling one. They cannot if the server must first
-// prepare the settling statement: it would then check the rights of the handler's user.
+// joins reports whether two statements can be sent together: the one that makes the inbox's
+// database user current again, and the settling one. They cannot be sent together if the server
+// must first prepare the settling statement: it would then check the rights of the handler's user.
 func (a *Handler) joins(ctx context.Context, conn *pgx.Conn) bool {
 	switch modeOf(conn) {
 	case pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec: // statements are not prepared
@@ -137,8 +137,8 @@ func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, 
 	return s, nil
 }
 
-// follow returns the statement for the next event of a key behind a position: it makes
-// that event due, or claims it for a process.
+// follow returns the statement for the next event of a key behind a position: it makes that event
+// due, or claims it for a process.
 func (a *Handler) follow(key string, behind int64, by Follower) Statement {
 	return Statement{sql: a.sql.follow, args: []any{a.name, key, behind, by.Process, by.Lease, by.Types, by.Subjects, by.Bytes}}
 }
@@ -151,8 +151,8 @@ type Failed struct {
 	By      Follower
 }
 
-// The function noting returns the statements that record a failed attempt, and the index of the
-// statement that updates the event.
+// noting returns the statements that record a failed attempt, and the index of the statement that
+// updates the event.
 func (a *Handler) noting(f Failed) (all []Statement, fail int, err error) {
 	text, err := f.Holding.Failure.Document()
 	if err != nil {

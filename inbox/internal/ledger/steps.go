@@ -105,8 +105,8 @@ func (r *Receipts) start(ctx context.Context, steps []*delivery.Step) error {
 	return nil
 }
 
-// finish records that steps are done, each with its result. It stores in each step the
-// result that is recorded.
+// finish records that steps are done, each with its result. It stores in each step the result that
+// is recorded.
 func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 	var handlers, keys, names, vendorKeys []string
 	var revisions []int32

@@ -64,10 +64,10 @@ func (t *Tx) inner() pgx.Tx {
 	return t.Tx
 }
 
-// begin begins a transaction of the given isolation level and runs statements in it,
-// in one round trip. It returns the tag of the first statement. If the first statement has no
-// function that reads its rows, it must return the transaction's id. If no transaction could begin,
-// the error is a delivery.BeginError.
+// begin begins a transaction of the given isolation level and runs statements in it, in one round
+// trip. It returns the tag of the first statement. If the first statement has no function that
+// reads its rows, it must return the transaction's id. If no transaction could begin, the error is
+// a delivery.BeginError.
 func (db *DB) begin(ctx context.Context, level pgx.TxIsoLevel, first Statement, more ...Statement) (*Tx, pgconn.CommandTag, error) {
 	owner, err := db.acquire(ctx)
 	if err != nil {
@@ -84,7 +84,7 @@ func (db *DB) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return owner, nil
 }
 
-// beginOn is the function begin on a given connection. If no transaction could begin, it gives the
+// beginOn is the method begin on a given connection. If no transaction could begin, it gives the
 // connection back.
 func (db *DB) beginOn(ctx context.Context, owner *pgxpool.Conn, level pgx.TxIsoLevel, first Statement, more ...Statement) (*Tx, pgconn.CommandTag, error) {
 	batch := &pgx.Batch{}
@@ -201,10 +201,10 @@ func (t *Tx) flush(ctx context.Context) {
 	}
 }
 
-// saw notes a handler's statement and sets unsure if the statement may have ended the
-// transaction. A statement with parameters cannot have ended it: a text with parameters is a single
-// statement, COMMIT and ROLLBACK have no parameters, and no function can end a transaction block. A
-// text without parameters may contain several statements. pgx returns only the result of the last
+// saw notes a handler's statement and sets unsure if the statement may have ended the transaction.
+// A statement with parameters cannot have ended it: a text with parameters is a single statement,
+// COMMIT and ROLLBACK have no parameters, and no function can end a transaction block. A text
+// without parameters may contain several statements. pgx returns only the result of the last
 // statement, so the inbox cannot know whether an earlier one ended the transaction.
 func (t *Tx) saw(sql string, args []any) {
 	t.loan.See(sql)

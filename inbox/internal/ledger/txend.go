@@ -21,8 +21,8 @@ func (t *Tx) Abort(ctx context.Context) {
 	t.give(ctx, t.loan.Undone(ctx))
 }
 
-// fail gives the connection back. Call it if the statement that should end the
-// transaction failed, or if a statement before that one failed.
+// fail gives the connection back. Call it if the statement that should end the transaction failed,
+// or if a statement before that one failed.
 func (t *Tx) fail(ctx context.Context) {
 	switch t.owner.Conn().PgConn().TxStatus() {
 	case 'E':
@@ -36,7 +36,7 @@ func (t *Tx) fail(ctx context.Context) {
 	}
 }
 
-// The function give gives the connection back. left: why the connection was closed, or nil.
+// give gives the connection back. left is the reason why the connection was closed, or nil.
 func (t *Tx) give(ctx context.Context, left error) {
 	if left != nil {
 		t.lost(ctx, left)

@@ -68,9 +68,9 @@ func (w *waitRoom) await(ctx context.Context, all acceptances) error {
 	}
 }
 
-// enter allows a call to wait in the database. The result entered is false if another
-// call already waits with one of the same events. While mostBlocked calls wait, enter itself waits.
-// Call the result leave when the wait is over.
+// enter allows a call to wait in the database. The result entered is false if another call already
+// waits with one of the same events. While mostBlocked calls wait, enter itself waits. Call the
+// result leave when the wait is over.
 func (w *waitRoom) enter(ctx context.Context, all acceptances) (leave func(), entered bool, err error) {
 	over := make(chan struct{})
 	w.mu.Lock()

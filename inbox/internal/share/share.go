@@ -7,9 +7,9 @@ import "fmt"
 // Least is the smallest number of bytes that each handler may use for events in memory.
 const Least = 2 << 20
 
-// spare is the number of connections of the pool that the workers do not use, kept for
-// handlers that use the pool besides their transaction, and for a relay that renews its lease.
-// Without them, every worker could have one connection and wait for a second one for ever.
+// spare is the number of connections of the pool that the workers do not use, kept for handlers
+// that use the pool besides their transaction, and for a relay that renews its lease. Without them,
+// every worker could have one connection and wait for a second one for ever.
 const spare = 2
 
 // mostWorkers is the largest number of workers of a handler that did not choose a number.

@@ -196,9 +196,9 @@ func (h *Handler) Observe(ctx context.Context, t delivery.Task, run func(ctx con
 	return err
 }
 
-// trace begins the span of one run of a handler. The span is a child of the span in
-// which the event was written. If the event comes from the table held, the span begins a new trace
-// instead, with a link to that span, because a trace must not last for days.
+// trace begins the span of one run of a handler. The span is a child of the span in which the event
+// was written. If the event comes from the table held, the span begins a new trace instead, with a
+// link to that span, because a trace must not last for days.
 func (h *Handler) trace(ctx context.Context, t delivery.Task) (context.Context, trace.Span) {
 	options := h.spanOptions
 	if t.Event.TraceParent != "" {

@@ -226,8 +226,8 @@ func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx conte
 	return nil, err
 }
 
-// ask calls the step's Lookup, to find out whether the calls with unknown outcomes
-// happened. If they did not happen, the step counts as not begun.
+// ask calls the step's Lookup, to find out whether the calls with unknown outcomes happened. If
+// they did not happen, the step counts as not begun.
 func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result []byte, found bool, err error) {
 	if o.Lookup == nil {
 		return nil, false, fmt.Errorf("%w: with key %s at %s; ask the vendor, who may not recognise the key any more",
@@ -246,8 +246,8 @@ func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result 
 	return known.Result, true, err
 }
 
-// The function note calls the function write, which writes a receipt. In an outage, or after a
-// conflict with another transaction, it calls write again until ctx ends.
+// note calls the function write, which writes a receipt. In an outage, or after a conflict with
+// another transaction, it calls write again until ctx ends.
 func (a *Attempt) note(ctx context.Context, write func() error) error {
 	a.count(1)
 	defer a.count(-1)
@@ -266,8 +266,8 @@ func (a *Attempt) note(ctx context.Context, write func() error) error {
 	}
 }
 
-// count changes the number of receipts that are being written: by 1 or -1. It measures
-// the time during which at least one receipt is being written.
+// count changes the number of receipts that are being written: by 1 or -1. It measures the time
+// during which at least one receipt is being written.
 func (a *Attempt) count(notes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -66,7 +66,7 @@ func (f *floor) reset(m delivery.Position) {
 	f.at, f.open = m, nil
 }
 
-// The function now returns the floor's position.
+// now returns the floor's position.
 func (f *floor) now() delivery.Position {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,16 +80,16 @@ func (f *floor) idle() bool {
 	return len(f.open) == 0
 }
 
-// size returns how many messages above the floor were read and are not decided. The
-// number may be a few too high, because f.open also has decided messages.
+// size returns how many messages above the floor were read and are not decided. The number may be a
+// few too high, because f.open also has decided messages.
 func (f *floor) size() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return int64(len(f.open))
 }
 
-// raise moves the floor up to a message. Call it only if the handler has decided all
-// of its messages up to that one. If a message was read and is not decided yet, raise does nothing.
+// raise moves the floor up to a message. Call it only if the handler has decided all of its
+// messages up to that one. If a message was read and is not decided yet, raise does nothing.
 func (f *floor) raise(m delivery.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

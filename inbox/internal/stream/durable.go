@@ -85,11 +85,11 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Consumer, error) 
 	return durable, nil
 }
 
-// adopt makes an existing consumer ready for use. If the consumer belongs to another
-// database or handler, adopt returns an error. If settings have drifted, so that events could be
-// lost or late, adopt corrects the settings. If this process asks for more subjects, adopt adds
-// them to the filter. It never removes subjects, because an older process may still need them. If
-// an operator has paused the consumer at the broker, the consumer stays paused.
+// adopt makes an existing consumer ready for use. If the consumer belongs to another database or
+// handler, adopt returns an error. If settings have drifted, so that events could be lost or late,
+// adopt corrects the settings. If this process asks for more subjects, adopt adds them to the
+// filter. It never removes subjects, because an older process may still need them. If an operator
+// has paused the consumer at the broker, the consumer stays paused.
 func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
 	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != s.Handler {
@@ -114,10 +114,10 @@ func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, dura
 	return durable, nil
 }
 
-// config returns the consumer's configuration. MaxDeliver has no limit, because with a
-// limit the broker would drop events silently. The inbox counts attempts instead. MaxAckPending has
-// no limit, because each process limits its own messages in flight. If the consumer is created, it
-// begins after the sequence in the parameter floor, up to which all events are decided.
+// config returns the consumer's configuration. MaxDeliver has no limit, because with a limit the
+// broker would drop events silently. The inbox counts attempts instead. MaxAckPending has no limit,
+// because each process limits its own messages in flight. If the consumer is created, it begins
+// after the sequence in the parameter floor, up to which all events are decided.
 func (s *DurableReader) config(floor uint64) jetstream.ConsumerConfig {
 	instance := s.Instance()
 	cfg := jetstream.ConsumerConfig{

@@ -69,7 +69,7 @@ func (h *InFlight) room() (messages, bytes int) {
 	return max(most-len(h.held), 0), h.bytes - h.size
 }
 
-// The function now returns how many messages may be in flight at the moment.
+// now returns how many messages may be in flight at the moment.
 func (h *InFlight) now() int {
 	if h.allowed == nil {
 		return h.most
@@ -77,9 +77,9 @@ func (h *InFlight) now() int {
 	return min(h.most, h.allowed())
 }
 
-// wait waits until there is room for half of the allowed messages, but at least for
-// one, and for half of the bytes. So the reader does not request messages one by one. It returns
-// false if ctx ended.
+// wait waits until there is room for half of the allowed messages, but at least for one, and for
+// half of the bytes. So the reader does not request messages one by one. It returns false if ctx
+// ended.
 func (h *InFlight) wait(ctx context.Context) bool {
 	for {
 		messages, bytes := h.room()

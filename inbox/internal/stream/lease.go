@@ -71,9 +71,9 @@ func (t *term) keep(ctx context.Context) {
 	}
 }
 
-// leave ends the term, records the floor and gives up the lease, so that another
-// process can go on at once. If an event still runs here, the next reader reads it again. The inbox
-// row prevents a second effect.
+// leave ends the term, records the floor and gives up the lease, so that another process can go on
+// at once. If an event still runs here, the next reader reads it again. The inbox row prevents a
+// second effect.
 func (t *term) leave(ctx context.Context) {
 	t.end(delivery.ErrTermOver)
 	t.stopRenewing()

@@ -20,11 +20,11 @@ const (
 	lostRecreated = "recreated" // the stream was deleted and created again
 )
 
-// check finds out whether the stream lost messages. The stream may have dropped
-// messages after the floor because of their age. If so, check reports that, and reading begins at
-// the first message that the stream still has. The broker may also have lost the message at the
-// floor, the message of a held event, or the last message that was read. If so, check reports that,
-// and reading begins again before the lost messages.
+// check finds out whether the stream lost messages. The stream may have dropped messages after the
+// floor because of their age. If so, check reports that, and reading begins at the first message
+// that the stream still has. The broker may also have lost the message at the floor, the message of
+// a held event, or the last message that was read. If so, check reports that, and reading begins
+// again before the lost messages.
 func (t *term) check(ctx context.Context) error {
 	info, err := t.stream.Info(ctx)
 	if err != nil {
@@ -107,8 +107,8 @@ func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) e
 	return nil
 }
 
-// The function has reports whether the stream has a message for the handler with a sequence in
-// [from, through]. It asks the stream, because a consumer may not know the latest messages yet.
+// has reports whether the stream has a message for the handler with a sequence in [from, through].
+// It asks the stream, because a consumer may not know the latest messages yet.
 func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 	for _, subject := range wildcard.Union(nil, t.subjects) {
 		msg, err := t.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))

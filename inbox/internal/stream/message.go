@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// message is a message that the broker sent in answer to a [pull]. It implements
-// jetstream.Msg, like the messages that the client library returns.
+// message is a message that the broker sent in answer to a [pull]. It implements jetstream.Msg,
+// like the messages that the client library returns.
 type message struct{ msg *nats.Msg }
 
 // Metadata returns the data of the broker about the message, such as its sequence in the stream.
@@ -59,7 +59,7 @@ func (m *message) NakWithDelay(delay time.Duration) error {
 	return answered(m.msg.NakWithDelay(delay))
 }
 
-// InProgress is a sign of life: the broker waits for the answer for another AckWait.
+// InProgress is a sign of life: the broker waits one more AckWait before it delivers again.
 func (m *message) InProgress() error { return answered(m.msg.InProgress()) }
 
 // Term asks the broker never to deliver the message again.

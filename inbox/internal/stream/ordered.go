@@ -60,7 +60,7 @@ func (s *OrderedReader) Read(life delivery.Lifetime) error {
 	}
 	keeping, cancel := context.WithCancel(life.Work)
 	t.stopRenewing = cancel
-	go t.keep(keeping) // the function leave ends it
+	go t.keep(keeping) // the method leave ends it
 	if err = s.to.Begin(ctx); err == nil {
 		err = t.read(ctx)
 	}

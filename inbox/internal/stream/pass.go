@@ -35,9 +35,9 @@ type pass struct {
 	once     sync.Once
 }
 
-// pull reads messages until ctx or the term ends, or until a message is missing. If
-// the client has connected again, pull ends with an error: the stream may have lost messages
-// meanwhile, and must be checked again.
+// pull reads messages until ctx or the term ends, or until a message is missing. If the client has
+// connected again, pull ends with an error: the stream may have lost messages meanwhile, and must
+// be checked again.
 func (r *pass) pull(ctx context.Context) error {
 	t := r.term
 	ctx, cancel := context.WithCancel(ctx)
@@ -66,8 +66,8 @@ func (r *pass) pull(ctx context.Context) error {
 	return r.ended()
 }
 
-// ended returns the error with which reading ended: the cause of the end of the term,
-// or errGap. It returns nil if the process stops.
+// ended returns the error with which reading ended: the cause of the end of the term, or errGap. It
+// returns nil if the process stops.
 func (r *pass) ended() error {
 	if r.term.IsOver() {
 		return *r.term.cause.Load()
@@ -80,8 +80,8 @@ func (r *pass) ended() error {
 	}
 }
 
-// await notes how many messages the broker has sent. If a message was sent before the
-// previous check and has not come yet, it was lost on its way, and await closes the channel gap.
+// await notes how many messages the broker has sent. If a message was sent before the previous
+// check and has not come yet, it was lost on its way, and await closes the channel gap.
 func (r *pass) await(sent uint64) {
 	next := r.received.Load() + 1
 	switch {
@@ -94,7 +94,7 @@ func (r *pass) await(sent uint64) {
 	}
 }
 
-// The function take notes a message as in flight, and passes it to the handler.
+// take notes a message as in flight, and passes it to the handler.
 func (r *pass) take(ctx context.Context, msg jetstream.Msg) error {
 	s := r.term.reader
 	d, err := delivery.Decode(msg, s.origin)
@@ -125,8 +125,8 @@ func (r *pass) take(ctx context.Context, msg jetstream.Msg) error {
 	return nil
 }
 
-// watch checks the pass at intervals until ctx ends. It asks the broker how many
-// messages are left. If no messages come for the handler, watch moves the floor.
+// watch checks the pass at intervals until ctx ends. It asks the broker how many messages are left.
+// If no messages come for the handler, watch moves the floor.
 func (r *pass) watch(ctx context.Context) {
 	for ; ctx.Err() == nil; pause.For(ctx, r.term.reader.LookEvery) {
 		if err := r.advance(ctx); err != nil && ctx.Err() == nil {
@@ -135,11 +135,11 @@ func (r *pass) watch(ctx context.Context) {
 	}
 }
 
-// advance moves the floor if the handler has decided all of its messages. The new
-// floor is the message that was the stream's last one at the previous check. The stream also has
-// messages for other handlers, and drops them because of their age. If the floor stayed before such
-// messages, it would look as if this handler had missed them. The function uses the message of the
-// previous check, because the replica that answers this time may be a little behind.
+// advance moves the floor if the handler has decided all of its messages. The new floor is the
+// message that was the stream's last one at the previous check. The stream also has messages for
+// other handlers, and drops them because of their age. If the floor stayed before such messages, it
+// would look as if this handler had missed them. The function uses the message of the previous
+// check, because the replica that answers this time may be a little behind.
 func (r *pass) advance(ctx context.Context) error {
 	t := r.term
 	stream, err := t.stream.Info(ctx)

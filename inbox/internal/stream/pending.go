@@ -79,9 +79,9 @@ func (p *PendingCounter) ofReader(ctx context.Context, stream jetstream.Stream) 
 	return max(n, t.floor.size()), err
 }
 
-// The function behind returns 1 if the stream has a message for the handler after a sequence, and
-// otherwise 0. It asks the stream: a publisher may have the acknowledgement of a message before the
-// consumer knows the message.
+// behind returns 1 if the stream has a message for the handler after a sequence, and otherwise 0.
+// It asks the stream: a publisher may have the acknowledgement of a message before the consumer
+// knows the message.
 func (p *PendingCounter) behind(ctx context.Context, stream jetstream.Stream, seq uint64) (int64, error) {
 	for _, subject := range wildcard.Union(nil, p.cfg.Filter) {
 		last, err := stream.GetLastMsgForSubject(ctx, subject)

@@ -72,9 +72,9 @@ func newPull(nc *nats.Conn, from jetstream.Consumer, messages, bytes int) (*pull
 // stop ends the request. Messages that have come can still be read.
 func (p *pull) stop() { _ = p.sub.Unsubscribe() } // fails only on a closed connection, which has no subscriptions
 
-// messages calls the function take for each message when it comes. It stops when all
-// messages have come, the broker has been silent for too long, the connection is lost, or ctx ends.
-// It returns an error of take, or the reason why the broker ended the request early.
+// messages calls the function take for each message when it comes. It stops when all messages have
+// come, the broker has been silent for too long, the connection is lost, or ctx ends. It returns an
+// error of take, or the reason why the broker ended the request early.
 func (p *pull) messages(ctx context.Context, lost <-chan nats.Status, take func(jetstream.Msg) error) error {
 	defer p.stop()
 	quiet := time.NewTimer(2 * requestBeat)
@@ -96,8 +96,8 @@ func (p *pull) messages(ctx context.Context, lost <-chan nats.Status, take func(
 	return nil
 }
 
-// rest ends the request, and calls the function take for the messages that have come
-// already. If these were dropped, the broker would deliver them again only after AckWait.
+// rest ends the request, and calls the function take for the messages that have come already. If
+// these were dropped, the broker would deliver them again only after AckWait.
 func (p *pull) rest(take func(jetstream.Msg) error) error {
 	p.stop()
 	for {
@@ -147,11 +147,11 @@ func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 	}
 }
 
-// requests asks the broker for messages, one request at a time. A server sends the
-// requested messages as fast as it can, and buffers the messages that the link cannot transport
-// yet. It disconnects a client for which it buffers more than max_pending (64 MB), so each request
-// has a byte limit. The process sends no signs of life for messages that are on their way, and the
-// broker sends a message again after AckWait. So over a slow link the limit is lower.
+// requests asks the broker for messages, one request at a time. A server sends the requested
+// messages as fast as it can, and buffers the messages that the link cannot transport yet. It
+// disconnects a client for which it buffers more than max_pending (64 MB), so each request has a
+// byte limit. The process sends no signs of life for messages that are on their way, and the broker
+// sends a message again after AckWait. So over a slow link the limit is lower.
 type requests struct {
 	s      *subscriber
 	from   jetstream.Consumer
@@ -166,7 +166,7 @@ const (
 	firstWindow = 4 << 20
 	leastWindow = 1 << 20
 
-	// leastMeasured is the smallest size of a request's messages, in bytes, with which the function
+	// leastMeasured is the smallest size of a request's messages, in bytes, with which the method
 	// resize measures the link.
 	leastMeasured = 256 << 10
 
@@ -182,9 +182,9 @@ func (s *subscriber) requests(from jetstream.Consumer) (r *requests, stop func()
 	return r, func() { s.Conn.RemoveStatusListener(lost) }
 }
 
-// wait waits until there is room for the messages of a request. It returns false if
-// ctx ended. While it waits it sends small requests, because the broker removes a consumer that
-// gets no request for longer than its inactive threshold.
+// wait waits until there is room for the messages of a request. It returns false if ctx ended.
+// While it waits it sends small requests, because the broker removes a consumer that gets no
+// request for longer than its inactive threshold.
 func (r *requests) wait(ctx context.Context) bool {
 	threshold := r.from.CachedInfo().Config.InactiveThreshold
 	if threshold <= 0 {
@@ -202,8 +202,8 @@ func (r *requests) wait(ctx context.Context) bool {
 	return false
 }
 
-// touch requests a message of at most one byte. There is no such message, so the
-// request only keeps the consumer alive.
+// touch requests a message of at most one byte. There is no such message, so the request only keeps
+// the consumer alive.
 func (r *requests) touch(ctx context.Context) {
 	batch, err := r.from.Fetch(1, jetstream.FetchMaxBytes(1), jetstream.FetchMaxWait(touchWait))
 	if err == nil {
@@ -217,11 +217,11 @@ func (r *requests) touch(ctx context.Context) {
 	}
 }
 
-// touchWait is how long the broker keeps the request of the function touch.
+// touchWait is how long the broker keeps the request of the method touch.
 const touchWait = 10 * time.Millisecond
 
-// The function next makes one request and calls the function take for its messages as they come. It
-// returns when the request is answered, the connection is lost, ctx ends or take returns an error.
+// next makes one request and calls the function take for its messages as they come. It returns when
+// the request is answered, the connection is lost, ctx ends or take returns an error.
 func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) error {
 	n, bytes := r.s.InFlight.room()
 	n = max(n, 1) // there was room a moment ago
@@ -260,9 +260,9 @@ func (m *measure) add(msg jetstream.Msg) {
 	m.bytes += sizeOf(msg)
 }
 
-// resize sets the byte limit of the next request to the number of bytes that the link
-// can transport in AckWait divided by windowPart. If messages are published at a lower rate than
-// the link can transport, the limit is lower than necessary, but high enough for that rate.
+// resize sets the byte limit of the next request to the number of bytes that the link can transport
+// in AckWait divided by windowPart. If messages are published at a lower rate than the link can
+// transport, the limit is lower than necessary, but high enough for that rate.
 func (r *requests) resize(m measure) {
 	if m.bytes < leastMeasured {
 		return

@@ -17,9 +17,9 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// pull requests as many messages as there is room for, and passes them to the workers
-// when they come, until ctx ends. It makes one request at a time, so that no message waits in the
-// client library without signs of life.
+// pull requests as many messages as there is room for, and passes them to the workers when they
+// come, until ctx ends. It makes one request at a time, so that no message waits in the client
+// library without signs of life.
 func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) error {
 	r, stop := s.requests(durable)
 	defer stop()
@@ -57,8 +57,8 @@ func (s *DurableReader) checkBodies(ctx context.Context, durable jetstream.Consu
 	return err
 }
 
-// The function take records that a message is in flight, and passes the message to the handler. The
-// parameter made is when the message's consumer was created.
+// take records that a message is in flight, and passes the message to the handler. The parameter
+// made is when the message's consumer was created.
 func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg, made time.Time) {
 	if wire.IsLease(msg.Subject()) { // a relay's lease message is not an event
 		s.answer(ctx, msg.Ack(), "ack")
@@ -86,15 +86,15 @@ func (s *DurableReader) Beat(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, msg := range s.InFlight.messages() {
-			// If a message has just been answered, InProgress returns an error, which the function
+			// If a message has just been answered, InProgress returns an error, which the method
 			// answer ignores.
 			s.answer(ctx, msg.InProgress(), "in progress")
 		}
 	}
 }
 
-// watch checks the consumer at intervals until ctx ends. It logs pauses and drift
-// (settings that would lose or delay events), and records the floor.
+// watch checks the consumer at intervals until ctx ends. It logs pauses and drift (settings that
+// would lose or delay events), and records the floor.
 func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 	want := durable.CachedInfo().Config
 	var faults []string
@@ -172,13 +172,13 @@ func (s *DurableReader) Delay(ctx context.Context, d *delivery.Delivery, _ error
 	s.InFlight.drop(d.Msg)
 }
 
-// delayed is how long the broker waits before it repeats a message that could not even
-// be held. Delay does not use the handler's schedule, because the schedule may have waits of hours.
-// During such a wait no operator would see the event.
+// delayed is how long the broker waits before it repeats a message that could not even be held.
+// Delay does not use the handler's schedule, because the schedule may have waits of hours. During
+// such a wait no operator would see the event.
 const delayed = 30 * time.Second
 
-// answer logs err if an answer to the broker could not be sent. That does no harm,
-// because the broker delivers the message again.
+// answer logs err if an answer to the broker could not be sent. That does no harm, because the
+// broker delivers the message again.
 func (s *DurableReader) answer(ctx context.Context, err error, what string) {
 	if err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
 		s.Log.DebugContext(ctx, "answer to the broker not sent, the event will be delivered again", "answer", what, "error", err)
@@ -221,8 +221,8 @@ func (t *lastDelivery) note(m delivery.Position) {
 	}
 }
 
-// The method from sets the time at which the current durable consumer was created. If it is another
-// consumer than before, the method removes the position.
+// from sets the time at which the current durable consumer was created. If it is another consumer
+// than before, the method removes the position.
 func (t *lastDelivery) from(made time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -238,8 +238,8 @@ func (t *lastDelivery) isFrom(made time.Time) bool {
 	return t.made.Equal(made)
 }
 
-// The method of returns the position of the last message from the consumer that was created at the
-// time made. If another consumer is in use, the result is the zero position.
+// of returns the position of the last message from the consumer that was created at the time made.
+// If another consumer is in use, the result is the zero position.
 func (t *lastDelivery) of(made time.Time) delivery.Position {
 	t.mu.Lock()
 	defer t.mu.Unlock()

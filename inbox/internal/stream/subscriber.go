@@ -138,8 +138,8 @@ type subscriber struct {
 // View returns the broker's last answer about the consumer, or nil.
 func (s *subscriber) View() *View { return s.view.Load() }
 
-// look looks up the stream and records the subscription. The result again reports
-// whether the stream was deleted and created again.
+// look looks up the stream and records the subscription. The result again reports whether the
+// stream was deleted and created again.
 func (s *subscriber) look(ctx context.Context) (stream jetstream.Stream, row delivery.Subscription, again bool, err error) {
 	js, err := jetstream.New(s.Conn)
 	if err != nil {
@@ -158,9 +158,9 @@ func (s *subscriber) look(ctx context.Context) (stream jetstream.Stream, row del
 	return stream, row, again, nil
 }
 
-// subscribe records what the handler reads. The reader creates its consumer after
-// that. So if the consumer is lost, the record says where the next consumer begins. The result
-// again reports whether the stream was deleted and created again.
+// subscribe records what the handler reads. The reader creates its consumer after that. So if the
+// consumer is lost, the record says where the next consumer begins. The result again reports
+// whether the stream was deleted and created again.
 func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo) (row delivery.Subscription, again bool, err error) {
 	created := s.created()
 	first := max(stream.State.FirstSeq, 1) - 1 // before the first message that the stream still has
@@ -190,8 +190,8 @@ func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo
 	return row, true, nil
 }
 
-// created returns when the stream was created, with the precision that a column of the
-// database has.
+// created returns when the stream was created, with the precision that a column of the database
+// has.
 func (s *subscriber) created() time.Time { return s.origin.Created.Truncate(time.Microsecond) }
 
 func (s *subscriber) infoOf(ctx context.Context, stream jetstream.Stream) (*jetstream.StreamInfo, error) {

@@ -80,8 +80,8 @@ func (r *Set) Subject(w *Reply, first bool) string {
 	return subject
 }
 
-// A prefix is a subject from NewInbox of the NATS client, and a dot. nameLength is the length of
-// the prefix's unique end: 22 random characters and the dot.
+// A prefix is a subject that NewInbox of the NATS client returned, followed by a dot. nameLength is
+// the length of the prefix's unique end: 22 random characters and the dot.
 const nameLength = 23
 
 // Name returns a name for the batch of a reply. No other reply of any set has this name.

@@ -134,8 +134,8 @@ func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 // full reports whether so many events are read that others may not fit.
 func (l *Scheduler) full() bool { return l.size >= l.limit/2 || l.bytes >= MaxBytes/2 }
 
-// exhausted reports whether an event must go to the table held, because it was refused
-// for long enough, or because refused events take too much room.
+// exhausted reports whether an event must go to the table held, because it was refused for long
+// enough, or because refused events take too much room.
 func (l *Scheduler) exhausted(e *Entry, now time.Time) bool {
 	return now.Sub(e.refusedAt) >= patience || l.overQuota(now)
 }

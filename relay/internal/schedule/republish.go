@@ -2,10 +2,10 @@ package schedule
 
 import "github.com/postroom/postroom/eventlog"
 
-// republishes is what a scheduler knows of events of republishes. As long as the broker
-// takes these events, they keep the order of their keys, as all events do. But they were published
-// before, so they must not delay other events: if the broker does not take such an event, the event
-// no longer blocks its key. Events of republishes do not wait for held events of their key.
+// republishes is what a scheduler knows of events of republishes. As long as the broker takes these
+// events, they keep the order of their keys, as all events do. But they were published before, so
+// they must not delay other events: if the broker does not take such an event, the event no longer
+// blocks its key. Events of republishes do not wait for held events of their key.
 type republishes struct {
 	cancelled map[int64]struct{}         // the ids of cancelled republishes
 	dropped   []eventlog.RepublishResult // events of cancelled republishes

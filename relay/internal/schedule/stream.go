@@ -7,9 +7,9 @@ import "time"
 // It is small, so that most of relay.Config.Window stays free for other streams.
 const maxProbes = 16
 
-// stream is the state of one stream. The stream becomes unavailable when it does not take
-// an event, and available again when it stores or refuses an event. While it is unavailable, its
-// events wait, and a few of them are sent from time to time as probes.
+// stream is the state of one stream. The stream becomes unavailable when it does not take an event,
+// and available again when it stores or refuses an event. While it is unavailable, its events wait,
+// and a few of them are sent from time to time as probes.
 type stream struct {
 	name     string
 	storedAt time.Time    // when the stream last stored an event

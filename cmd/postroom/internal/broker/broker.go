@@ -88,9 +88,9 @@ func brokerError(origin string, err error) error {
 	return fmt.Errorf("connect to the broker (%s): %w", origin, err)
 }
 
-// The method note keeps an error about a permission that this user lacks, and prints any other
-// error. A request that the broker denies ends only with a timeout, to which Explain adds the kept
-// error. If the user lacks several permissions, note prefers the permission to receive replies.
+// note keeps an error about a permission that this user lacks, and prints any other error. A
+// request that the broker denies ends only with a timeout, to which Explain adds the kept error. If
+// the user lacks several permissions, note prefers the permission to receive replies.
 func (b *Target) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		output.Report(os.Stderr, "postroom: the broker reports an error: %v\n", err)

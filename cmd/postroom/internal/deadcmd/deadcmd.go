@@ -44,7 +44,7 @@ func New(getenv func(string) string) *cobra.Command {
 // commands has what all commands on dead events need.
 type commands struct{ operator.Operator }
 
-// The method with connects, and calls the function do with the store of dead events.
+// with connects, and calls the function do with the store of dead events.
 func (d *commands) with(ctx context.Context, do func(store *deadletter.Store) error) error {
 	return d.DB.With(ctx, func(conn *pgx.Conn, name string) error {
 		store := deadletter.New(conn, deadletter.Config{Schema: name})

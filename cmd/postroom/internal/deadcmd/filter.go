@@ -62,8 +62,8 @@ func (w *filterFlags) filter(ids []string) (deadletter.Filter, error) {
 	return f, err
 }
 
-// required returns the filter for a command that changes events. It returns an error if
-// there are no ids, no conditions and no --all, or if there is --all with ids or conditions.
+// required returns the filter for a command that changes events. It returns an error if there are
+// no ids, no conditions and no --all, or if there is --all with ids or conditions.
 func (w *filterFlags) required(ids []string) (deadletter.Filter, error) {
 	f, err := w.filter(ids)
 	switch {

@@ -156,8 +156,8 @@ func countOf(groups []deadletter.PreviewGroup) (all, busy int64) {
 	return all, busy
 }
 
-// run runs a replay to its end, shows its progress, and prints its result. The parameter
-// cancels is true if this command cancelled the replay.
+// run runs a replay to its end, shows its progress, and prints its result. The parameter cancels is
+// true if this command cancelled the replay.
 func (d *commands) run(cmd *cobra.Command, store *deadletter.Store, id int64, cancels bool) error {
 	bar := output.Bar(cmd.ErrOrStderr())
 	replay, err := store.RunReplay(cmd.Context(), id, func(j deadletter.Replay) {

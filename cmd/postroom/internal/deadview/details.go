@@ -125,5 +125,5 @@ func because(reason string) string {
 	return ": " + output.Cell(reason, 200)
 }
 
-// The function since returns a text with the time t, and how long ago t was.
+// since returns a text with the time t, and how long ago t was.
 func since(t time.Time) string { return output.Stamp(t) + " (" + output.Ago(t) + ")" }

@@ -46,8 +46,8 @@ func Groups(out io.Writer, found deadletter.GroupList, asJSON bool) error {
 	return nil
 }
 
-// The function among returns the text after "no dead events". If the parameter more is true, the
-// text says that the command has not examined all dead events.
+// among returns the text after "no dead events". If the parameter more is true, the text says that
+// the command has not examined all dead events.
 func among(more bool) string {
 	if more {
 		return " among those that died last: select fewer events, for instance with --handler or --since"

@@ -117,8 +117,8 @@ func (w *options) run(cmd *cobra.Command) error {
 	return w.print(cmd, report)
 }
 
-// connect connects to the broker. If no URL is given, nc is nil. If connect cannot reach
-// the broker, the result unreachable is the reason.
+// connect connects to the broker. If no URL is given, nc is nil. If connect cannot reach the
+// broker, the result unreachable is the reason.
 func (w *options) connect() (nc *nats.Conn, unreachable, err error) {
 	if !w.broker.IsGiven() {
 		return nil, nil, nil

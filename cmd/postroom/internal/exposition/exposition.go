@@ -46,8 +46,8 @@ func Handler(reader *sdk.ManualReader, log *slog.Logger) http.Handler {
 	})
 }
 
-// write prints all metrics in the order of their names. It leaves out exponential
-// histograms and summaries, because Postroom has none.
+// write prints all metrics in the order of their names. It leaves out exponential histograms and
+// summaries, because Postroom has none.
 func write(page *bytes.Buffer, all metricdata.ResourceMetrics) {
 	var families []family
 	for _, scope := range all.ScopeMetrics {
@@ -149,8 +149,8 @@ func samples[N int64 | float64](points []metricdata.DataPoint[N]) []series {
 	return all
 }
 
-// buckets returns the lines of histograms. A bucket of Prometheus counts all values up
-// to its bound. A bucket of OpenTelemetry counts only the values between two bounds.
+// buckets returns the lines of histograms. A bucket of Prometheus counts all values up to its
+// bound. A bucket of OpenTelemetry counts only the values between two bounds.
 func buckets[N int64 | float64](points []metricdata.HistogramDataPoint[N]) []series {
 	all := make([]series, 0, len(points))
 	for _, p := range points {

@@ -94,8 +94,8 @@ func scheme(name, secret string) webhook.Scheme {
 	return nil
 }
 
-// body returns the value of --data. Without --data it returns JSON with the id and the
-// type, because some schemes read them from the body.
+// body returns the value of --data. Without --data it returns JSON with the id and the type,
+// because some schemes read them from the body.
 func (r request) body() []byte {
 	if r.data != "" {
 		return []byte(r.data)
@@ -108,8 +108,8 @@ func (r request) body() []byte {
 	return text
 }
 
-// send sends the request as often as --times says, and prints the answers. It returns an
-// error if an answer is not 2xx.
+// send sends the request as often as --times says, and prints the answers. It returns an error if
+// an answer is not 2xx.
 func (r request) send(ctx context.Context, s webhook.Scheme, out io.Writer) error {
 	r.id = cmp.Or(r.id, "test_"+rand.Text())
 	body := r.body()

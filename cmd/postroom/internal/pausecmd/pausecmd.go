@@ -123,8 +123,8 @@ func addControlFlags(o *operator.Operator, cmd *cobra.Command) {
 	o.DB.AddURLFlag(cmd)
 }
 
-// change pauses or resumes the handler in args, and prints that it did. If args is
-// empty, it pauses or resumes the relays.
+// change pauses or resumes the handler in args, and prints that it did. If args is empty, it pauses
+// or resumes the relays.
 func change(o *operator.Operator, cmd *cobra.Command, args []string, done string, do func(s *control.Store, handler string, by control.Audit) error) error {
 	what := "the relay"
 	if len(args) > 0 {

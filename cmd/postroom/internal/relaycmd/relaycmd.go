@@ -145,8 +145,8 @@ func (w *options) fromEnvironment(cmd *cobra.Command, getenv func(string) string
 	return nil
 }
 
-// check returns a usage error for values that the relay would refuse. It also completes
-// the relay's Config.
+// check returns a usage error for values that the relay would refuse. It also completes the relay's
+// Config.
 func (w *options) check() error {
 	for _, name := range w.accept {
 		if !slices.Contains(risks(), name) {

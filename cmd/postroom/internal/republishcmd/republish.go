@@ -96,7 +96,7 @@ func New(getenv func(string) string) *cobra.Command {
 	return cmd
 }
 
-// The method with connects, and calls the function do with the log and the store of republishes.
+// with connects, and calls the function do with the log and the store of republishes.
 func (w *order) with(ctx context.Context, do func(log *outbox.Log, store *republish.Store) error) error {
 	name, err := w.DB.Schema()
 	if err != nil {
@@ -167,7 +167,7 @@ func (w *order) run(cmd *cobra.Command, store *republish.Store) error {
 	return w.follow(cmd, store, r)
 }
 
-// The method nothing returns the error for a request that selects no events.
+// nothing returns the error for a request that selects no events.
 func (w *order) nothing(reach republish.Extent) error {
 	text := "no event matches"
 	if reach.Gone {

@@ -86,8 +86,8 @@ printed. If the instance has changed since then, the decision changes nothing. E
 decision except retry needs a --reason. The role needs the rights of
 postroom.grant_operator.`
 
-// document returns the JSON that a flag gives. The flag has the JSON itself, or @FILE
-// for the content of a file, or - for standard input.
+// document returns the JSON that a flag gives. The flag has the JSON itself, or @FILE for the
+// content of a file, or - for standard input.
 func document(stdin io.Reader, flag string) (data json.RawMessage, err error) {
 	name, file := strings.CutPrefix(flag, "@")
 	switch {
@@ -117,8 +117,8 @@ type result struct {
 	Choice  saga.Choice `json:"choice"`
 }
 
-// decision adds flags and the function RunE to a command with which an operator
-// decides about an instance. The function add sets the fields of the Decision for this choice only.
+// decision adds flags and the function RunE to a command with which an operator decides about an
+// instance. The function add sets the fields of the Decision for this choice only.
 func decision(getenv func(string) string, cmd *cobra.Command, choice saga.Choice, add func(d *saga.Decision) error) *cobra.Command {
 	var revision int64
 	cmd.Flags().Int64Var(&revision, "revision", 0, "the revision of the instance that you saw (required)")

@@ -143,5 +143,5 @@ func historyRows(history []saga.Entry) [][]string {
 	return rows
 }
 
-// The function since returns a text with the time t, and how long ago t was.
+// since returns a text with the time t, and how long ago t was.
 func since(t time.Time) string { return output.Stamp(t) + " (" + output.Ago(t) + ")" }

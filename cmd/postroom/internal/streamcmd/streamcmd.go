@@ -30,8 +30,8 @@ Streams belong to the operator: neither a relay nor an inbox creates one.`
 	return cmd
 }
 
-// settings has the values of the flags. If a setting has its zero value, the server
-// chooses the value.
+// settings has the values of the flags. If a setting has its zero value, the server chooses the
+// value.
 type settings struct {
 	subjects []string
 	replicas int
@@ -138,8 +138,8 @@ func configOf(ctx context.Context, nc *nats.Conn, name string) (jetstream.Stream
 	return stream.CachedInfo().Config, nil
 }
 
-// compare returns an error if an existing stream differs from the flags, or drops old
-// messages at a limit. The error lists these differences.
+// compare returns an error if an existing stream differs from the flags, or drops old messages at a
+// limit. The error lists these differences.
 func (w settings) compare(now jetstream.StreamConfig) error {
 	var differs []string
 	if w.replicas != 0 && w.replicas != now.Replicas {

@@ -91,8 +91,8 @@ func (c *consumer) apply(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 	return c.effect(ctx, tx, ev.ID, b)
 }
 
-// stand returns an error if this handler cannot handle the event. If an operator has
-// repaired the handler for this event, stand returns nil.
+// stand returns an error if this handler cannot handle the event. If an operator has repaired the
+// handler for this event, stand returns nil.
 func (c *consumer) stand(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, id string, b Body,

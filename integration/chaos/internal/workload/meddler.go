@@ -113,9 +113,9 @@ func (m *meddler) pause(what string, pause func() error) error {
 	return nil
 }
 
-// The method each changes a few events that are held for a handler, or scheduled, one by one, and
-// records the results. It cannot change an event that a process already runs. It leaves out failed
-// outgoing events, which the broker may have stored, and events that wait behind those.
+// each changes a few events that are held for a handler, or scheduled, one by one, and records the
+// results. It cannot change an event that a process already runs. It leaves out failed outgoing
+// events, which the broker may have stored, and events that wait behind those.
 func (m *meddler) each(ctx context.Context, at desk, handler string, what checker.What, act func(held.Set) (held.Result, error)) error {
 	rows, err := at.pool.Query(ctx, `SELECT id, event_id FROM postroom.held
 		WHERE handler = $1 AND dead_at IS NULL AND (handler <> 'outbox' OR key IS NULL AND class IS NULL) AND (convert_from(data, 'UTF8')::jsonb ->> 'key')::int < $2

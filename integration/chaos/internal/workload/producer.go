@@ -199,8 +199,8 @@ type sentCommit struct{ err error }
 func (e *sentCommit) Error() string { return "commit: " + e.err.Error() }
 func (e *sentCommit) Unwrap() error { return e.err }
 
-// attempt makes a transaction once, and returns its events. It finishes a transaction
-// that has begun, even if ctx ends.
+// attempt makes a transaction once, and returns its events. It finishes a transaction that has
+// begun, even if ctx ends.
 func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event, err error) {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -242,8 +242,8 @@ func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event
 	return events, nil
 }
 
-// change makes a change, and writes its event. From then on the transaction holds the
-// key's lock, so that the changes of a key have the order of their commits.
+// change makes a change, and writes its event. From then on the transaction holds the key's lock,
+// so that the changes of a key have the order of their commits.
 func (p *producer) change(ctx context.Context, tx pgx.Tx, ev draft) (n int, err error) {
 	b := ev.body
 	if err := tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", b.Key).Scan(&b.N); err != nil {

@@ -74,7 +74,7 @@ type worker struct {
 	meters  *sdkmetric.MeterProvider
 }
 
-// The function as returns the role of a child process that runs the given function.
+// as returns the role of a child process that runs the given function.
 func as(run func(ctx context.Context, w *worker) error) childproc.Role {
 	return func(ctx context.Context, text []byte) (err error) {
 		w := &worker{log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}

@@ -77,8 +77,8 @@ func steady(ctx context.Context, e *expiryRun) error {
 	return e.under(ctx, "steady", e.follow)
 }
 
-// The method under runs the inbox. Events come in for as long as the function lead runs. After
-// that, the inbox goes on until it has removed every row that it may remove.
+// under runs the inbox. Events come in for as long as the function lead runs. After that, the inbox
+// goes on until it has removed every row that it may remove.
 func (e *expiryRun) under(ctx context.Context, where string, lead func(ctx context.Context) error) error {
 	for range deadEvents { // events that are stored before the handler exists are never too old
 		if err := e.traffic.c.send(deadKey, stage.Body(0, 1)); err != nil {
@@ -132,8 +132,8 @@ func (e *expiryRun) look(ctx context.Context) (found tableSample, err error) {
 	return found, err
 }
 
-// judge compares the first half of the samples, in which the table grows to its full
-// size, with the second half.
+// judge compares the first half of the samples, in which the table grows to its full size, with the
+// second half.
 func (e *expiryRun) judge() {
 	r := e.stage
 	var largest [2]tableSample
@@ -212,8 +212,8 @@ func (e *expiryRun) tell(ctx context.Context) error {
 	return nil
 }
 
-// conclude waits until the inbox table has only the rows of held events. Then it checks
-// the outcome of the events.
+// conclude waits until the inbox table has only the rows of held events. Then it checks the outcome
+// of the events.
 func (e *expiryRun) conclude(ctx context.Context, where string) error {
 	r, published := e.stage, e.traffic.n
 	patience := e.keep + 5*time.Minute

@@ -116,8 +116,8 @@ func makeQuietInbox(ctx context.Context, r *stage.Stage) (*quietInbox, error) {
 	return q, nil
 }
 
-// apply measures an inbox that applies new events. It returns how many events the inbox
-// applies in a second, and how many bytes of WAL the server writes for each event.
+// apply measures an inbox that applies new events. It returns how many events the inbox applies in
+// a second, and how many bytes of WAL the server writes for each event.
 func (q *quietInbox) apply(ctx context.Context, r *stage.Stage, c *client, empty bool) (rate float64, wal int, err error) {
 	n := stage.Pick(r, 40_000, 2000)
 	statements := []string{"TRUNCATE effect", "DELETE FROM postroom.subscription"}
@@ -168,9 +168,9 @@ func (q *quietInbox) apply(ctx context.Context, r *stage.Stage, c *client, empty
 	return float64(n) / took.Seconds(), wal, err
 }
 
-// The method all waits until n events are handled. It returns how long that took from the first
-// call of the handler. It asks the broker only after n calls of the handler, because earlier
-// questions would slow the measured work.
+// all waits until n events are handled. It returns how long that took from the first call of the
+// handler. It asks the broker only after n calls of the handler, because earlier questions would
+// slow the measured work.
 func (p *pushes) all(ctx context.Context, c *client, n int) (took time.Duration, err error) {
 	for until := time.Now().Add(appliedWithin); time.Now().Before(until) && childproc.Sleep(ctx, 2*time.Millisecond); {
 		calls, first := p.called()

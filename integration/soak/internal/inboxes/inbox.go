@@ -115,8 +115,8 @@ func (p *pushes) called() (n int, first time.Time) {
 	return p.calls, p.first
 }
 
-// whileHandling calls the function do while an inbox works in this process. It returns when the
-// inbox has stopped.
+// whileHandling runs an inbox in this process and calls the given function meanwhile. It returns
+// when the inbox has stopped.
 func whileHandling(ctx context.Context, r *stage.Stage, pool *pgxpool.Pool, c *client, cfg inbox.Config, workers int, p *pushes, do func(ctx context.Context) error) error {
 	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
@@ -140,7 +140,7 @@ func whileHandling(ctx context.Context, r *stage.Stage, pool *pgxpool.Pool, c *c
 // mostPending is how many answers of the broker may be outstanding.
 const mostPending = 2000
 
-// send publishes an event like a relay. The method sent waits for the broker's answer.
+// send publishes an event like a relay, but does not wait for the broker's answer to it.
 func (c *client) send(key string, data []byte) error {
 	ev := postroom.NewEvent(stage.Subject, nil)
 	ev.Source, ev.Key, ev.Data = stage.Source, key, data

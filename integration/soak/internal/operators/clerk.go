@@ -40,8 +40,8 @@ func buildClerk(ctx context.Context, r *stage.Stage, database, brokers string) (
 	return c, nil
 }
 
-// run runs a command. It returns the command's JSON output, and how long the command
-// took. Exit status 3 is no failure: it says that the command found something.
+// run runs a command. It returns the command's JSON output, and how long the command took. Exit
+// status 3 is no failure: it says that the command found something.
 func (c *clerk) run(ctx context.Context, args ...string) (out []byte, took time.Duration, err error) {
 	cmd := exec.CommandContext(ctx, c.program, append(args, "--json")...)
 	cmd.Env = c.env

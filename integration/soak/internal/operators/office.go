@@ -129,9 +129,9 @@ func (o *office) ledger(ctx context.Context) error {
 	return o.db.Exec(ctx, operatorLedgerSQL, []string{charged, moved, mailed}, []string{charges, moves, mails})
 }
 
-// hold loads the held events: the dead events of each cause, the events that wait behind
-// dead events of the last cause, the events that will be tried again, the events of the handler
-// that no process runs, and the scheduled events.
+// hold loads the held events: the dead events of each cause, the events that wait behind dead
+// events of the last cause, the events that will be tried again, the events of the handler that no
+// process runs, and the scheduled events.
 func (o *office) hold(ctx context.Context) error {
 	middle, last := o.rows/6/4, (o.rows-2)/6 // as harm.first counts: an event at a quarter of the log, and the newest move
 	all := append([]harm{}, o.causes...)

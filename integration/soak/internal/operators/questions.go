@@ -65,7 +65,7 @@ func (o *office) dead() question {
 	}
 }
 
-// The method where asks for an old event, a dead event, and an event that just came.
+// where asks for an old event, a dead event, and an event that just came.
 func (o *office) where() []question {
 	old := 30*(o.rows/600) + 14 // a move that caused another event
 	dead := 6 * (o.rows / 6 / 4)
@@ -130,8 +130,8 @@ func (o *office) replayed() question {
 	}
 }
 
-// replays asks for the whole list of replays. The audit also has the replays, but among
-// all other actions.
+// replays asks for the whole list of replays. The audit also has the replays, but among all other
+// actions.
 func (o *office) replays() question {
 	return question{
 		asks: "4 who replayed what, and how did it go?", args: []string{"dead", "replays"}, want: "all four replays",
@@ -293,8 +293,8 @@ func (o *office) searches() []question {
 // fundsText is in the failures of 16 of 40 dead events.
 const fundsText = "insufficient FUNDS"
 
-// pages lists dead events, page by page: all of them, those with a text that many have,
-// and the one whose id is in its failure.
+// pages lists dead events, page by page: all of them, those with a text that many have, and the one
+// whose id is in its failure.
 func (o *office) pages(ctx context.Context, c *clerk) error {
 	size := stage.Pick(o.stage, 1000, 30)
 	for _, list := range []struct {
@@ -318,8 +318,8 @@ func (o *office) pages(ctx context.Context, c *clerk) error {
 	return nil
 }
 
-// follow runs a command that lists dead events until there is no next page. It returns
-// how many events the pages have, and how long each page took.
+// follow runs a command that lists dead events until there is no next page. It returns how many
+// events the pages have, and how long each page took.
 func (o *office) follow(ctx context.Context, c *clerk, args []string) (events int, took *figures.Durations, err error) {
 	seen, after := map[int64]bool{}, ""
 	took = &figures.Durations{}
