@@ -30,7 +30,7 @@ const (
 	TTLJobs = 7 * 24 * time.Hour
 )
 
-// Omit, given as the name of a header in a [Config], makes the guard leave this header out.
+// Omit is the name for a header in a [Config] with which the guard leaves this header out.
 const Omit = "-"
 
 // Config has the settings that all routes of a [Guard] share. The zero value is ready to
