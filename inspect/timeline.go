@@ -10,7 +10,7 @@ import (
 // TimelineEntry is one thing that happened to an event.
 type TimelineEntry struct {
 	At    time.Time `json:"at"`
-	Where string    `json:"where"` // log, stream followed by its name, replay, republish, saga, operator, or a handler's name; Outgoing for outgoing events
+	Where string    `json:"where"` // log, stream followed by its name, replay, republish, saga, operator, or a handler's name, which is Outgoing for an outgoing event
 	Text  string    `json:"text"`
 }
 

@@ -50,7 +50,7 @@ type Tree struct {
 type Node struct {
 	Event
 
-	Databases []int // the databases that have it in the log, or in the tables held or archive
+	Databases []int // the databases that have the event in the log, or in the table held or archive
 	Asked     bool
 	Missing   bool // only its id is known: no database has the event
 	Effects   []*Node

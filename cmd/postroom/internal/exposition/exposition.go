@@ -130,7 +130,7 @@ func nameOf(name, unit, kind string) string {
 	return name
 }
 
-// word replaces each character that is not allowed in a name of Prometheus by '_'.
+// word puts '_' in place of each character that a name of Prometheus must not contain.
 func word(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
