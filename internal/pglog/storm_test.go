@@ -24,6 +24,11 @@ import (
 const (
 	stormWriters  = 16
 	stormAccounts = 80
+
+	// A writer begins no transaction while more committed events than this wait for the publisher.
+	// If the publisher fell further behind, it would reach no event whose transaction is still open,
+	// and no event would be late.
+	stormBacklog = 100
 )
 
 // storm runs writers and a publisher against a database that crashes.
@@ -33,7 +38,7 @@ type storm struct {
 
 	crashes   atomic.Int64 // begun
 	down      atomic.Bool  // from before a crash until the server answers again
-	published atomic.Int64 // events
+	published atomic.Int64 // events, each counted once
 
 	mu         sync.Mutex // guards the writers' notes
 	committed  map[string]change
@@ -65,6 +70,13 @@ func (s *storm) serverState() serverState { return serverState{s.crashes.Load(),
 // excused reports whether a crash may have caused an error that came since then.
 func (s *storm) excused(since serverState) bool {
 	return since.down || s.crashes.Load() != since.crashes
+}
+
+// backlog returns how many committed events were not published yet.
+func (s *storm) backlog() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(len(s.committed)) - s.published.Load()
 }
 
 // restartServer kills the server and starts it again.

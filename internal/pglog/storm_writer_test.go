@@ -36,6 +36,10 @@ type stormTransaction struct {
 
 func (w *stormWriter) run(ctx context.Context) error {
 	for ctx.Err() == nil {
+		if w.backlog() > stormBacklog {
+			pause(ctx, time.Millisecond)
+			continue
+		}
 		since := w.serverState()
 		w.n++
 		x := &stormTransaction{
