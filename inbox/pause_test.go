@@ -167,6 +167,54 @@ func TestAnOutagePausesHandlers(t *testing.T) {
 	}
 }
 
+// A vendor is unavailable and recognises no keys. Each failed call makes its event dead, because
+// its outcome is unknown. So the handler pauses, and the other events stay alive.
+func TestUnknownOutcomesPauseAHandler(t *testing.T) {
+	t.Parallel()
+	b, n := newBench(t), &need{}
+	var log lines
+	cfg := b.config()
+	cfg.Logger = log.logger()
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	n.away.Store(true)
+	var failed atomic.Int64
+	b.in.HandleExternal(pausable(b), func(ctx context.Context, attempt *inbox.Attempt) error {
+		_, err := attempt.Step(ctx, "call", func(context.Context, string) ([]byte, error) { return nil, n.call() })
+		if err != nil {
+			failed.Add(1)
+			return err
+		}
+		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("h").Handle(ctx, tx, attempt.Event) })
+		return nil
+	})
+	b.run()
+	const events = 300
+	for i := range events {
+		b.publish(fmt.Sprint("e", i))
+	}
+	b.eventually("the pause", func() bool { return log.has("handler paused: it fails for nearly all events") })
+	before := n.calls.Load() + 4
+	b.eventually("calls that began before the pause to end", func() bool { return n.calls.Load() >= before })
+	n.reset()
+	b.eventually("10 probes", func() bool { return n.calls.Load() >= before+10 })
+	if most := n.most(); most > 1 {
+		t.Errorf("%d calls at the same time while the handler was paused", most)
+	}
+	n.away.Store(false)
+	b.eventually("each event to be done or dead", func() bool { return len(b.effects("h"))+b.dead("h") == events })
+	if dead := b.dead("h"); int64(dead) != failed.Load() || dead == events {
+		t.Errorf("%d events are dead after %d failed calls", dead, failed.Load())
+	}
+	for id, held := range b.held("h") {
+		if held.Class != "outcome_unknown" || held.Attempts != 1 {
+			t.Errorf("%s is held as %+v, want it dead of class outcome_unknown after one attempt", id, held)
+		}
+	}
+	if !log.has("handler resumed: an event was handled") {
+		t.Error("the log does not say that the handler resumed")
+	}
+}
+
 // One type that fails among others, or bad events, pause no handler.
 func TestBadEventsDoNotPauseAHandler(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package delivery
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -170,6 +171,10 @@ var (
 	// the call had an effect.
 	ErrOutcomeUnknown = errors.New("the call began before, and its outcome is not known")
 
+	// ErrUnanswered is an ErrOutcomeUnknown of a call that failed in this attempt. The vendor may be
+	// unavailable.
+	ErrUnanswered = fmt.Errorf("%w", ErrOutcomeUnknown)
+
 	// ErrDuplicate says that the event is decided already, so there is nothing to do.
 	ErrDuplicate = errors.New("duplicate")
 
@@ -210,8 +215,8 @@ type WhileError struct {
 func (e *WhileError) Error() string { return e.What + ": " + guard.Text(e.Err, guard.MaxText) }
 func (e *WhileError) Unwrap() error { return e.Err }
 
-// Is reports whether target is e.Matches.
-func (e *WhileError) Is(target error) bool { return e.Matches != nil && target == e.Matches }
+// Is reports whether e.Matches is target.
+func (e *WhileError) Is(target error) bool { return errors.Is(e.Matches, target) }
 
 // DeathError says that Config.OnDead failed, so an event did not become dead.
 type DeathError struct{ Err error }

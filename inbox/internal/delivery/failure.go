@@ -40,10 +40,17 @@ type Failure struct {
 	stack string
 	place string // the frame of a panic, or the table and constraint of a database error; with Class and Text it makes up the cause
 
-	Permanent bool          // there is no further attempt
-	Snoozed   bool          // the attempt does not count, unless the event has had only snoozes for postroom.SnoozeBound
-	after     time.Duration // the least time until the next attempt
-	pace      time.Duration // if the other events of the key wait too: the time from each of them to the next; otherwise 0
+	Permanent  bool          // there is no further attempt
+	unanswered bool          // the failure is permanent only because the outcome of this attempt's call is unknown
+	Snoozed    bool          // the attempt does not count, unless the event has had only snoozes for postroom.SnoozeBound
+	after      time.Duration // the least time until the next attempt
+	pace       time.Duration // if the other events of the key wait too: the time from each of them to the next; otherwise 0
+}
+
+// IsAboutEvent reports whether the failure is about the event itself. If so, it says nothing about
+// the systems that the handler needs.
+func (f Failure) IsAboutEvent() bool {
+	return f.Permanent && !f.unanswered
 }
 
 // FailureOf classifies an error of a handler or of the database.
@@ -61,7 +68,9 @@ func FailureOf(err error) Failure {
 	case errors.Is(err, ErrGoexit):
 		f.Class = classPanic
 	case errors.Is(err, ErrOutcomeUnknown):
+		_, discarded := postroom.DiscardReason(err)
 		f.Class, f.Permanent = classUnknown, true
+		f.unanswered = errors.Is(err, ErrUnanswered) && !errors.Is(err, postroom.ErrPermanent) && !discarded
 	case errors.Is(err, postroom.ErrPermanent):
 		f.Class, f.Permanent = classPermanent, true
 		if own, ok := errors.AsType[*cause.ClassError](err); ok {

@@ -19,7 +19,7 @@ import (
 type Config struct {
 	Off    bool          // the handler never pauses because of failures
 	Events int           // how many different events must be tried within Window
-	Share  float64       // the share of these events that must fail; a failure counts only if the event is tried again
+	Share  float64       // the share of these events that must fail; a failure that is about the event does not count
 	Window time.Duration // at most MaxWindow
 
 	// Probe is the time from the beginning of the pause to the first probe. The wait doubles before
@@ -227,8 +227,7 @@ func (g *Gate) Succeeded(event string) {
 
 // Failed notes that an event failed, and returns how many attempts the event gets back. The
 // failures that caused a pause, and the failures during the pause, together cost an event at most
-// one attempt. If the event is not tried again, the failure is about the event, and does not count
-// as a failure of the handler.
+// one attempt. A failure that is about the event does not count as a failure of the handler.
 func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 	if g.cfg.Off {
 		return 0
@@ -237,7 +236,7 @@ func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 	defer g.mu.Unlock()
 	now := time.Now()
 	if g.state.Paused {
-		g.probed(event, !f.Permanent, now)
+		g.probed(event, !f.IsAboutEvent(), now)
 		if f.Permanent {
 			return 0
 		}
@@ -245,7 +244,7 @@ func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 		delete(g.back, event)
 		return back
 	}
-	if f.Permanent {
+	if f.IsAboutEvent() {
 		g.window.ended(event, now)
 		return 0
 	}
@@ -265,12 +264,12 @@ func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 // the cause of the pause, so the next probe may be made at once. If each such probe had to wait, a
 // backlog of events that the handler refuses for good would be handled only at the slow rate of
 // probes.
-func (g *Gate) probed(event string, retryable bool, now time.Time) {
+func (g *Gate) probed(event string, counts bool, now time.Time) {
 	if g.probe != event {
 		return
 	}
 	g.due, g.probe = now, ""
-	if retryable {
+	if counts {
 		g.wait = min(2*g.wait, g.cfg.MaxProbe)
 		g.due = now.Add(g.wait)
 	}

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,15 +10,20 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 var defaults = Config{Events: 20, Share: 0.8, Window: time.Minute, Probe: time.Second, MaxProbe: time.Minute}
 
 var (
-	outage = delivery.Failure{Class: "error", Text: "503"}
-	bad    = delivery.Failure{Class: "permanent", Permanent: true}
-	snooze = delivery.Failure{Class: "snoozed", Snoozed: true}
+	outage     = delivery.Failure{Class: "error", Text: "503"}
+	bad        = delivery.Failure{Class: "permanent", Permanent: true}
+	unanswered = delivery.FailureOf(delivery.ErrUnanswered)
+	begun      = delivery.FailureOf(delivery.ErrOutcomeUnknown)
+	declined   = delivery.FailureOf(errors.Join(delivery.ErrUnanswered, postroom.Permanent(errors.New("declined"))))
+	discarded  = delivery.FailureOf(errors.Join(delivery.ErrUnanswered, postroom.Discard("late")))
+	snooze     = delivery.Failure{Class: "snoozed", Snoozed: true}
 )
 
 // fail fails n different events.
@@ -43,6 +49,10 @@ func TestFailuresOfNearlyAllEventsPauseAHandler(t *testing.T) {
 		"too few":                         {defaults, func(g *Gate) { fail(g, 19, outage) }, false},
 		"the same few, again and again":   {defaults, func(g *Gate) { fail(g, 19, outage); fail(g, 19, outage); fail(g, 19, outage) }, false},
 		"all are bad":                     {defaults, func(g *Gate) { fail(g, 100, bad) }, false},
+		"no call is answered":             {defaults, func(g *Gate) { fail(g, 20, unanswered) }, true},
+		"the calls of a crash":            {defaults, func(g *Gate) { fail(g, 100, begun) }, false},
+		"all are declined":                {defaults, func(g *Gate) { fail(g, 100, declined) }, false},
+		"all are discarded":               {defaults, func(g *Gate) { fail(g, 100, discarded) }, false},
 		"half fail":                       {defaults, func(g *Gate) { succeed(g, 50); fail(g, 50, outage) }, false},
 		"four of five fail":               {defaults, func(g *Gate) { succeed(g, 5); fail(g, 20, outage) }, true},
 		"a little less than four of five": {defaults, func(g *Gate) { succeed(g, 6); fail(g, 23, outage) }, false},

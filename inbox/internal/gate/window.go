@@ -2,8 +2,8 @@ package gate
 
 import "time"
 
-// A window counts the events that were tried recently, for instance in the last minute: those that
-// failed and are tried again, and the others. If an event failed several times, it counts once.
+// A window counts the events that were tried recently, for instance in the last minute: those whose
+// failure counts (see Gate.Failed), and the others. If an event failed several times, it counts once.
 type window struct {
 	width   int64    // the length of a slot, in nanoseconds
 	slots   [60]slot // a ring buffer
@@ -14,7 +14,7 @@ type window struct {
 // A slot counts the events that ended or failed in a sixtieth of the window.
 type slot struct {
 	n      int64 // the slot's number, counted from 1970; if it is not in the window, the counts are out of date
-	ended  int   // events that succeeded, or failed and are not tried again
+	ended  int   // events that succeeded, or whose failure does not count
 	failed int   // events whose last failure was in this slot
 }
 
@@ -66,7 +66,7 @@ func (w *window) forget(event string, now time.Time) (times int) {
 
 func (w *window) covers(n int64, now time.Time) bool { return n > now.UnixNano()/w.width-60 }
 
-// ended notes that an event ended: it succeeded, or it failed and is not tried again.
+// ended notes that an event ended: it succeeded, or its failure does not count.
 func (w *window) ended(event string, now time.Time) {
 	if len(w.failing) > 0 {
 		w.forget(event, now)

@@ -31,7 +31,7 @@ var errInside = errors.New("what the handler returned")
 
 // sentinels are the errors that this package looks for in an error of a handler.
 var sentinels = []error{
-	postroom.ErrPermanent, delivery.ErrOutcomeUnknown, delivery.ErrSettled,
+	postroom.ErrPermanent, delivery.ErrUnanswered, delivery.ErrOutcomeUnknown, delivery.ErrSettled,
 	context.Canceled, context.DeadlineExceeded, pgx.ErrTxCommitRollback,
 }
 

@@ -221,7 +221,7 @@ func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx conte
 	case not:
 		return nil, errors.Join(err, a.note(ctx, func() error { return a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s) }))
 	case s.Window == 0 && o.Lookup == nil && ctx.Err() == nil:
-		return nil, &delivery.WhileError{What: delivery.ErrOutcomeUnknown.Error(), Matches: delivery.ErrOutcomeUnknown, Err: err} // the vendor does not recognise the key, and there is no Lookup that could find out what happened
+		return nil, &delivery.WhileError{What: delivery.ErrUnanswered.Error(), Matches: delivery.ErrUnanswered, Err: err} // the vendor does not recognise the key, and there is no Lookup that could find out what happened
 	}
 	return nil, err
 }
