@@ -15,10 +15,10 @@ import (
 
 const (
 	// containerPatience limits a start, including the download of the image.
-	containerPatience = 60 * time.Second
+	containerPatience = 3 * time.Minute
 
 	// dockerPatience limits all other commands of Docker.
-	dockerPatience = 30 * time.Second
+	dockerPatience = time.Minute
 )
 
 // Labels of a container or a network: the machine and the id of the process that created it.

@@ -19,7 +19,7 @@ import (
 
 const (
 	// localPatience limits a start whose context has no earlier deadline.
-	localPatience = 60 * time.Second
+	localPatience = 3 * time.Minute
 
 	// portTries is how many ports a start tries. Another process can take a port after this process
 	// has chosen it, and before the server starts.
