@@ -235,3 +235,57 @@ func TestACancelledEventAfterACrash(t *testing.T) {
 	ids, _, _ := read(t, lead(t, log), 10)
 	wantIDs(t, ids)
 }
+
+// A producer cancels an event that is in held, while the recorded high is below the event's seq. A
+// new term then reads the event twice in one pass: from the log and from held. It publishes the
+// event only if the transaction that cancels is rolled back.
+func TestAnOpenCancelOfAnEventThatIsReadTwice(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][]string{"committed": nil, "rolled back": {"cancelled"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := devtest.Pool(t)
+			log := pglog.New(pool)
+			fill(t, pool, 501, 1) // so many unpublished events that the recorded high stays below them
+			schedule(t, pool, "cancelled", time.Hour)
+			term := lead(t, log)
+			read(t, term, 1000)
+			record(t, term)
+			var high, seq int64
+			if err := pool.QueryRow(t.Context(), "SELECT r.high, h.pos FROM postroom.relay r, postroom.held h").Scan(&high, &seq); err != nil || high >= seq {
+				t.Fatalf("high = %d, %v; want a high below the held event %d", high, err, seq)
+			}
+			mustExec(t, pool, "UPDATE postroom.outbox SET not_before = clock_timestamp() + interval '3 s' WHERE seq = $1", seq)
+			mustExec(t, pool, "UPDATE postroom.held SET next_at = (SELECT not_before FROM postroom.outbox WHERE seq = $1)", seq)
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			if cancelled, err := shop.Cancel(t.Context(), tx, "cancelled"); err != nil || !cancelled {
+				t.Fatalf("Cancel = %t, %v, want true: the event is not due yet", cancelled, err)
+			}
+			devtest.Eventually(t, time.Minute, "the event to be due", func() (due bool) {
+				err := pool.QueryRow(t.Context(), "SELECT next_at < clock_timestamp() FROM postroom.held").Scan(&due)
+				return err == nil && due
+			})
+
+			term = lead(t, log)
+			ids, seqs, _ := read(t, term, 1000)
+			if len(ids) != 501 || slices.Contains(ids, "cancelled") {
+				t.Errorf("while the cancel is open, %d events are read, the cancelled one: %t; want the 501 others", len(ids), slices.Contains(ids, "cancelled"))
+			}
+			if name == "committed" {
+				commit(t, tx)
+			} else if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			more, again, _ := read(t, term, 1000)
+			wantIDs(t, more, want...)
+			record(t, term, append(seqs, again...)...)
+			wantIDs(t, heldIDs(t, pool))
+			ids, _, _ = read(t, term, 1000)
+			wantIDs(t, ids)
+		})
+	}
+}

@@ -163,18 +163,21 @@ func (r *reader) collect(ctx context.Context, buffer []eventlog.Event, sql strin
 // A transaction may have cancelled or rescheduled an event that is due, or may be changing it now.
 // confirmDue removes such an event from found if it came from the table held. If such an event is
 // still in the log, the reader treats it as scheduled for later, and schedule.sql moves it to the
-// table held unless it is cancelled. See unlocked.sql for the protocol.
+// table held unless it is cancelled. See unlocked.sql for the protocol. Each seq is asked about once,
+// because the answers are counted: each of the two statements must return the seq.
 func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	if len(found.due)+len(found.overdue) == 0 {
 		return nil
 	}
-	seqs := slices.Clone(found.overdue)
+	seqs := make([]int64, len(found.due), len(found.due)+len(found.overdue))
+	held := make([]bool, cap(seqs))
 	for i := range found.due {
-		seqs = append(seqs, found.due[i].Seq)
+		seqs[i], held[i] = found.due[i].Seq, true
 	}
-	held := make([]bool, len(seqs))
-	for i := len(found.overdue); i < len(held); i++ {
-		held[i] = true
+	for _, seq := range found.overdue {
+		if _, both := slices.BinarySearch(seqs[:len(found.due)], seq); !both { // for an event in both tables, only the row of held counts
+			seqs = append(seqs, seq)
+		}
 	}
 	counts := make(map[int64]int, len(seqs))
 	count := func(result pgx.Rows) error {
@@ -187,7 +190,7 @@ func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	}
 	var batch pgx.Batch
 	batch.Queue(r.log.sql.Unlocked, seqs).Query(count)
-	batch.Queue(r.log.sql.StillDue, seqs, held).Query(count)
+	batch.Queue(r.log.sql.StillDue, seqs, held[:len(seqs)]).Query(count)
 	if err := r.conn.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("look which due events were cancelled: %w", err)
 	}
