@@ -203,11 +203,15 @@ func TestPruneInAFormerTerm(t *testing.T) {
 	former := lead(t, log)
 	_, seqs, _ := read(t, former, 10)
 	record(t, former, seqs...)
+	mustExec(t, pool, `INSERT INTO postroom.refused SELECT seq, '[{"class": "x", "text": "y"}]' FROM postroom.outbox`)
 	term := lead(t, log)
 	if removed, more, err := former.Prune(t.Context(), 0); removed != 0 || more || !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("Prune in a former term = %d, %t, %v, want ErrLeaseLost", removed, more, err)
 	}
 	wantLog(t, pool, "a", "b")
+	if got := column[int64](t, pool, "SELECT seq FROM postroom.refused ORDER BY seq"); !slices.Equal(got, seqs) {
+		t.Errorf("after Prune in a former term, failures are stored of %v, want of %v", got, seqs)
+	}
 	prune(t, term, 0)
 	wantLog(t, pool)
 }

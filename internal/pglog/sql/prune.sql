@@ -68,7 +68,7 @@ WITH RECURSIVE leader AS (
     RETURNING seq
 ), forgotten AS (
     DELETE FROM postroom.refused
-    WHERE seq >= $2 AND seq < (SELECT next FROM reached)
+    WHERE seq >= $2 AND seq < (SELECT next FROM reached) AND EXISTS (SELECT FROM leader)
 )
 SELECT (SELECT count(*) FROM removed) AS removed,
        reached.next,
