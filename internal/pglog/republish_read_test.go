@@ -1,6 +1,8 @@
 package pglog_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -374,4 +376,47 @@ func TestAPageOfARepublishIsBounded(t *testing.T) {
 		t.Errorf("the last of 25,001 events was on page %d, want 13", pages)
 	}
 	wantRepublish(t, log, r.ID, republish.Done, 1, 0, 0)
+}
+
+// The ids of republishes are not in the order of their commits. If a republish with a lower id
+// becomes visible while another one is read, both end, and no event is read twice.
+func TestARepublishWithALowerIDIsCommittedLate(t *testing.T) {
+	t.Parallel()
+	pool, log, term := publishedLog(t, letters(5)...)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	var lower int64
+	err = tx.QueryRow(t.Context(), `INSERT INTO postroom.republish (actor, kind, lo, hi, events, rate, digest, passed)
+		VALUES ('ann', 'range', 1, 5, 5, 1000, 'lower', 0) RETURNING id`).Scan(&lower)
+	if err != nil {
+		t.Fatal(err)
+	}
+	higher := startRepublish(t, log, republish.Request{})
+	if higher.ID <= lower {
+		t.Fatalf("the ids are %d and %d", lower, higher.ID)
+	}
+	ids, first := again(t, term, 2)
+	wantIDs(t, ids, "e000", "e001")
+	commit(t, tx)
+	times := map[string]int{fmt.Sprint(higher.ID, " e000"): 1, fmt.Sprint(higher.ID, " e001"): 1}
+	for round := range 20 {
+		_, page := again(t, term, 2)
+		for _, ev := range page.Events {
+			times[fmt.Sprint(ev.RepublishID, " ", ev.ID)]++
+		}
+		publishAgain(t, term, page.Events...)
+		if round == 5 { // the results of the first page arrive late
+			publishAgain(t, term, first.Events...)
+		}
+	}
+	for event, n := range times {
+		if n != 1 {
+			t.Errorf("event %s is read %d times", event, n)
+		}
+	}
+	wantRepublish(t, log, lower, republish.Done, 5, 0, 0)
+	wantRepublish(t, log, higher.ID, republish.Done, 5, 0, 0)
 }

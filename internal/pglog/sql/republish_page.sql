@@ -1,7 +1,11 @@
--- The next events of the first running republish, and its progress.
+-- The next events of a running republish, and its progress. It is the republish that the relay was
+-- reading, or the first one if that one does not run any more.
 --
 -- $1 the republish that the relay was reading, or 0   $2 the seq up to which it was read   $3 the
 -- most events; if it is 0, no event is read   $4 the seqs to read before the rest, or NULL
+--
+-- A republish with a lower id may become visible while another one is read. It must wait until the
+-- other one ends. Otherwise the relay would later begin to read the other one a second time.
 --
 -- A relay that reads a republish for the first time begins with the events in the republish's
 -- column pending. Then it goes on after the seq in the column passed.
@@ -25,7 +29,7 @@ WITH running AS (
            CASE WHEN id = $1 THEN $2::bigint WHEN pending <> '{}' THEN lower(pending) - 1 ELSE passed END AS place
     FROM postroom.republish
     WHERE state = 'running'
-    ORDER BY id
+    ORDER BY id = $1 DESC, id
     LIMIT 1
 ), narrowed AS (
     SELECT *, coalesce(first, seqs) * int8multirange(int8range(place + 1, NULL)) AS these,
