@@ -76,8 +76,8 @@ type Sizes struct {
 	// Log, Held and Inbox are sizes on disk in bytes, including indexes and large values (TOAST).
 	Log, Held, Inbox int64
 
-	// First and Last are the lowest and the highest seq in the log. Oldest is the age of the event
-	// whose seq is First. All three are zero if the log is empty.
+	// First and Last are the lowest and the highest seq in the log. Oldest is the age of the first
+	// event whose time is not in the future. All three are zero if the log is empty.
 	First, Last int64
 	Oldest      time.Duration
 }

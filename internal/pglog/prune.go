@@ -34,7 +34,7 @@ type pruneRow struct {
 //
 // Prune stops at the first event that is younger, that is not published according to the recorded
 // state, or that a running republish must still read. If an event became visible after newer events
-// had been deleted, Prune deletes it up to an hour later.
+// had been deleted, Prune deletes it up to an hour later. See prune.sql for times in the future.
 //
 // If another term has begun, Prune deletes nothing and returns [eventlog.ErrLeaseLost]. It
 // may run at the same time as Read, but not at the same time as Record or Release.

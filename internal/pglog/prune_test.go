@@ -126,6 +126,58 @@ func TestPruneLeavesWhatIsNotPublished(t *testing.T) {
 	})
 }
 
+// A row with a time in the future was written while the clock was wrong. It leaves the log with the
+// rows after it, so it does not keep them there until that time.
+func TestPruneOfRowsFromTheFuture(t *testing.T) {
+	t.Parallel()
+	const old, young, future = "now() - interval '10 days'", "now()", "now() + interval '10 years'"
+	tests := []struct {
+		name  string
+		times []string // by event
+		left  []string
+	}{
+		{"the first", []string{future, old, old, old, old}, nil},
+		{"infinite", []string{"'infinity'", old, "'-infinity'", old}, nil},
+		{"the last", []string{old, old, future, future}, []string{"e002", "e003"}},
+		{"before young ones", []string{old, future, young, future, young}, []string{"e001", "e002", "e003", "e004"}},
+		{"before young and old ones", []string{future, young, old, old}, []string{"e001", "e002", "e003"}},
+		{"by less than a minute", []string{"now() + interval '50 s'", old}, []string{"e000", "e001"}},
+		{"alone", []string{future, "'infinity'"}, []string{"e000", "e001"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool, _, term := publishedLog(t, letters(len(tt.times))...)
+			for i, at := range tt.times {
+				mustExec(t, pool, "UPDATE postroom.outbox SET created_at = "+at+" WHERE event_id = $1", letters(len(tt.times))[i])
+			}
+			prune(t, term, 72*time.Hour)
+			wantLog(t, pool, tt.left...)
+			mustExec(t, pool, "UPDATE postroom.outbox SET created_at = created_at - interval '10 days' WHERE created_at < now() + interval '1 h'")
+			if last := tt.times[len(tt.times)-1]; last == young || last == old {
+				prune(t, term, 72*time.Hour)
+				wantLog(t, pool)
+			}
+		})
+	}
+
+	t.Run("more than a step takes", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		fill(t, pool, 3600, 1)
+		publishAll(t, pool)
+		mustExec(t, pool, "UPDATE postroom.outbox SET created_at = CASE WHEN seq <= 100 THEN "+old+" WHEN seq <= 2600 THEN "+future+" ELSE "+young+" END")
+		term := lead(t, pglog.New(pool))
+		if steps := prune(t, term, 72*time.Hour); !slices.Equal(steps, []int64{100, 0}) {
+			t.Errorf("removed %v, want only the rows before the rows from the future", steps)
+		}
+		mustExec(t, pool, "UPDATE postroom.outbox SET created_at = "+old+" WHERE seq > 2600 AND seq <= 3500")
+		if steps := prune(t, term, 72*time.Hour); !slices.Equal(steps, []int64{1000, 1000, 1000, 400}) {
+			t.Errorf("removed %v, want all but the 100 young rows", steps)
+		}
+	})
+}
+
 // A step begins where the last one ended. So it does not read the index entries of deleted
 // rows again, and it misses rows that became visible among them until pruning starts over.
 func TestPruneStartsOverForLateRows(t *testing.T) {

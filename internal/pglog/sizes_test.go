@@ -68,8 +68,12 @@ func TestSizes(t *testing.T) {
 	}
 
 	makeOld(t, pool, -200*time.Hour, "b") // as after a clock was set back
+	if got, err = log.Sizes(t.Context()); err != nil || got.First != 2 || got.Oldest.Round(time.Hour) != 100*time.Hour {
+		t.Errorf("First = %d, Oldest = %s, %v, want 2, and the 100 h of the next event", got.First, got.Oldest, err)
+	}
+	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = now() + interval '1 h'")
 	if got, err = log.Sizes(t.Context()); err != nil || got.Oldest != 0 {
-		t.Errorf("Oldest = %s, %v, want 0", got.Oldest, err)
+		t.Errorf("Oldest = %s, %v, want 0: all times are in the future", got.Oldest, err)
 	}
 	var kept int
 	err = pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%pg_total_relation_size%'").Scan(&kept)

@@ -12,6 +12,11 @@
 -- running republish must still read stay, too. The step ends at the first row that stays, so the
 -- deleted rows are one range.
 --
+-- If created_at is more than a minute ahead of the clock, the clock was wrong when the row was
+-- written. Such a row is as old as the rows after it, or older. So it is old enough if a later row
+-- of the step is. If the step has only such rows, the statement looks at the rows that are 1, 2, 4
+-- and so on up to 2^40 seqs behind them. While no later row is old enough, such a row stays.
+--
 -- A step deletes at most 1,000 rows and 4 MiB of values. The limit of 4 MiB is necessary because
 -- the server stores a large value in several rows, and deletes them all. A step searches for the
 -- first row from $2 on, 10,000 seqs at a time, for at most 10 ms. Deleted rows leave index entries,
@@ -47,8 +52,9 @@ WITH RECURSIVE leader AS (
     SELECT max(coalesce(found, at + 10000)) AS at FROM search
 ), batch AS (
     SELECT o.seq, o.ctid, sum(o.size) OVER (ORDER BY o.seq) > 4194304 AS beyond,
-           o.created_at > clock_timestamp() - $3::interval
-               OR o.seq > leader.floor AND NOT pg_visible_in_snapshot(o.xid, leader.snap) AS stays
+           o.created_at <= clock_timestamp() - $3::interval AS old,
+           o.created_at > clock_timestamp() + interval '1 min' AS ahead,
+           o.seq > leader.floor AND NOT pg_visible_in_snapshot(o.xid, leader.snap) AS late
     FROM leader, LATERAL (
         SELECT seq, ctid, xid, created_at, pg_column_size(data) + coalesce(pg_column_size(headers), 0) AS size
         FROM postroom.outbox
@@ -56,12 +62,27 @@ WITH RECURSIVE leader AS (
         ORDER BY seq
         LIMIT 1000
     ) o
+), known AS (
+    SELECT coalesce(max(seq) FILTER (WHERE old),
+                    CASE WHEN bool_and(ahead) THEN
+                        (SELECT max(o.seq)
+                         FROM (SELECT max(seq) AS seq FROM batch) AS last
+                         CROSS JOIN generate_series(0, 40) AS step
+                         CROSS JOIN LATERAL (SELECT seq, created_at FROM postroom.outbox
+                                             WHERE seq >= last.seq + (1::bigint << step) ORDER BY seq LIMIT 1) o
+                         WHERE o.created_at <= clock_timestamp() - $3::interval) END,
+                    0) AS old
+    FROM batch
+), judged AS (
+    SELECT seq, late OR CASE WHEN ahead THEN known.old = 0 ELSE NOT batch.old END AS stays,
+           beyond OR ahead AND seq > known.old AS ends
+    FROM batch, known
 ), reached AS (
-    SELECT coalesce(min(seq) FILTER (WHERE stays OR beyond),
+    SELECT coalesce(min(seq) FILTER (WHERE stays OR ends),
                     CASE WHEN count(*) = 1000 THEN max(seq) + 1 END,
                     least((SELECT at + 10000 FROM start), (SELECT stop FROM leader))) AS next,
            min(seq) FILTER (WHERE stays) AS stays
-    FROM batch
+    FROM judged
 ), removed AS (
     DELETE FROM postroom.outbox
     WHERE ctid = ANY (ARRAY(SELECT batch.ctid FROM batch, reached WHERE batch.seq < reached.next))
