@@ -71,6 +71,22 @@ func TestFailedCheckHidesNoOther(t *testing.T) {
 	wantOne(t, report, "broker", doctor.OK, "NATS 2.")
 }
 
+// The owner of the log can write times that no age can be computed of. All checks are made.
+func TestInfiniteTimesOfTheLog(t *testing.T) {
+	t.Parallel()
+	pool, nc := devtest.Pool(t), devtest.NATS(t)
+	const log = "INSERT INTO postroom.outbox (digest, event_id, source, type, subject, data) VALUES (decode(repeat('00', 16), 'hex'), 'a', '/shop', 'a', 'a', '')"
+	for _, state := range []string{log, "UPDATE postroom.relay SET high = 1, snap = pg_current_snapshot()"} {
+		exec(t, pool, state)
+		exec(t, pool, "UPDATE postroom.outbox SET created_at = 'infinity'")
+		for _, f := range examine(t, pool, nc, doctor.Config{}).Findings {
+			if f.Severity == doctor.Skipped && strings.Contains(f.Text, "could not be") {
+				t.Errorf("after %s: %+v", state, f)
+			}
+		}
+	}
+}
+
 // If a table is locked, only the checks that need it fail, each after a second.
 func TestLockedTableCostsOnlyItsChecks(t *testing.T) {
 	t.Parallel()

@@ -228,6 +228,26 @@ func TestAuditIsPagedByTheNumberLookedAt(t *testing.T) {
 	}
 }
 
+// The owner of the log can write times that no age can be computed of. The other facts are shown.
+func TestInfiniteTimesOfTheLog(t *testing.T) {
+	t.Parallel()
+	p := newRig(t)
+	p.write(p.event("1", "x", ""))
+	p.exec("UPDATE postroom.outbox SET created_at = 'infinity'")
+	if s := p.status(p.alone()); s.Relay.EstimatedUnpublished != 1 || !s.Relay.OldestUnpublishedAt.IsZero() || s.Relay.OldestUnpublishedAgeSeconds != 0 {
+		t.Errorf("relay %+v, want one unpublished event of no age", s.Relay)
+	}
+	tables, err := p.alone().Tables(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables.Tables {
+		if table.Name == "outbox" && (!table.OldestAt.IsZero() || table.OldestAgeSeconds != 0) {
+			t.Errorf("outbox %+v, want no age", table)
+		}
+	}
+}
+
 func TestTables(t *testing.T) {
 	t.Parallel()
 	p := newRig(t)

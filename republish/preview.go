@@ -65,7 +65,7 @@ func (s *Store) preview(ctx context.Context, r Request) (p Preview, err error) {
 func extentOf(e pglog.Extent, since time.Time) Extent {
 	extent := Extent{FirstSeq: e.First}
 	if e.Begins == nil {
-		extent.Gone = e.Appended > 0
+		extent.Gone = e.Appended > 0 && e.First != 1
 		return extent
 	}
 	extent.BeginsAt = *e.Begins
@@ -92,10 +92,13 @@ func (s *Store) count(ctx context.Context, r Request, lo, hi int64, p *Preview) 
 			continue
 		}
 		if p.Events == 0 {
-			p.First, p.Earliest, p.Latest = row.First, *row.Earliest, *row.Latest
+			p.First = row.First
 		}
 		p.Events, p.Last = p.Events+row.N, row.Last
-		if row.Earliest.Before(p.Earliest) {
+		if row.Earliest == nil { // all times are outside the years 1 to 9999
+			continue
+		}
+		if p.Earliest.IsZero() || row.Earliest.Before(p.Earliest) {
 			p.Earliest = *row.Earliest
 		}
 		if row.Latest.After(p.Latest) {

@@ -260,3 +260,42 @@ func TestAnImpossibleSchema(t *testing.T) {
 		}
 	}
 }
+
+// The owner of the tables can write times that Go cannot represent. A preview works, and shows the
+// other times.
+func TestPreviewOfInfiniteTimes(t *testing.T) {
+	t.Parallel()
+	pool, log, _ := publishedLog(t, letters(4)...)
+	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = CASE WHEN seq = 2 THEN '-infinity' ELSE 'infinity' END::timestamptz")
+	p, err := log.Preview(t.Context(), republish.Request{})
+	if err != nil || p.Events != 4 || p.First != 1 || p.Last != 4 || !p.Earliest.IsZero() || !p.Latest.IsZero() || p.Log.Gone {
+		t.Errorf("without any time: %+v, %v, want four events", p, err)
+	}
+	at := time.Now().Add(-time.Hour).Truncate(time.Second)
+	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = $1 WHERE seq = 3", at)
+	p, err = log.Preview(t.Context(), republish.Request{Since: at.Add(-time.Hour), Until: at.Add(time.Minute)})
+	if err != nil || p.Events != 1 || p.First != 3 || !p.Earliest.Equal(at) || !p.Latest.Equal(at) {
+		t.Errorf("with one time: %+v, %v, want the third event", p, err)
+	}
+	if p, err = log.Preview(t.Context(), republish.Request{}); err != nil || p.Events != 4 || !p.Earliest.Equal(at) || !p.Latest.Equal(at) {
+		t.Errorf("with one time, all: %+v, %v, want four events", p, err)
+	}
+}
+
+// A row that was written while the clock was ahead hides no events from a request with an end.
+func TestPreviewOfTimesInTheFuture(t *testing.T) {
+	t.Parallel()
+	pool, log, _ := publishedLog(t, letters(15)...)
+	for ahead := range 15 {
+		mustExec(t, pool, `UPDATE postroom.outbox SET created_at = CASE WHEN seq = $1 THEN now() + interval '10 years'
+			ELSE now() - interval '20 h' + seq * interval '1 h' END`, ahead+1)
+		until := time.Now().Add(-6*time.Hour - 30*time.Minute) // after seq 13
+		want := int64(13)
+		if ahead < 13 {
+			want--
+		}
+		if p, err := log.Preview(t.Context(), republish.Request{Until: until}); err != nil || p.Events != want {
+			t.Errorf("seq %d is ahead: %d events, %v, want %d", ahead+1, p.Events, err, want)
+		}
+	}
+}

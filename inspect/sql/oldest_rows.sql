@@ -7,7 +7,7 @@
 -- Called  by Inspector.Tables.
 SELECT name, at, greatest(extract(epoch FROM clock_timestamp() - at), 0)::float8 AS age
 FROM (
-    (SELECT 'outbox' AS name, created_at AS at FROM postroom.outbox ORDER BY seq LIMIT 1)
+    (SELECT 'outbox' AS name, postroom.clamped(created_at) AS at FROM postroom.outbox ORDER BY seq LIMIT 1)
     UNION ALL
     (SELECT 'held', held_at FROM postroom.held ORDER BY id LIMIT 1)
     UNION ALL

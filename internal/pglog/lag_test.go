@@ -9,6 +9,28 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
+// The owner of the tables can write times that no age can be computed of.
+func TestLagWithInfiniteTimes(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	write(t, pool, "a", "b", "c")
+	term := lead(t, log)
+	_, seqs, _ := read(t, term, 2)
+	record(t, term, seqs[1]) // a is pending, and c is above high
+	for _, at := range []string{"'infinity'", "'-infinity'", "'290000-01-01'"} {
+		mustExec(t, pool, "UPDATE postroom.outbox SET created_at = "+at)
+		lag, err := log.Lag(t.Context())
+		if err != nil || lag.Age != 0 || lag.OldestEventAge != 0 || lag.Events != 2 {
+			t.Errorf("%s: %+v, %v, want two events of no age", at, lag, err)
+		}
+	}
+	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = now() - interval '1 h' WHERE event_id = 'c'")
+	if lag, err := log.Lag(t.Context()); err != nil || lag.Age < time.Hour || lag.OldestEventAge < time.Hour {
+		t.Errorf("%+v, %v, want the age of the other event", lag, err)
+	}
+}
+
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

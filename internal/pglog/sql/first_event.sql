@@ -1,6 +1,8 @@
--- The first event of the log from seq $1 on, and when it was written.
+-- The first event of the log from seq $1 on, and when it was written. The statement skips events
+-- whose time is in the future or outside the years 1 to 9999: the clock was wrong, or the owner of
+-- the table wrote the time. A binary search that stopped at such an event would miss later events.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq).
 -- Called  by Log.FirstFrom, Log.FirstAfter and Log.Entries.
-SELECT seq, created_at FROM postroom.outbox WHERE seq >= $1 ORDER BY seq LIMIT 1;
+SELECT seq, created_at FROM postroom.outbox WHERE seq >= $1 AND postroom.clamped(created_at) <= clock_timestamp() + interval '1 min' ORDER BY seq LIMIT 1;

@@ -3,7 +3,8 @@
 -- As the oldest event that is committed and not recorded as published, the statement takes the
 -- older of two events: the first event above high, and the first event of pending. The statement
 -- computes the number of such events from the seqs, so unused seqs count as events. It reads at
--- most 100,000 held events.
+-- most 100,000 held events. An event whose time is outside the years 1 to 9999, or in the future, has
+-- no age.
 --
 -- The statement finds the writers of the log by their lock on the table outbox. A transaction keeps
 -- this lock until it ends, even if it is prepared. A role can see when the transaction of a session
@@ -13,7 +14,7 @@
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).
 -- Called  by Log.Lag.
-SELECT coalesce(extract(epoch FROM clock_timestamp() - least(above.created_at, owed.created_at)), 0)::float8 AS age,
+SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - least(postroom.clamped(above.created_at), postroom.clamped(owed.created_at))), 0), 0)::float8 AS age,
        greatest(coalesce(last.seq, 0) - r.high, 0) + coalesce((SELECT sum(upper(p) - lower(p)) FROM unnest(r.pending) p), 0)::bigint AS events,
        s.last_value - (NOT s.is_called)::int AS appended,
        held.*, writers.*
