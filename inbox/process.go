@@ -126,8 +126,8 @@ func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 // in the same process as an event that ends the process.
 const suspectAfter = 3
 
-// isTooOld reports whether the event may have had an inbox row that has expired. Events that were
-// in the stream before the handler existed never had a row.
+// isTooOld reports whether the event may have had an inbox row that has expired. An event that was
+// in the stream before the handler existed has no row until it is decided.
 func (c *loop) isTooOld(d *delivery.Delivery) bool {
 	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom(c.window))
 }

@@ -311,7 +311,7 @@ COMMENT ON COLUMN postroom.subscription.subjects IS
 COMMENT ON COLUMN postroom.subscription.ordered IS
     'Whether the process that registered the handler last runs it as an ordered handler.';
 COMMENT ON COLUMN postroom.subscription.backfill_through IS
-    'The last sequence of the stream when the handler was new. Events up to this sequence may be of any age. 0: the limit of age applies to all events.';
+    'The last sequence of the stream when the handler was new. Events above floor and up to this sequence may be of any age. 0: the limit of age applies to all events, for instance because floor became lower, so that events above it were decided already.';
 COMMENT ON COLUMN postroom.subscription.floor IS
     'The handler has decided all its messages of the stream up to this sequence. If the consumer is lost, the inbox creates a new consumer that begins after this sequence.';
 COMMENT ON COLUMN postroom.subscription.floor_at IS

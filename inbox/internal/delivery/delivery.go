@@ -53,7 +53,7 @@ type Place struct {
 	Stored      time.Time // when the stream stored it
 	Delivered   uint64    // how often the broker has sent it
 	Republished bool      // the relay published it again because the stream had lost it
-	Ageless     bool      // it was in the stream when the handler was new, so its age does not matter
+	Ageless     bool      // it was in the stream when the handler was new, and has never been decided, so its age does not matter
 	Consumer    time.Time // when the durable consumer that sent it was created; zero if an ordered reader read it
 }
 
@@ -110,7 +110,8 @@ func (d *Delivery) Since() time.Time {
 type Origin struct {
 	Stream   string
 	Created  time.Time // distinguishes two streams with the same name
-	Backfill uint64    // up to this sequence the age of an event does not matter
+	Floor    uint64    // every event up to this sequence was decided, and its inbox row may have expired
+	Backfill uint64    // above Floor and up to this sequence, the age of an event does not matter
 }
 
 // Decode reads a message. If the message is not an event, the delivery has a fault, and
@@ -125,7 +126,7 @@ func Decode(msg jetstream.Msg, from Origin) (*Delivery, error) {
 		Msg: msg, Task: Task{Attempt: 1},
 		Place: Place{
 			Seq: meta.Sequence.Stream, Stored: meta.Timestamp, Delivered: meta.NumDelivered,
-			Ageless: meta.Sequence.Stream <= from.Backfill,
+			Ageless: from.Floor < meta.Sequence.Stream && meta.Sequence.Stream <= from.Backfill,
 		},
 	}
 	// A stream that was deleted and created again counts from 1 again, so Created is part

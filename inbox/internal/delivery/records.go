@@ -17,7 +17,7 @@ type Subscription struct {
 	Types    []string
 	Floor    uint64    // every event up to this sequence is decided
 	Reached  time.Time // when the floor was recorded
-	Backfill uint64    // up to this sequence, the age of an event does not matter
+	Backfill uint64    // above Floor and up to this sequence, the age of an event does not matter
 	IsNew    bool
 }
 
@@ -28,6 +28,7 @@ type Lead struct {
 	Base      int64 // a stream sequence plus Base is the event's position in the order of its key
 	High      int64 // the highest position that a held event has in the order of its key
 	Floor     Position
+	Backfill  uint64   // above Floor and up to this sequence, the age of an event does not matter
 	Subjects  []string // all subjects that any process asked for
 	Takeovers int      // how many readers in a row neither gave up their lease nor moved the floor
 }

@@ -53,12 +53,14 @@ func (r *Records) Raise(ctx context.Context, created time.Time, floor uint64) er
 	return nil
 }
 
-// Lower records that reading begins again at a lower sequence.
-func (r *Records) Lower(ctx context.Context, created time.Time, floor uint64) error {
-	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.lower, r.Handler, created, floor); err != nil {
-		return fmt.Errorf("note where to begin: %w", err)
+// Lower records that reading begins again at a lower sequence. It returns the sequence up to which
+// the age of an event does not matter.
+func (r *Records) Lower(ctx context.Context, created time.Time, floor uint64) (backfill uint64, err error) {
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.lower, r.Handler, created, floor).Scan(&backfill)
+	if err != nil {
+		return 0, fmt.Errorf("note where to begin: %w", err)
 	}
-	return nil
+	return backfill, nil
 }
 
 // Lead takes the lease to read for an ordered handler. It returns nil while another
@@ -68,7 +70,7 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 	var id *string
 	var stored *time.Time
 	err := r.Db.pool.QueryRow(ctx, r.Db.sql.lead, r.Handler, r.Process, lease).
-		Scan(&l.Epoch, &l.Base, &l.Floor.Seq, &id, &stored, &l.Subjects, &l.Takeovers, &l.High)
+		Scan(&l.Epoch, &l.Base, &l.Floor.Seq, &id, &stored, &l.Subjects, &l.Takeovers, &l.High, &l.Backfill)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil //nolint:nilnil // another process has the lease
 	}
@@ -112,13 +114,14 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 
 // Restart records the position after which the reader begins again. It returns a new base, which is
 // added to sequences. So events that are read from now on get higher positions in the order of
-// their keys than all earlier events whose sequences are at most the parameter used.
-func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error) {
-	err = r.Db.pool.QueryRow(ctx, r.Db.sql.restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base)
+// their keys than all earlier events whose sequences are at most the parameter used. Restart also
+// returns the sequence up to which the age of an event does not matter.
+func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, backfill uint64, err error) {
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base, &backfill)
 	if err != nil {
-		return 0, fmt.Errorf("note where to begin: %w", err)
+		return 0, 0, fmt.Errorf("note where to begin: %w", err)
 	}
-	return base, nil
+	return base, backfill, nil
 }
 
 // HeldKeys returns the keys that have held events, at most n.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,7 +26,8 @@ import (
 type DurableReader struct {
 	subscriber
 
-	last lastDelivery
+	last    lastDelivery
+	decided atomic.Uint64 // every event up to this sequence was decided
 }
 
 // NewDurableReader returns a reader for the durable consumer of a handler.
@@ -61,6 +63,7 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Consumer, error) 
 	want := s.config(row.Floor)
 	want.InactiveThreshold = consumer.Threshold(stream.CachedInfo().Config, 0)
 	durable, err := stream.Consumer(ctx, want.Durable)
+	s.decided.Store(row.Floor)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if row.Floor, err = s.stillDecided(ctx, stream, row); err != nil {
 			return nil, err

@@ -97,11 +97,11 @@ func (t *term) agedOut(ctx context.Context, from, to uint64) {
 // beginAt makes the reader begin after the position at. Events that are read from now on get higher
 // positions in the order of their keys than all events with sequences up to the parameter used.
 func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) error {
-	base, err := t.reader.records.Restart(ctx, t.epoch, at, used)
+	base, backfill, err := t.reader.records.Restart(ctx, t.epoch, at, used)
 	if err != nil {
 		return err
 	}
-	t.base = base
+	t.base, t.reader.origin.Backfill = base, backfill
 	t.floor.reset(at)
 	t.reader.lastRead = at
 	return nil
@@ -165,7 +165,7 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 	}
 	place, err := firstSince(ctx, stream, since.Add(-clockSkew), info.State)
 	if err != nil && s.mayNotRead() {
-		place, err = delivery.Position{}, nil // begin at the start of the stream: decided events will count as duplicates
+		place, err = delivery.Position{}, nil // begin at the start of the stream: decided events will count as duplicates or, if their inbox rows have expired, as too old
 	}
 	return min(from, place.Seq), err == nil, err
 }
@@ -196,7 +196,8 @@ func (s *DurableReader) stillDecided(ctx context.Context, stream jetstream.Strea
 	s.to.Lost(ctx, lostTail)
 	s.Log.ErrorContext(ctx, "broker lost acknowledged messages, reading again from before them",
 		"stream", s.Stream, "seq", row.Floor, "from_seq", floor+1)
-	return floor, s.records.Lower(ctx, s.created(), floor)
+	s.origin.Backfill, err = s.records.Lower(ctx, s.created(), floor)
+	return floor, err
 }
 
 // beginAgain creates the consumer again if the stream has lost messages. Before that it records
@@ -210,7 +211,7 @@ func (s *DurableReader) beginAgain(ctx context.Context, stream jetstream.Stream,
 	s.to.Lost(ctx, lostTail)
 	s.Log.ErrorContext(ctx, "broker lost acknowledged messages, reading again from before them",
 		"stream", s.Stream, "consumer", old.Name, "seq", old.Delivered.Stream, "from_seq", from+1)
-	if err := s.records.Lower(ctx, s.created(), from); err != nil {
+	if s.origin.Backfill, err = s.records.Lower(ctx, s.created(), from); err != nil {
 		return nil, err
 	}
 	if err := stream.DeleteConsumer(ctx, old.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {

@@ -100,6 +100,7 @@ func (s *OrderedReader) standBy(ctx context.Context, stream jetstream.Stream) (*
 			lease: lease{epoch: lead.Epoch, taken: taken, noted: lead.Floor, over: make(chan struct{}), renewalEnded: make(chan struct{})},
 		}
 		t.floor.reset(lead.Floor)
+		s.origin.Backfill = lead.Backfill // while this process waited, another reader may have begun again at a lower floor
 		if lead.Takeovers > suspectTerms {
 			t.left.Store(int32(s.InFlight.Most())) //nolint:gosec // Most counts messages in memory
 			s.Log.ErrorContext(ctx, "several readers ended on the same events, which will run alone",

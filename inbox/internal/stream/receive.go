@@ -64,7 +64,9 @@ func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg, made time.T
 		s.answer(ctx, msg.Ack(), "ack")
 		return
 	}
-	d, err := delivery.Decode(msg, s.origin)
+	from := s.origin
+	from.Floor = s.decided.Load()
+	d, err := delivery.Decode(msg, from)
 	if err != nil { // the message is not from a stream, so it needs no answer
 		s.Log.ErrorContext(ctx, "message that is not from a stream", "error", err, "subject", msg.Subject())
 		return
@@ -115,6 +117,7 @@ func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 		faults = found
 		s.view.Store(&View{Pending: float64(info.NumPending), AckPending: float64(info.NumAckPending), Drifted: len(faults) > 0, Paused: info.Paused})
 		paused = s.reportPause(ctx, info, paused)
+		s.decided.Store(max(s.decided.Load(), info.AckFloor.Stream))
 		if time.Since(noted) >= s.FloorEvery {
 			noted = time.Now()
 			s.noteFloor(ctx, info.AckFloor.Stream)

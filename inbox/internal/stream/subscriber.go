@@ -63,16 +63,18 @@ type Receiver interface {
 // Records stores a handler's position in its stream in the database.
 type Records interface {
 	// Subscribe records what the handler reads, and returns the handler's row. A new handler begins
-	// after the sequence floor. An event up to the sequence backfill never counts as too old.
+	// after the sequence floor. An event above the floor and up to the sequence backfill never
+	// counts as too old.
 	Subscribe(ctx context.Context, created time.Time, floor, backfill uint64) (delivery.Subscription, error)
 
 	// Recreate records that the stream was created again, and where it begins.
 	Recreate(ctx context.Context, created time.Time, floor uint64) error
 
 	// Raise records the sequence up to which every event is decided. Lower records a lower
-	// sequence, because the recorded one was too high.
+	// sequence, because the recorded one was too high, and returns the sequence backfill. If the
+	// floor becomes lower, that is 0: the handler decided some of the events that it reads again.
 	Raise(ctx context.Context, created time.Time, floor uint64) error
-	Lower(ctx context.Context, created time.Time, floor uint64) error
+	Lower(ctx context.Context, created time.Time, floor uint64) (backfill uint64, err error)
 
 	// Lead takes the lease to read for an ordered handler. It returns nil while another
 	// process has the lease.
@@ -87,7 +89,8 @@ type Records interface {
 	// Restart records the position after which reading begins, and returns a new base. An event's
 	// position in the order of its key is its sequence plus the base. With the new base, events
 	// that are read from now on come after the events that had sequences up to the parameter used.
-	Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error)
+	// Restart also returns the sequence backfill, which is 0 if the floor becomes lower.
+	Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, backfill uint64, err error)
 }
 
 // View is the broker's answer about a handler's consumer.

@@ -11,4 +11,5 @@ SET epoch = epoch + 1, reader = $2, reader_until = now() + $3::interval,
     takeovers = CASE WHEN reader IS NULL OR reader = $2 THEN 0 ELSE takeovers + 1 END
 WHERE handler = $1 AND (reader IS NULL OR reader = $2 OR reader_until <= now())
 RETURNING epoch, base, floor, floor_id, floor_stored_at, subjects, takeovers,
-          (SELECT coalesce(max(pos), 0) FROM postroom.held WHERE held.handler = $1 AND held.key IS NOT NULL);
+          (SELECT coalesce(max(pos), 0) FROM postroom.held WHERE held.handler = $1 AND held.key IS NOT NULL),
+          backfill_through;

@@ -1,13 +1,16 @@
 -- The stream of ordered handler $1 lost or dropped messages. Record that the handler's reader with
 -- epoch $2 begins again after sequence $3. The message at $3 has id $5 and was stored at $6, if
 -- these are known. The events that the reader reads from now on get places after those of all held
--- events and of all sequences up to $4.
+-- events and of all sequences up to $4. If the floor becomes lower, the handler decided events above
+-- the new floor, and their inbox rows may have expired. So the limit of age then applies to all
+-- events. The statement also returns the sequence up to which an event may be of any age.
 --
 -- Locks   the handler's row.
 -- Index   the primary key; held_key_pos (handler, key, pos), as many entries as the handler has held events.
 -- Called  by Records.Restart.
 UPDATE postroom.subscription
 SET base = greatest(base + $4::bigint, (SELECT max(pos) FROM postroom.held WHERE held.handler = $1 AND held.key IS NOT NULL)),
-    floor = $3, floor_id = $5, floor_stored_at = $6, floor_at = now()
+    floor = $3, floor_id = $5, floor_stored_at = $6, floor_at = now(),
+    backfill_through = CASE WHEN floor > $3 THEN 0 ELSE backfill_through END
 WHERE handler = $1 AND epoch = $2
-RETURNING base;
+RETURNING base, backfill_through;
