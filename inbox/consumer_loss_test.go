@@ -125,3 +125,39 @@ func TestAConsumerThatLeavesOutBodies(t *testing.T) {
 	b.drained()
 	b.wantOnce("h", "a", "b", "c")
 }
+
+// A consumer is deleted and created again, as another process does after a loss. This process has
+// no request at that time, so the broker does not tell it. It notices nevertheless, and
+// acknowledges what the new consumer delivers.
+func TestAProcessNoticesThatItsConsumerWasCreatedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	inbox.LookOften(b.in, 20*time.Millisecond)
+	began, finish := make(chan struct{}, 100), make(chan struct{})
+	sub := b.subscription("h")
+	sub.Workers = 1
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if ev.ID == "a000" {
+			began <- struct{}{}
+			select {
+			case <-finish:
+			case <-ctx.Done():
+			}
+		}
+		return effect("h").Handle(ctx, tx, ev)
+	}))
+	b.publish(ids("a", 20)...)
+	b.run()
+	<-began
+	b.eventually("the process to have as many messages as it may", func() bool {
+		all := b.consumers()
+		return len(all) == 1 && all[0].NumAckPending == 8 && all[0].NumWaiting == 0
+	})
+	b.remakeConsumers()
+	close(finish)
+	b.eventually("all effects", func() bool { return len(b.effects("h")) == 20 })
+	b.publish(ids("b", 5)...)
+	b.eventually("the new effects", func() bool { return len(b.effects("h")) == 25 })
+	b.drained()
+	b.wantOnce("h", append(ids("a", 20), ids("b", 5)...)...)
+}

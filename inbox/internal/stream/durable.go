@@ -42,13 +42,13 @@ func (s *DurableReader) Read(life delivery.Lifetime) error {
 	if err != nil {
 		return err
 	}
-	looking, cancel := context.WithCancel(ctx)
+	reading, cancel := context.WithCancelCause(ctx)
 	var looks sync.WaitGroup
-	looks.Go(func() { s.watch(looking, durable) })
-	err = s.pull(ctx, durable)
-	cancel()
+	looks.Go(func() { cancel(s.watch(reading, durable)) })
+	err = s.pull(reading, durable)
+	cancel(err)
 	looks.Wait()
-	if errors.Is(err, jetstream.ErrConsumerDeleted) {
+	if err = context.Cause(reading); errors.Is(err, jetstream.ErrConsumerDeleted) {
 		s.last.from(time.Time{}) // Ack must send nothing for the deleted consumer, because another process may have created the next one
 	}
 	return err

@@ -21,6 +21,7 @@ import (
 // come, until ctx ends. It makes one request at a time, so that no message waits in the client
 // library without signs of life.
 func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) error {
+	made := durable.CachedInfo().Created
 	r, stop := s.requests(durable)
 	defer stop()
 	for r.wait(ctx) {
@@ -30,7 +31,7 @@ func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) er
 					return err
 				}
 			}
-			s.take(ctx, msg, durable.CachedInfo().Created)
+			s.take(ctx, msg, made)
 			return nil
 		})
 		if err != nil && ctx.Err() == nil {
@@ -96,9 +97,10 @@ func (s *DurableReader) Beat(ctx context.Context) {
 }
 
 // watch checks the consumer at intervals until ctx ends. It logs pauses and drift (settings that
-// would lose or delay events), and records the floor.
-func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
-	want := durable.CachedInfo().Config
+// would lose or delay events), and records the floor. If the consumer was deleted and created
+// again, watch returns an error. The broker reports that only to a process that has a request.
+func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) error {
+	made, want := durable.CachedInfo().Created, durable.CachedInfo().Config
 	var faults []string
 	var noted, paused time.Time
 	for ; ctx.Err() == nil; pause.For(ctx, s.LookEvery) {
@@ -108,6 +110,9 @@ func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 				s.Log.DebugContext(ctx, "cannot read the consumer's state", "error", err)
 			}
 			continue
+		}
+		if !info.Created.Equal(made) {
+			return fmt.Errorf("%w, and created again", jetstream.ErrConsumerDeleted)
 		}
 		found := consumer.Drift(info.Config, want)
 		if len(found) > 0 && !slices.Equal(found, faults) {
@@ -123,6 +128,7 @@ func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 			s.noteFloor(ctx, info.AckFloor.Stream)
 		}
 	}
+	return nil
 }
 
 // reportPause logs that an operator has paused or resumed the consumer at the broker. The parameter
