@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"mime"
 	"net/http"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/postroom/postroom/internal/cause"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/outbound"
+	"github.com/postroom/postroom/webhook/internal/lanes"
 )
 
 // ClassDisabled is the class of dead events whose endpoint is disabled. To send such events, enable
@@ -83,13 +85,13 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	case to.disabled:
 		return disabled(to.id)
 	case to.paused > 0:
-		return postroom.SnoozeKey(spread(time.Duration(to.paused*float64(time.Second))), slowPace, fmt.Errorf("webhook: endpoint %s is paused, because it fails or asked for a pause", to.id))
+		return postroom.SnoozeKey(spread(time.Duration(to.paused*float64(time.Second))), lanes.SlowPace, fmt.Errorf("webhook: endpoint %s is paused, because it fails or asked for a pause", to.id))
 	}
-	if w, ok := s.lanes.enter(to.id, to.fails); !ok {
+	if w, ok := s.lanes.Enter(to.id, to.fails); !ok {
 		return s.noRoom(to, w)
 	}
 	success := false
-	defer func() { s.lanes.leave(to.id, success) }()
+	defer func() { s.lanes.Leave(to.id, success) }()
 	result, err := attempt.Step(ctx, "deliver", func(ctx context.Context, _ string) ([]byte, error) { return s.send(ctx, attempt, to) })
 	if err != nil {
 		return err
@@ -104,18 +106,18 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 
 // noRoom returns the error that makes an event wait, because the running deliveries to its endpoint
 // have reached their limit.
-func (s *Sender) noRoom(to *target, w wait) error {
+func (s *Sender) noRoom(to *target, w lanes.Wait) error {
 	err := fmt.Errorf("webhook: the limit of running deliveries to endpoint %s is reached", to.id)
-	after := spread(s.waitFor(to, w.busy))
-	if w.many {
-		return postroom.SnoozeKey(after, w.pace, err)
+	after := spread(s.waitFor(to, w.Busy))
+	if w.Many {
+		return postroom.SnoozeKey(after, w.Pace, err)
 	}
 	return postroom.Snooze(after, err)
 }
 
 // waitFor returns how long an event waits if the deliveries to its endpoint have reached their
 // limit. If the endpoint fails, one delivery tests whether the endpoint works again, and the event
-// waits as long as that delivery may take. Otherwise the event waits for three times wait.busy: at
+// waits as long as that delivery may take. Otherwise the event waits for three times busy: at
 // least 100 ms, at most Timeout. So an event whose endpoint hangs asks for room only a few times.
 func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	if to.fails {
@@ -123,6 +125,10 @@ func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	}
 	return min(max(3*busy, 100*time.Millisecond), s.cfg.Timeout)
 }
+
+// spread adds up to half of d, at random, so that events that waited together do not all come back
+// at the same moment.
+func spread(d time.Duration) time.Duration { return d + rand.N(d/2+time.Millisecond) }
 
 // read reads the endpoint. If the database does not answer, the event waits and loses no attempt.
 func (s *Sender) read(ctx context.Context, id string) (*target, error) {

@@ -23,6 +23,7 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/outbound"
+	"github.com/postroom/postroom/webhook/internal/lanes"
 )
 
 // SenderConfig tunes a [Sender]. Name is required.
@@ -162,7 +163,7 @@ type Sender struct {
 	in        *inbox.Inbox
 	err       error // the fault of the config
 	out       *outbound.Transport
-	lanes     *lanes
+	lanes     *lanes.Lanes
 	schedule  postroom.Backoff
 	delivered metric.Int64Counter
 }
@@ -174,7 +175,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	cfg = cfg.defaults()
 	s := &Sender{
 		cfg: cfg, endpoints: NewEndpoints(pool, EndpointsConfig{Schema: cfg.Schema}), in: in, schedule: sendSchedule(),
-		lanes:     &lanes{most: cfg.InFlight, of: make(map[string]*lane)},
+		lanes:     lanes.New(cfg.InFlight),
 		delivered: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookDelivered, "{attempt}", "Attempts to deliver webhooks, by outcome."),
 	}
 	s.out = outbound.New(outbound.Config{
