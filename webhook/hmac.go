@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -148,27 +149,34 @@ func (s HMAC) parts(id, stamp string, body []byte) [][]byte {
 	}
 }
 
-// neighbours returns the texts between {id} and the placeholders next to {id}.
-func (s HMAC) neighbours() []string {
-	before, after, found := strings.Cut(s.signed(), "{id}")
+// neighbours returns the text between {id} and the placeholder before {id}, and the text between
+// {id} and the placeholder after {id}. Without such a placeholder, the slice is empty.
+func (s HMAC) neighbours() (before, after []string) {
+	left, right, found := strings.Cut(s.signed(), "{id}")
 	if !found {
-		return nil
+		return nil, nil
 	}
-	var all []string
-	if at := placeholder.FindAllStringIndex(before, -1); at != nil {
-		all = append(all, before[at[len(at)-1][1]:])
+	if at := placeholder.FindAllStringIndex(left, -1); at != nil {
+		before = append(before, left[at[len(at)-1][1]:])
 	}
-	if at := placeholder.FindStringIndex(after); at != nil {
-		all = append(all, after[:at[0]])
+	if at := placeholder.FindStringIndex(right); at != nil {
+		after = append(after, right[:at[0]])
 	}
-	return all
+	return before, after
 }
 
-// isAmbiguous reports whether an id contains the text between {id} and a placeholder next to {id}.
-// If the id does, a request with another id and another body could have the same signed text.
+// isAmbiguous reports whether the text next to an id also occurs within the id, or partly within
+// the id. If it does, a request with another id and another body could have the same signed text.
+// The time needs no such check: the times that fresh accepts all have the same number of digits.
 func (s HMAC) isAmbiguous(id string) bool {
-	for _, n := range s.neighbours() {
-		if strings.Contains(id, n) {
+	before, after := s.neighbours()
+	for _, n := range before {
+		if strings.LastIndex(n+id, n) > 0 {
+			return true
+		}
+	}
+	for _, n := range after {
+		if strings.Index(id+n, n) < len(id) {
 			return true
 		}
 	}
@@ -223,10 +231,8 @@ func (s HMAC) check() error {
 	case strings.HasPrefix(s.Time, "."):
 		return fault("HMAC.Time is not a header")
 	}
-	for _, n := range s.neighbours() {
-		if n == "" {
-			return fault("HMAC.Signed has no text between {id} and the placeholder next to it: the signed text could be read in two ways")
-		}
+	if before, after := s.neighbours(); slices.Contains(before, "") || slices.Contains(after, "") {
+		return fault("HMAC.Signed has no text between {id} and the placeholder next to it: the signed text could be read in two ways")
 	}
 	if err := (postroom.Event{Type: s.name()}).Validate(); err != nil {
 		return fault("HMAC.Name cannot be the first part of a type: %w", err)

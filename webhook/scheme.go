@@ -162,9 +162,10 @@ func headers(h http.Header, names ...string) ([]string, error) {
 	return values, nil
 }
 
-// seconds parses a Unix time, which consists only of digits.
+// seconds parses a Unix time, which consists only of digits. Each time has one form, without zeros in
+// front: otherwise a zero at the end of a body could move to the time behind the body.
 func seconds(s string) (int64, error) {
-	if s == "" || len(s) > 11 {
+	if s == "" || len(s) > 11 || s[0] == '0' && len(s) > 1 {
 		return 0, refused(MalformedTime)
 	}
 	var n int64

@@ -1,10 +1,14 @@
 package webhook_test
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -289,6 +293,92 @@ func TestSignedID(t *testing.T) {
 	h.Set("X-Id", "b")
 	if _, err := s.Verify(h, []byte("b.c"), time.Now()); reason(err) != webhook.WrongSignature {
 		t.Errorf("another id: %v", err)
+	}
+}
+
+// templates returns values of HMAC.Signed, with every order of the placeholders and some texts between
+// them. Two of the texts can overlap themselves.
+func templates() []string {
+	between := []string{"", "-", "--", "-a-", "x"}
+	var all []string
+	for _, names := range [][]string{{"{id}", "{body}"}, {"{body}", "{id}"}, {"{time}", "{body}"}, {"{body}", "{time}"}} {
+		for _, n := range between {
+			all = append(all, names[0]+n+names[1], "-"+names[0]+n+names[1]+"-")
+		}
+	}
+	for _, names := range [][]string{
+		{"{id}", "{time}", "{body}"}, {"{id}", "{body}", "{time}"}, {"{time}", "{id}", "{body}"},
+		{"{time}", "{body}", "{id}"}, {"{body}", "{id}", "{time}"}, {"{body}", "{time}", "{id}"},
+	} {
+		for _, n := range between {
+			for _, m := range between {
+				all = append(all, names[0]+n+names[1]+m+names[2])
+			}
+		}
+	}
+	return all
+}
+
+// texts returns all texts of at most the given number of letters.
+func texts(letters string, most int) []string {
+	all := []string{""}
+	for from := 0; most > 0; most-- {
+		to := len(all)
+		for _, text := range all[from:to] {
+			for _, letter := range letters {
+				all = append(all, text+string(letter))
+			}
+		}
+		from = to
+	}
+	return all
+}
+
+// No two requests that a scheme accepts have the same signed text. Otherwise an attacker could move
+// bytes of a captured request from one part to another, and the signature would stay valid.
+func TestSignedTextHasOneReading(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	stamp := strconv.FormatInt(now.Unix(), 10)
+	stamps := []string{stamp, "0" + stamp, "1" + stamp, stamp[1:], " " + stamp, "+" + stamp}
+	accepted := 0
+	for _, template := range templates() {
+		s := webhook.HMAC{Secrets: []string{"s"}, Signature: "X-S", ID: "X-Id", Signed: template}
+		times := []string{""}
+		if strings.Contains(template, "{time}") {
+			s.Time, times = "X-Time", stamps
+		}
+		if err := webhook.Sign(s, http.Header{}, webhook.Message{Time: now}, nil); err != nil {
+			continue
+		}
+		accepted++
+		of := make(map[string][3]string) // the request that was accepted with a signed text
+		for _, id := range texts("a-", 2) {
+			if !strings.Contains(template, "{id}") && id != "a" {
+				continue
+			}
+			for _, body := range texts("a-01", 2) {
+				for _, at := range times {
+					text := strings.NewReplacer("{id}", id, "{time}", at, "{body}", body).Replace(template)
+					mac := hmac.New(sha256.New, []byte("s"))
+					mac.Write([]byte(text))
+					h := http.Header{"X-S": {hex.EncodeToString(mac.Sum(nil))}, "X-Id": {id}, "X-Time": {at}}
+					if _, err := s.Verify(h, []byte(body), now); err != nil {
+						continue
+					}
+					request := [3]string{id, at, body}
+					if other, ok := of[text]; ok {
+						t.Fatalf("%s: %q and %q have the same signed text %q", template, other, request, text)
+					}
+					of[text] = request
+				}
+			}
+		}
+		if len(of) == 0 {
+			t.Errorf("%s: no request was accepted", template)
+		}
+	}
+	if accepted < 100 {
+		t.Errorf("%d templates were accepted, so the test looked at few", accepted)
 	}
 }
 
