@@ -248,7 +248,9 @@ func StartOn[S, T any](eventType string, begin func(T) (key string, s S)) Start[
 
 // End are the events that a saga writes when an instance ends. Their cause is the event that began
 // the instance, if there is one. So a saga can be a participant of another saga, with the same key:
-// it starts with the other saga's command, and answers with its End.
+// it starts with the other saga's command, and answers with its End. A handler of the other saga's
+// Undo calls [Saga.Compensate], and the Undone event answers the Undo. If Compensate returns
+// [ErrOver], the instance is done: the handler itself must undo it, and answer with Follow.
 type End[S any] struct {
 	Done   Action[S] // each step is done
 	Undone Action[S] // each step that was done is undone

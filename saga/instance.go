@@ -48,6 +48,7 @@ type row struct {
 	revision    int64
 	correlation string
 	cause       string // the event that began the instance
+	undoCause   string // the command of another saga to undo the instance; its step began the instance
 	waitsSince  time.Time
 	deadline    time.Time
 	alarm       time.Time
@@ -99,17 +100,17 @@ func (tb *table) input(ctx context.Context, tx pgx.Tx, key string) (sum []byte, 
 // there is no instance.
 func (tb *table) lock(ctx context.Context, tx pgx.Tx, key string) (m moment, r *row, data []byte, err error) {
 	r = &row{key: key}
-	var cause *string
+	var cause, undoCause *string
 	var deadline, alarm *time.Time
 	err = tx.QueryRow(ctx, tb.sql.Lock, tb.saga, key).
-		Scan(&m.now, &m.owner, &r.version, &r.state, &r.step, &r.run, &r.revision, &data, &r.correlation, &cause, &r.waitsSince, &deadline, &alarm)
+		Scan(&m.now, &m.owner, &r.version, &r.state, &r.step, &r.run, &r.revision, &data, &r.correlation, &cause, &undoCause, &r.waitsSince, &deadline, &alarm)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return m, nil, nil, nil
 	}
 	if err != nil {
 		return m, nil, nil, fmt.Errorf("lock the instance: %w", tb.explain(err, tx))
 	}
-	r.cause, r.deadline, r.alarm = or(cause), or(deadline), or(alarm)
+	r.cause, r.undoCause, r.deadline, r.alarm = or(cause), or(undoCause), or(deadline), or(alarm)
 	return m, r, data, nil
 }
 
@@ -124,7 +125,7 @@ func (tb *table) owner(ctx context.Context, tx pgx.Tx) (m moment, err error) {
 // save adds to a batch the statement that stores a locked row. The parameter waits says whether the
 // instance begins to wait for a step.
 func (tb *table) save(batch *pgx.Batch, r row, data []byte, waits bool) {
-	batch.Queue(tb.sql.Save, tb.saga, r.key, r.state, r.step, r.run, r.revision, data, waits, given(r.deadline), given(r.alarm), given(guard.Clean(r.note, maxNote)), r.state.Ended())
+	batch.Queue(tb.sql.Save, tb.saga, r.key, r.state, r.step, r.run, r.revision, data, waits, given(r.deadline), given(r.alarm), given(guard.Clean(r.note, maxNote)), r.state.Ended(), given(r.undoCause))
 }
 
 // maxNote is how many bytes of a note are stored.

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -237,15 +238,27 @@ func (t *turn[S]) limit(within time.Duration) {
 // end ends the instance, and writes the event that announces the end.
 func (t *turn[S]) end(state State, announce Action[S]) {
 	t.inst.state, t.inst.deadline, t.waits = state, time.Time{}, true
-	if announce.eventType == "" {
+	t.announce(announce, ":ended")
+}
+
+// announce writes the event that announces the end. It answers another saga's Undo, if there is
+// one, and otherwise the event that began the instance.
+func (t *turn[S]) announce(end Action[S], id string) {
+	if end.eventType == "" {
 		return
 	}
-	ev := t.event(announce.eventType, announce.data(&t.inst.data))
-	ev.ID = t.stepKey("") + ":ended"
-	if t.inst.cause != "" {
-		ev.CausationID = t.inst.cause
-	}
+	ev := t.event(end.eventType, end.data(&t.inst.data))
+	ev.ID = t.stepKey("") + id
+	ev.CausationID = cmp.Or(t.inst.undoCause, t.inst.cause, ev.CausationID)
 	t.events = append(t.events, ev)
+}
+
+// isUndo reports whether the event undo is the Undo of the step whose Do is the event begun.
+func isUndo(undo, begun string) bool {
+	step, _, _ := strings.Cut(undo, ":")
+	_, undoes := isCommand(undo, step, toUndo)
+	_, does := isCommand(begun, step, toDo)
+	return undoes && does
 }
 
 // event returns an event of the instance. Its cause is the event that led to this turn.

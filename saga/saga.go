@@ -179,9 +179,13 @@ func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) 
 // Compensate begins to undo an instance, in the caller's transaction, for example because the
 // customer cancels. If apply is not nil, Compensate first calls this function, which may change the
 // state. The first step to undo is the pending step, whose outcome is unknown. If that step has no
-// Undo, its effects stay. If the instance already undoes its steps, or is undone, Compensate
-// changes nothing and returns nil. If the instance is done, Compensate returns [ErrOver]. If there
-// is no such instance, Compensate returns [ErrUnknown].
+// Undo, its effects stay. If the instance already undoes its steps, or is undone, Compensate does
+// not call apply, undoes nothing more and returns nil. If the instance is done, Compensate returns
+// [ErrOver]. If there is no such instance, Compensate returns [ErrUnknown].
+//
+// If another saga's step began the instance, call Compensate for the Undo of that step, with
+// [WithCause]. The Undone event of [End] then answers the Undo, even if the instance already undoes
+// its steps. If the instance is undone, Compensate writes that event once more, as the answer.
 func (g *Saga[S]) Compensate(ctx context.Context, tx pgx.Tx, key string, apply func(*S)) error {
 	if g.err != nil {
 		return g.err
@@ -194,15 +198,19 @@ func (g *Saga[S]) Compensate(ctx context.Context, tx pgx.Tx, key string, apply f
 
 func (g *Saga[S]) compensate(ctx context.Context, tx pgx.Tx, key string, apply func(*S)) error {
 	m, r, data, err := g.table.lock(ctx, tx, key)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case r == nil:
+	}
+	if r == nil {
 		return ErrUnknown
-	case r.state == Compensating, r.state == Undone:
-		return nil
+	}
+	cause := causeOf(ctx).id
+	answers := isUndo(cause, r.cause) && cause != r.undoCause
+	switch {
 	case r.state == Done:
 		return fmt.Errorf("it is done: %w", ErrOver)
+	case r.state != Running && !answers:
+		return nil
 	}
 	p, err := g.planOf(r)
 	if err != nil {
@@ -212,11 +220,19 @@ func (g *Saga[S]) compensate(ctx context.Context, tx pgx.Tx, key string, apply f
 	if err != nil {
 		return err
 	}
-	if apply != nil {
+	if apply != nil && r.state == Running {
 		apply(&inst.data)
 	}
-	t := &turn[S]{moment: m, plan: p, inst: inst, cause: causeOf(ctx).id, trace: telemetry.TraceOf(ctx)}
-	t.compensate()
+	t := &turn[S]{moment: m, plan: p, inst: inst, cause: cause, trace: telemetry.TraceOf(ctx)}
+	if answers {
+		t.touched, inst.undoCause = true, cause
+	}
+	switch r.state {
+	case Running:
+		t.compensate()
+	case Undone:
+		t.announce(p.ended.Undone, ":ended:"+cause)
+	}
 	return g.finish(ctx, tx, t)
 }
 

@@ -67,6 +67,7 @@ CREATE TABLE postroom.saga (
     input          bytea               NOT NULL,
     correlation_id text                NOT NULL,
     causation_id   text,
+    undo_id        text,
     owner          uuid                NOT NULL,
     waits_since    timestamptz         NOT NULL DEFAULT now(),
     waits_hour     timestamptz         NOT NULL DEFAULT date_bin('1 hour', now(), 'epoch'),
@@ -101,6 +102,8 @@ COMMENT ON COLUMN postroom.saga.correlation_id IS
     'The correlation id of all events of the instance.';
 COMMENT ON COLUMN postroom.saga.causation_id IS
     'The id of the event that began the instance. NULL: a program began it.';
+COMMENT ON COLUMN postroom.saga.undo_id IS
+    'If another saga began the instance and then had it undone: the id of the other saga''s Undo, which the end of the instance answers. NULL: the end answers causation_id.';
 COMMENT ON COLUMN postroom.saga.owner IS
     'The identity of the Postroom in which the instance began. The ids of its commands are derived from this identity, even in a copy of the database.';
 COMMENT ON COLUMN postroom.saga.waits_since IS
