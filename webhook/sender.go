@@ -169,8 +169,10 @@ type Sender struct {
 }
 
 // NewSender registers the external handler that delivers, and returns a sender. The inbox runs the
-// handler. NewSender does no I/O and returns no error: [Sender.Check] and the inbox return the
-// faults of the config. Like inbox.HandleExternal, it panics if the inbox has the handler already.
+// handler. NewSender does no I/O and returns no error: [Sender.Check] returns the faults of the
+// config. An inbox that has the handler of [Sender.FanOut] calls Check before it starts. In a
+// process that only delivers, call Check yourself: with a faulty config the deliveries wait. Like
+// inbox.HandleExternal, NewSender panics if the inbox has the handler already.
 func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	cfg = cfg.defaults()
 	s := &Sender{
@@ -184,7 +186,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 		TracerProvider: cfg.TracerProvider, MeterProvider: noop.NewMeterProvider(), // no metrics of outbound: they would contain the names of customers' hosts
 	})
 	if err := errors.Join(cfg.validate(), s.endpoints.err); err != nil {
-		s.err = fmt.Errorf("webhook: %w", err)
+		s.err = postroom.Unrecoverable(fmt.Errorf("webhook: %w", err))
 	} else {
 		measureDisabled(s)
 	}
@@ -205,8 +207,12 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 // that operators can find it by these, and so that the id can be the webhook-id.
 func dedupeKey(ev postroom.Event) string { return ev.Key + " " + ev.Source + " " + ev.ID }
 
+// faultyWait is how long an event waits if the config is faulty. The event loses no attempt, so that
+// it is still due when a process with a correct config runs.
+const faultyWait = time.Minute
+
 // Check returns the faults of the config, and an error if the database lacks the tables that the
-// sender needs.
+// sender needs. Faults of the config match postroom.ErrUnrecoverable.
 func (s *Sender) Check(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
@@ -214,17 +220,21 @@ func (s *Sender) Check(ctx context.Context) error {
 	return s.endpoints.Check(ctx)
 }
 
+// fanOut is the handler of FanOut. Because it has the method Check, the inbox checks the sender.
+type fanOut struct{ *Sender }
+
 // FanOut returns a transactional handler. In its transaction, it accepts a delivery for each
 // endpoint that is enabled, belongs to the event's account and gets the event's type. If
 // SenderConfig.Types is set, FanOut ignores events of other types. FanOut itself sends nothing, so
 // an endpoint that hangs does not delay FanOut.
 //
 // An endpoint that is disabled at that moment gets the event only if you call [Sender.Resend].
-func (s *Sender) FanOut() postroom.Handler { return postroom.HandlerFunc(s.fanOut) }
+func (s *Sender) FanOut() postroom.Handler { return fanOut{s} }
 
-func (s *Sender) fanOut(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+// Handle accepts the deliveries of an event.
+func (s fanOut) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	if s.err != nil {
-		return s.err
+		return postroom.Snooze(faultyWait, s.err)
 	}
 	if len(s.cfg.Types) > 0 && !slices.Contains(s.cfg.Types, ev.Type) {
 		return nil

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -446,6 +447,55 @@ func TestSenderConfig(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
+	}
+}
+
+// An inbox with the handler of FanOut does not start if the config of the sender is faulty. It also
+// does not start if the handler is in a Mux, or has a middleware.
+func TestInboxRefusesAFaultySender(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	for name, wrap := range map[string]func(h postroom.Handler) postroom.Handler{
+		"alone": func(h postroom.Handler) postroom.Handler { return h },
+		"mux": func(h postroom.Handler) postroom.Handler {
+			var mux postroom.Mux
+			mux.On("order.placed", h)
+			return &mux
+		},
+		"chain": func(h postroom.Handler) postroom.Handler {
+			return postroom.Chain(h, func(next postroom.Handler) postroom.Handler { return next })
+		},
+	} {
+		in := inbox.New(pool, nil, inbox.Config{Logger: silent})
+		s := webhook.NewSender(pool, in, webhook.SenderConfig{Name: "webhooks", InFlight: -1, AcceptOnly: true, Logger: silent})
+		in.Handle(inbox.Subscription{Name: "fanout"}, wrap(s.FanOut()))
+		for what, start := range map[string]func(context.Context) error{"Check": in.Check, "Run": in.Run} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			if err := start(ctx); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "InFlight is -1") {
+				t.Errorf("%s: %s returned %v, want the fault of the sender", name, what, err)
+			}
+			cancel()
+		}
+	}
+}
+
+// In a process that only delivers, the inbox knows no fault of the sender's config. The deliveries
+// then wait and lose no attempt.
+func TestDeliveriesWaitForACorrectConfig(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.add(webhook.NewEndpoint{ID: "e", URL: "https://example.com"})
+	fanOut := r.sender.FanOut()
+	r.in = inbox.New(r.pool, nil, inbox.Config{IdlePoll: 20 * time.Millisecond, Logger: silent})
+	r.cfg.InFlight = -1
+	webhook.NewSender(r.pool, r.in, r.cfg)
+	r.run()
+	ev := postroom.Event{ID: "e1", Source: "/shop", Type: "order.placed", Data: []byte("{}")}
+	if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error { return fanOut.Handle(t.Context(), tx, ev) }); err != nil {
+		t.Fatal(err)
+	}
+	if d := r.failed("e"); d.Attempts != 0 || d.Dead || d.Wait < 10 || !strings.Contains(d.Text, "InFlight is -1") {
+		t.Errorf("the delivery is %+v, want one that waits", d)
 	}
 }
 
