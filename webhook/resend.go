@@ -32,11 +32,18 @@ const resendAtOnce = 500
 // if that event is dead, replay it. Resend returns how many events it made due. Each of its
 // transactions writes a row to the audit.
 //
+// The inbox recognises an accepted event only for the DedupeWindow of the handler that delivers. If
+// the given time is earlier than that, Resend sends nothing and returns an error with the earliest
+// time that you can give. To be sure, Resend uses only 29 thirtieths of the DedupeWindow.
+//
 // A process that resends needs the rights of an inbox and of an operator.
 func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, by Audit) (int64, error) {
 	err := s.mustBeEnabled(ctx, endpoint, by)
 	if err == nil && len(s.cfg.Types) == 0 {
 		err = errors.New("SenderConfig.Types is empty: give the types that customers may get, because the log also has internal events")
+	}
+	if err == nil {
+		err = s.mustRecognise(ctx, since)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("webhook: resend: %w", err)
@@ -91,6 +98,20 @@ func (s *Sender) mustBeEnabled(ctx context.Context, endpoint string, by Audit) e
 		return ErrEndpointDisabled
 	}
 	return nil
+}
+
+// mustRecognise returns an error if the inbox may have removed its rows of events that were written
+// at the given time or later: Resend would send these events again.
+func (s *Sender) mustRecognise(ctx context.Context, since time.Time) error {
+	var from *time.Time
+	if err := s.endpoints.db.QueryRow(ctx, s.endpoints.sql.Recognised, s.cfg.Name).Scan(&from); err != nil {
+		return s.endpoints.explain(err)
+	}
+	if from == nil || !since.Before(*from) {
+		return nil
+	}
+	return fmt.Errorf("the inbox may no longer recognise events from before %s (%s ago), so the endpoint could get them twice: resend events from a later time",
+		from.UTC().Truncate(time.Second).Add(time.Second).Format(time.RFC3339), time.Since(*from).Truncate(time.Minute))
 }
 
 // owed returns the next events of the log for an endpoint, and the last event's seq.

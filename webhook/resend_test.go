@@ -84,6 +84,61 @@ func TestResend(t *testing.T) {
 	}
 }
 
+// The inbox no longer recognises a delivered event whose row it has removed. If the log still has the
+// event, Resend refuses a time that would include the event, and sends it to no endpoint again.
+func TestResendTakesNoEventThatTheInboxForgot(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Types = []string{"order.placed"} }), newReceiver(t)
+	log := outbox.New(outbox.Config{Source: "/shop"})
+	write := func(id, age string) {
+		t.Helper()
+		ev := postroom.Event{ID: id, Type: "order.placed", Data: []byte(`{"n":1}`)}
+		if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error { return log.Write(t.Context(), tx, ev) }); err != nil {
+			t.Fatal(err)
+		}
+		r.exec("UPDATE postroom.outbox SET created_at = now() - $2::interval WHERE event_id = $1", id, age)
+	}
+	refuses := func(ago time.Duration) {
+		t.Helper()
+		n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-ago), ann)
+		if n != 0 || err == nil || !strings.Contains(err.Error(), "may no longer recognise") {
+			t.Errorf("resent %d events from %s ago, %v; want an error", n, ago, err)
+		}
+	}
+	const day = 24 * time.Hour
+	write("e1", "32 days")
+	write("e2", "20 days")
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-25*day), ann); err != nil || n != 1 { // no inbox has run: no row was removed
+		t.Fatalf("resent %d events, %v; want e2", n, err)
+	}
+	r.run()
+	r.emit("e1", nil)
+	r.eventually("the deliveries", func() bool {
+		return len(to.requests()) == 2 && one[int](r, "SELECT count(*) FROM postroom.held") == 0
+	})
+	refuses(33 * day)
+	refuses(29*day + time.Hour)
+	if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-29*day+time.Hour), ann); err != nil || n != 0 {
+		t.Errorf("resent %d events, %v; want none", n, err)
+	}
+
+	// The rows expire, and the inbox removes them.
+	r.exec("UPDATE postroom.inbox SET at = now() - interval '31 days'")
+	r.eventually("the sweep", func() bool {
+		r.exec("UPDATE postroom.sweep SET due_at = now()")
+		return one[int](r, "SELECT count(*) FROM postroom.inbox") == 0
+	})
+	refuses(33 * day)
+
+	// In the past, rows were kept for a shorter time.
+	r.exec("UPDATE postroom.dedupe_window SET expired_before = now() - interval '10 days' WHERE handler = 'webhooks'")
+	refuses(11 * day)
+	if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-9*day), ann); err != nil || n != 0 {
+		t.Errorf("resent %d events, %v; want none", n, err)
+	}
+}
+
 // The log also has internal events. An endpoint of all types gets only the types of
 // SenderConfig.Types, from the fan-out and from Resend. Without SenderConfig.Types, Resend sends
 // nothing.

@@ -14,7 +14,7 @@ type statements struct {
 	Add, Rotate, Disable, Enable, List    string // statements of Endpoints
 	Matching, Endpoint, Succeeded, Failed string // statements of a Sender
 	Disabled                              string // statements of a Sender's gauge
-	Owed, Enabled                         string // statements of a Sender that resends
+	Owed, Enabled, Recognised             string // statements of a Sender that resends
 }
 
 var written = sqlfile.MustRead[statements](files)

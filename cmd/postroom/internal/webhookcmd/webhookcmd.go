@@ -272,7 +272,9 @@ func resend(getenv func(string) string) *cobra.Command {
 		Short: "Send an endpoint events that it was not given",
 		Long: `Send an endpoint the events that were written before the endpoint was added, or while it
 was disabled. The log of this database must still have these events. Other events are
-not sent again: if they are dead, use 'postroom dead replay'.
+not sent again: if they are dead, use 'postroom dead replay'. The inbox recognises such
+events for its DedupeWindow (30 days). If --since is longer, the command sends nothing
+and prints the longest time that you can give.
 
 The log also has internal events, and events of all customers. So --types is required:
 the types that customers may get, as in SenderConfig.Types of the sender. An endpoint
