@@ -18,6 +18,7 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/sqlfile"
+	"github.com/postroom/postroom/saga/internal/merge"
 )
 
 //go:embed sql/*.sql
@@ -186,10 +187,10 @@ var ErrTooLarge = errors.New("the state is too large")
 var errLasting = errors.New("cannot continue")
 
 // encode returns a state's bytes. The parameter before is the state of another program, or nil.
-func encode[S any](s S, before *otherState) ([]byte, error) {
+func encode[S any](s S, before *merge.State) ([]byte, error) {
 	data, err := json.Marshal(s)
 	if err == nil && before != nil {
-		data, err = before.merge(data)
+		data, err = before.Merge(data)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: encode the state: %w", errLasting, err)
@@ -207,7 +208,7 @@ func decode[S any](r row, data []byte) (*instance[S], error) {
 		return nil, fmt.Errorf("%w: decode the state of key %s as %T: %w", errLasting, r.key, inst.data, err)
 	}
 	if known, err := json.Marshal(inst.data); err == nil && !bytes.Equal(known, data) { // if Marshal fails here, encode fails later and returns its error
-		inst.before = &otherState{data, known}
+		inst.before = &merge.State{Its: data, Known: known}
 	}
 	return inst, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/telemetry"
+	"github.com/postroom/postroom/saga/internal/merge"
 )
 
 // State says how far an instance has come.
@@ -58,7 +59,7 @@ const (
 type instance[S any] struct {
 	row
 	data   S
-	before *otherState // the state that another program stored; nil if this program stored it
+	before *merge.State // the state that another program stored; nil if this program stored it
 }
 
 // entry is a row of the history.

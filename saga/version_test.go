@@ -184,17 +184,27 @@ func TestNestedFieldsOfANewerProgram(t *testing.T) {
 	t.Parallel()
 	w := newRig(t)
 	newer := saga.New(w.pool, w.out, bill[newBill](nil))
+	equal := []currency{{1, "EUR"}, {1, "USD"}} // for an older program these lines are equal
 	for name, tt := range map[string]struct {
 		change func(s *oldBill)
+		lines  []currency
 		want   string
 	}{
-		"nothing":    {func(*oldBill) {}, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":2,"Currency":"USD"}]}`},
-		"the total":  {func(s *oldBill) { s.Total.Amount = 9 }, `{"Total":{"Amount":9,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":2,"Currency":"USD"}]}`},
-		"a line":     {func(s *oldBill) { s.Lines[1].Amount = 8 }, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":8,"Currency":"USD"}]}`},
-		"a new line": {func(s *oldBill) { s.Lines = append(s.Lines, money{5}) }, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":2,"Currency":"USD"},{"Amount":5,"Currency":""}]}`},
-		"one gone":   {func(s *oldBill) { s.Lines = s.Lines[1:] }, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":2,"Currency":"USD"}]}`},
-		"the order":  {func(s *oldBill) { s.Lines[0], s.Lines[1] = s.Lines[1], s.Lines[0] }, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":2,"Currency":"USD"},{"Amount":1,"Currency":"EUR"}]}`},
-		"none left":  {func(s *oldBill) { s.Lines = nil }, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":null}`},
+		"nothing":                        {func(*oldBill) {}, nil, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":2,"Currency":"USD"}]}`},
+		"the total":                      {func(s *oldBill) { s.Total.Amount = 9 }, nil, `{"Total":{"Amount":9,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":2,"Currency":"USD"}]}`},
+		"a line":                         {func(s *oldBill) { s.Lines[1].Amount = 8 }, nil, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":8,"Currency":"USD"}]}`},
+		"a new line":                     {func(s *oldBill) { s.Lines = append(s.Lines, money{5}) }, nil, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":2,"Currency":"USD"},{"Amount":5,"Currency":""}]}`},
+		"one gone":                       {func(s *oldBill) { s.Lines = s.Lines[1:] }, nil, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":2,"Currency":"USD"}]}`},
+		"the order":                      {func(s *oldBill) { s.Lines[0], s.Lines[1] = s.Lines[1], s.Lines[0] }, nil, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":2,"Currency":"USD"},{"Amount":1,"Currency":"EUR"}]}`},
+		"none left":                      {func(s *oldBill) { s.Lines = nil }, nil, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":null}`},
+		"one in front, and one changed":  {func(s *oldBill) { s.Lines = []money{{9}, {7}, {2}} }, nil, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":9,"Currency":""},{"Amount":7,"Currency":""},{"Amount":2,"Currency":"USD"}]}`},
+		"the first of equal lines gone":  {func(s *oldBill) { s.Lines = s.Lines[1:] }, equal, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":""}]}`},
+		"the second of equal lines gone": {func(s *oldBill) { s.Lines = s.Lines[:1] }, equal, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":""}]}`},
+		"one of equal lines changed":     {func(s *oldBill) { s.Lines[0].Amount = 7 }, equal, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":7,"Currency":"EUR"},{"Amount":1,"Currency":"USD"}]}`},
+		"one in front of equal lines":    {func(s *oldBill) { s.Lines = []money{{9}, {1}, {1}} }, equal, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":9,"Currency":""},{"Amount":1,"Currency":"EUR"},{"Amount":1,"Currency":"USD"}]}`},
+		"one in front of equal lines, and one changed": {func(s *oldBill) { s.Lines = []money{{9}, {1}, {2}} }, equal, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":9,"Currency":""},{"Amount":1,"Currency":""},{"Amount":2,"Currency":""}]}`},
+		"one gone behind equal lines":                  {func(s *oldBill) { s.Lines = s.Lines[:2] }, append(equal[:2:2], currency{5, "EUR"}), `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":1,"Currency":"USD"}]}`},
+		"one of the same lines gone":                   {func(s *oldBill) { s.Lines = s.Lines[1:] }, []currency{{1, "EUR"}, {1, "EUR"}}, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"}]}`},
 	} {
 		inTx := func(f func(tx pgx.Tx) error) {
 			t.Helper()
@@ -203,7 +213,10 @@ func TestNestedFieldsOfANewerProgram(t *testing.T) {
 			}
 		}
 		older := saga.New(w.pool, w.out, bill(func(s *oldBill, _ int) { tt.change(s) }))
-		begun := newBill{Total: currency{3, "EUR"}, Lines: []currency{{1, "EUR"}, {2, "USD"}}}
+		begun := newBill{Total: currency{3, "EUR"}, Lines: tt.lines}
+		if tt.lines == nil {
+			begun.Lines = []currency{{1, "EUR"}, {2, "USD"}}
+		}
 		inTx(func(tx pgx.Tx) error { return newer.Begin(t.Context(), tx, name, begun) })
 		reply := w.reply(w.wants("a.do")[0], "a.done", 1)
 		inTx(func(tx pgx.Tx) error { return older.Handle(t.Context(), tx, reply) })

@@ -1,4 +1,5 @@
-package saga
+// Package merge keeps the fields of a state that only another program knows.
+package merge
 
 import (
 	"bytes"
@@ -8,21 +9,21 @@ import (
 	"strings"
 )
 
-// otherState is a state that another program stored. The field its is the stored document. The
-// field known is the same document after this program decoded and encoded it: known lacks the
-// fields that only the other program knows.
-type otherState struct{ its, known json.RawMessage }
+// State is a state that another program stored. The field Its is the stored document. The field
+// Known is the same document after this program decoded and encoded it: Known lacks the fields that
+// only the other program knows.
+type State struct{ Its, Known json.RawMessage }
 
-// merge takes the state that this program changed (now), and adds the fields that only the other
+// Merge takes the state that this program changed (now), and adds the fields that only the other
 // program knows. So an older program keeps the fields of a newer one, also in nested structs. An
-// element of an array keeps its unknown fields if merge can identify the element.
-func (s otherState) merge(now json.RawMessage) (json.RawMessage, error) {
-	if bytes.Equal(s.known, now) {
-		return s.its, nil
+// element of an array keeps its unknown fields if Merge can identify the element.
+func (s State) Merge(now json.RawMessage) (json.RawMessage, error) {
+	if bytes.Equal(s.Known, now) {
+		return s.Its, nil
 	}
 	var objects [3]map[string]json.RawMessage
-	if isEach('{', s.its, s.known, now) {
-		for i, document := range [][]byte{s.its, s.known, now} {
+	if isEach('{', s.Its, s.Known, now) {
+		for i, document := range [][]byte{s.Its, s.Known, now} {
 			if err := json.Unmarshal(document, &objects[i]); err != nil {
 				return nil, err
 			}
@@ -30,8 +31,8 @@ func (s otherState) merge(now json.RawMessage) (json.RawMessage, error) {
 		return mergeObjects(objects[0], objects[1], objects[2])
 	}
 	var arrays [3][]json.RawMessage
-	if isEach('[', s.its, s.known, now) {
-		for i, document := range [][]byte{s.its, s.known, now} {
+	if isEach('[', s.Its, s.Known, now) {
+		for i, document := range [][]byte{s.Its, s.Known, now} {
 			if err := json.Unmarshal(document, &arrays[i]); err != nil {
 				return nil, err
 			}
@@ -57,7 +58,7 @@ func mergeObjects(its, known, now map[string]json.RawMessage) (json.RawMessage, 
 		if !isKnown || !isStored {
 			continue
 		}
-		merged, err := otherState{theirs, before}.merge(value)
+		merged, err := State{theirs, before}.Merge(value)
 		if err != nil {
 			return nil, err
 		}
@@ -87,32 +88,48 @@ func member(object map[string]json.RawMessage, name string) (json.RawMessage, bo
 }
 
 // mergeArrays merges two kinds of elements: those that did not change, even if they moved, and
-// those that changed and kept their place. If the program removed elements, mergeArrays does not
-// merge changed elements, because it cannot distinguish them from new ones.
+// those that changed and kept their place. If the program removed elements, or added some in front
+// of others, mergeArrays does not merge changed elements, because it cannot distinguish them from
+// new ones. Elements that are equal for this program may have different unknown fields. If only
+// some of them are left, mergeArrays identifies them only by their places in an array of the same
+// length.
 func mergeArrays(its, known, now []json.RawMessage) (json.RawMessage, error) {
 	if len(its) != len(known) {
 		return json.Marshal(now)
 	}
-	places := make(map[string][]int) // the places of each element in the slice known
+	places, left := make(map[string][]int), make(map[string]int) // the places of each element in the slice known, and how often it is in the rest of now
 	for i, element := range known {
 		places[string(element)] = append(places[string(element)], i)
 	}
-	all := slices.Clone(now)
+	for _, element := range now {
+		left[string(element)]++
+	}
+	all, shifted := slices.Clone(now), len(now) < len(known)
 	found, moved := make([]bool, len(now)), make([]bool, len(known))
 	for i, element := range now {
 		before := places[string(element)]
 		if len(before) == 0 {
 			continue
 		}
-		at := max(slices.Index(before, i), 0)
+		at := 0
+		if left[string(element)] < len(before) {
+			differ := slices.ContainsFunc(before, func(other int) bool { return !bytes.Equal(its[other], its[before[0]]) })
+			if at = slices.Index(before, i); differ && (at < 0 || len(now) != len(known)) {
+				found[i], shifted = true, true
+				continue
+			}
+			at = max(at, 0)
+		}
 		all[i], found[i], moved[before[at]] = its[before[at]], true, true
+		shifted = shifted || len(now) > len(known) && before[at] != i
+		left[string(element)]--
 		places[string(element)] = slices.Delete(before, at, at+1)
 	}
 	for i := range known {
-		if len(now) < len(known) || found[i] || moved[i] {
+		if shifted || found[i] || moved[i] {
 			continue
 		}
-		merged, err := otherState{its[i], known[i]}.merge(now[i])
+		merged, err := State{its[i], known[i]}.Merge(now[i])
 		if err != nil {
 			return nil, err
 		}
