@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -342,6 +343,21 @@ func TestTenants(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A receiver reads a body for ten times Patience. That time must not overflow, so that a large
+// body is read.
+func TestPatienceHasALimit(t *testing.T) {
+	for _, patience := range []time.Duration{-1, time.Hour + 1, math.MaxInt64/10 + 1, math.MaxInt64} {
+		e := newEndpoint(t, func(c *webhook.Config) { c.Patience = patience })
+		if err := e.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "Patience is "+patience.String()) {
+			t.Errorf("%s: %v, want an error", patience, err)
+		}
+	}
+	if err := newEndpoint(t, func(c *webhook.Config) { c.Patience = time.Hour }).Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 
 // An id is unique within its tenant: no tenant can take it from another, and the source of an event
 // says whose secret verified it.

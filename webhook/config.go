@@ -94,7 +94,8 @@ type Config struct {
 	MaxBody int
 
 	// Patience limits the time from the end of a request's body until the answer. If this time is
-	// over, the answer is 503. Reading the body may take ten times as long.
+	// over, the answer is 503. Reading the body may take ten times as long. Patience is at most an
+	// hour.
 	//
 	// Defaults to 3 seconds.
 	Patience time.Duration
@@ -143,6 +144,6 @@ func (c Config) validate() error {
 	}
 	add(c.Changed < ChangedDefault || c.Changed > IgnoreChanged, "Changed is %d, want ChangedDefault, HoldChanged or IgnoreChanged", c.Changed)
 	add(c.MaxBody < 0 || c.MaxBody > postroom.MaxData, "MaxBody is %d, want 1 to %d", c.MaxBody, postroom.MaxData)
-	add(c.Patience < 0, "Patience is %s, want more than 0", c.Patience)
+	add(c.Patience < 0 || c.Patience > time.Hour, "Patience is %s, want more than 0 and at most an hour", c.Patience)
 	return errors.Join(faults...)
 }
