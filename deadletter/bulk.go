@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/internal/change"
-	"github.com/postroom/postroom/internal/held"
 )
 
 // bulkChange chooses the events that match a filter, and then changes them. Each transaction
@@ -26,11 +25,8 @@ type bulkChange struct {
 // run calls the function do with at most change.BulkSize ids of events at a time. It returns the
 // sum of the results of that function: the number of events that were changed.
 func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error)) (all int64, err error) {
-	if err := errors.Join(s.err, s.filter.validate(), s.by.validate()); err != nil {
+	if err := errors.Join(s.validate(), s.by.validate()); err != nil {
 		return 0, err
-	}
-	if s.limit < 0 {
-		return 0, fmt.Errorf("limit is %d, want 0 or more", s.limit)
 	}
 	ids, err := s.choose(ctx)
 	if err != nil {
@@ -56,6 +52,14 @@ func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx
 	return all, nil
 }
 
+// validate checks what the method choose needs.
+func (s bulkChange) validate() error {
+	if s.limit < 0 {
+		return errors.Join(s.err, fmt.Errorf("limit is %d, want 0 or more", s.limit))
+	}
+	return errors.Join(s.err, s.filter.validate())
+}
+
 // choose returns the ids of the events that match now. The method run does not change events that
 // match only later.
 func (s bulkChange) choose(ctx context.Context) (ids []int64, err error) {
@@ -64,7 +68,7 @@ func (s bulkChange) choose(ctx context.Context) (ids []int64, err error) {
 		most = nil
 	}
 	err = s.inTx(ctx, func(tx pgx.Tx) (err error) {
-		ids, err = s.held.IDs(ctx, tx, held.Filter(s.filter), most)
+		ids, err = s.held.IDs(ctx, tx, s.filter.held(), most)
 		return err
 	})
 	if err != nil {

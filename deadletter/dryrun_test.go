@@ -274,7 +274,7 @@ func TestDryRunSkipsEventsThatItMustNotRun(t *testing.T) {
 		t.Errorf("tables before: %v\nafter: %v", before, after)
 	}
 
-	forecasts, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+	forecasts, _, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestPreview(t *testing.T) {
 		VALUES ('h0', 'behind', 'e2', 1000, now(), '/shop', 'behind', 'order.placed', 'order.placed', 'text/plain', '')`)
 	n.exec(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, done_at) VALUES
 		('h1', '/shop e1', 'a', 0, 'k', now()), ('h1', '/shop e1', 'b', 0, 'k', NULL), ('h1', '/shop e3', 'a', 0, 'k', now())`)
-	got, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+	got, _, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
 	want := []deadletter.PreviewGroup{
 		{Handler: "h0", Type: "order.placed", Events: 20, InReplay: 30, KeysWaiting: 1},
 		{Handler: "h1", Type: "order.placed", Events: 50, StepsDone: 2, StepsOpen: 1},
@@ -346,12 +346,12 @@ func TestPreview(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("Preview = %+v, %v; want %+v", got, err, want)
 	}
-	got, err = n.store.Preview(t.Context(), deadletter.Filter{Handler: "h1"}, deadletter.ReplayOptions{Limit: 7})
+	got, _, err = n.store.Preview(t.Context(), deadletter.Filter{Handler: "h1"}, deadletter.ReplayOptions{Limit: 7})
 	if err != nil || len(got) != 1 || got[0].Events != 7 {
 		t.Errorf("Preview of 7 = %+v, %v", got, err)
 	}
 	o := deadletter.ReplayOptions{Limit: 6} // the first to die are part of the replay
-	got, err = n.store.Preview(t.Context(), deadletter.Filter{Handler: "h0"}, o)
+	got, _, err = n.store.Preview(t.Context(), deadletter.Filter{Handler: "h0"}, o)
 	if job := n.replay(deadletter.Filter{Handler: "h0"}, o); err != nil || len(got) != 1 || got[0].Events != 6 || got[0].InReplay != 30 || job.Events != 6 {
 		t.Errorf("Preview of 6 = %+v, %v; the replay has %d", got, err, job.Events)
 	}
@@ -362,7 +362,43 @@ func TestPreview(t *testing.T) {
 	for _, trial := range trials {
 		n.want("replays that have an event that is tried", 0, "SELECT count(*) FROM postroom.job_item WHERE held = $1", trial.ID)
 	}
-	if _, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1}); err == nil || errors.Is(err, deadletter.ErrNoMatch) {
+	if _, _, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1}); err == nil || errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("Preview of a bad rate = %v", err)
+	}
+}
+
+// A filter that Choose or Preview returned selects the events that matched, and no others.
+func TestChosenEvents(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	n.seed(6, 1, 1) // e6 died first
+	these, count, err := n.store.Choose(t.Context(), deadletter.Filter{Handler: "h0"}, 2)
+	if err != nil || count != 2 || these.IsZero() {
+		t.Fatalf("Choose = %d, %v", count, err)
+	}
+	groups, those, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Limit: 3})
+	if err != nil || len(groups) != 1 || groups[0].Events != 3 {
+		t.Fatalf("Preview = %+v, %v", groups, err)
+	}
+	n.exec("DELETE FROM postroom.held WHERE event_id = 'e6'")
+	if letters, _, err := n.store.List(t.Context(), these, deadletter.Page{}); err != nil || len(letters) != 1 || letters[0].EventID != "e5" {
+		t.Errorf("of e5 and e6, that has left: %+v, %v", letters, err)
+	}
+	if job := n.replay(those, deadletter.ReplayOptions{}); job.Events != 2 || !job.Filter.IsZero() {
+		t.Errorf("the replay has %d events, and the filter %+v; want e4 and e5, and the filter of the operator", job.Events, job.Filter)
+	}
+	n.want("others in the replay", 0, "SELECT count(*) FROM postroom.job_item WHERE event_id NOT IN ('e4', 'e5')")
+	n.discarded(these, 1)
+	n.want("the filter in the audit", 1, `SELECT count(*) FROM postroom.audit WHERE action = 'discard' AND details -> 'filter' = '{"handler": "h0"}'`)
+
+	none, count, err := n.store.Choose(t.Context(), deadletter.Filter{Handler: "h9"}, 0)
+	if err != nil || count != 0 {
+		t.Errorf("Choose of none = %d, %v", count, err)
+	}
+	if _, err := n.store.Discard(t.Context(), none, 0, n.by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
+		t.Errorf("Discard of none = %v", err)
+	}
+	if _, _, err := n.store.Choose(t.Context(), deadletter.Filter{Cause: "x"}, -1); err == nil {
+		t.Error("Choose takes a cause that is none")
 	}
 }

@@ -30,20 +30,43 @@ type Filter struct {
 
 	// Discarded selects discarded events instead of dead events.
 	Discarded bool `json:"discarded,omitempty"`
+
+	// chosen has the events that Choose or Preview chose. It takes the place of IDs. It is not
+	// exported, so that the audit and the table job do not get very many ids.
+	chosen []int64
 }
 
 // IsZero reports whether the filter selects all dead events.
 func (f Filter) IsZero() bool {
 	return f.IDs == nil && f.Handler == "" && f.Type == "" && f.Key == "" && f.Class == "" && f.Cause == "" && f.Source == "" &&
-		f.EventID == "" && f.Text == "" && f.Since.IsZero() && f.Until.IsZero() && !f.Discarded
+		f.EventID == "" && f.Text == "" && f.Since.IsZero() && f.Until.IsZero() && !f.Discarded && f.chosen == nil
 }
 
 func (f Filter) validate() error {
-	if err := held.Filter(f).Validate(); err != nil {
+	if err := f.held().Validate(); err != nil {
 		return fmt.Errorf("deadletter: %w", err)
 	}
 	return nil
 }
 
 // arguments returns the parameters of a statement: first those of the filter, then more.
-func (f Filter) arguments(more ...any) []any { return held.Filter(f).Arguments(more...) }
+func (f Filter) arguments(more ...any) []any { return f.held().Arguments(more...) }
+
+// held returns the filter for package held.
+func (f Filter) held() held.Filter {
+	h := held.Filter{
+		IDs: f.IDs, Handler: f.Handler, Type: f.Type, Key: f.Key, Class: f.Class, Cause: f.Cause, Source: f.Source, EventID: f.EventID, Text: f.Text,
+		Since: f.Since, Until: f.Until, Discarded: f.Discarded,
+	}
+	if f.chosen != nil {
+		h.IDs = f.chosen
+	}
+	return h
+}
+
+// only returns the filter with chosen events. The list ids may be nil: then the filter selects no
+// event.
+func (f Filter) only(ids []int64) Filter {
+	f.chosen = append([]int64{}, ids...)
+	return f
+}

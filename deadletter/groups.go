@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/postroom/postroom/internal/held"
 )
 
 const (
@@ -36,7 +34,7 @@ type groupCounter struct {
 
 // byCause adds the group of each cause, from the index of causes.
 func (g *groupCounter) byCause(ctx context.Context) error {
-	args := held.Filter(g.filter).Arguments()                                                                                                     // args has the mode, ids, handler, type, key, class, cause, source, event, text, since, until
+	args := g.filter.held().Arguments()                                                                                                           // args has the mode, ids, handler, type, key, class, cause, source, event, text, since, until
 	rows, _ := g.db.Query(ctx, g.sql.Groups, args[0], args[2], args[5], args[6], args[10], args[11], maxCauses, countedInGroups, sampledInGroups) // ForEachRow reports the error
 	var one Group
 	var text *string
@@ -54,7 +52,7 @@ func (g *groupCounter) byCause(ctx context.Context) error {
 // find adds the groups of the events that match. If withoutCause is true, it adds only groups of
 // events that have no cause.
 func (g *groupCounter) find(ctx context.Context, withoutCause bool) error {
-	most := min(held.Filter(g.filter).Bound(), foundInGroups)
+	most := min(g.filter.held().Bound(), foundInGroups)
 	rows, _ := g.db.Query(ctx, g.sql.GroupsFound, g.filter.arguments(most, withoutCause)...) // ForEachRow reports the error
 	var one Group
 	var cause, handler, class, text *string

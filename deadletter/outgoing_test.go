@@ -309,7 +309,7 @@ func TestReplayAsNew(t *testing.T) {
 	}
 	o.want("replays", 0, "SELECT count(*) FROM postroom.job")
 	o.want("marked events", 0, "SELECT count(*) FROM postroom.held WHERE job IS NOT NULL")
-	forecasts, err := o.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+	forecasts, _, err := o.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
 	if err != nil || len(forecasts) != 1 || forecasts[0].TooOld != 1 || !forecasts[0].HasProcess {
 		t.Errorf("Preview = %+v, %v", forecasts, err)
 	}
@@ -345,7 +345,7 @@ func TestReplayAsNew(t *testing.T) {
 	o.exec("UPDATE postroom.held SET logged_at = now() - interval '20 minutes'")
 	o.run(forgets)
 	devtest.Eventually(o, patience, "the handler's time to count", func() bool {
-		forecasts, err := o.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+		forecasts, _, err := o.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
 		return err == nil && len(forecasts) == 1 && forecasts[0].TooOld == 1
 	})
 }

@@ -20,18 +20,26 @@ const (
 )
 
 // Preview counts the events that a replay would release, by handler and type. It runs no event; to
-// run events, use [Store.DryRun].
-func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]PreviewGroup, error) {
+// run events, use [Store.DryRun]. Preview also returns a filter that selects these events, and no
+// event that dies only later. If a person agreed to the preview, call [Store.CreateReplay] with this
+// filter.
+func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) (groups []PreviewGroup, these Filter, err error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
-		return nil, err
+		return nil, Filter{}, err
 	}
+	var all []int64
 	rows, _ := s.db.Query(ctx, s.sql.Preview, f.arguments(o.limit())...) // CollectRows reports the error
-	forecasts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[PreviewGroup])
+	groups, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (g PreviewGroup, err error) {
+		var ids []int64
+		err = row.Scan(&g.Handler, &g.Type, &g.Events, &g.InReplay, &g.KeysWaiting, &g.Isolated, &g.StepsDone, &g.StepsOpen, &g.TooOld, &g.HasProcess, &ids)
+		all = append(all, ids...)
+		return g, err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("deadletter: preview: %w", s.explain(err))
+		return nil, Filter{}, fmt.Errorf("deadletter: preview: %w", s.explain(err))
 	}
-	return forecasts, nil
+	return groups, f.only(all), nil
 }
 
 // DryRun tries events that a replay would release. The parameter each is the largest number of

@@ -40,7 +40,7 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, e
 	var rows []held.Row
 	var next held.Cursor
 	err := snapshot.Read(ctx, s.db, func(ctx context.Context, tx pgx.Tx) (err error) {
-		rows, next, err = s.held.List(ctx, tx, held.Filter(f), held.Cursor(p.After), limit)
+		rows, next, err = s.held.List(ctx, tx, f.held(), held.Cursor(p.After), limit)
 		return err
 	})
 	if err != nil {
@@ -61,13 +61,30 @@ func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err er
 		return 0, false, err
 	}
 	err = snapshot.Read(ctx, s.db, func(ctx context.Context, tx pgx.Tx) (err error) {
-		n, more, err = s.held.Count(ctx, tx, held.Filter(f))
+		n, more, err = s.held.Count(ctx, tx, f.held())
 		return err
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("deadletter: count: %w", s.explain(err))
 	}
 	return n, more, nil
+}
+
+// Choose returns a filter that selects the events that match f now, and no event that matches only
+// later. It also returns their number. If limit is not zero, Choose chooses at most limit events:
+// those that died first or were discarded first. Show this number to a person before you call
+// [Store.Discard] or [Store.Reopen] with the filter. [Store.Preview] does the same for a replay.
+func (s *Store) Choose(ctx context.Context, f Filter, limit int) (Filter, int64, error) {
+	b := bulkChange{database: &s.database, filter: f, limit: limit}
+	err := b.validate()
+	var ids []int64
+	if err == nil {
+		ids, err = b.choose(ctx)
+	}
+	if err != nil {
+		return Filter{}, 0, fmt.Errorf("deadletter: %w", s.explain(err))
+	}
+	return f.only(ids), int64(len(ids)), nil
 }
 
 // Groups groups the dead events that match f by cause: at most 200 groups, the largest first.

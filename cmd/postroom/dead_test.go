@@ -194,7 +194,8 @@ func TestDeadDiscardsWhatItCounted(t *testing.T) {
 	}
 }
 
-// A replay, too, has only the events that were counted.
+// A replay, too, has only the events that were counted. If one of these is no longer dead, no other
+// event takes its place.
 func TestDeadReplaysWhatItCounted(t *testing.T) {
 	t.Parallel()
 	pool, _ := withDead(t, 3)
@@ -203,6 +204,7 @@ func TestDeadReplaysWhatItCounted(t *testing.T) {
 			INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('billing.charge', 'another');
 			INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 			VALUES ('billing.charge', 'another', now(), 'error', now(), '/shop', 'another', 'order.placed', 'order.placed', 'text/plain', '');
+			DELETE FROM postroom.held WHERE event_id = 'e3';
 			RETURN NULL;
 		END $$`,
 		"CREATE TRIGGER another AFTER INSERT ON postroom.job FOR EACH STATEMENT EXECUTE FUNCTION another()",
@@ -214,8 +216,11 @@ func TestDeadReplaysWhatItCounted(t *testing.T) {
 	if r := postroom(t, inDatabase(pool), "dead", "replay", "--all", "--detach", "-y"); r.code != exitOK {
 		t.Errorf("exit status %d: %s", r.code, r.errors)
 	}
-	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.job_item"); n != 3 {
-		t.Errorf("%d events in the replay, want the 3 that were counted", n)
+	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.job_item WHERE event_id IN ('e1', 'e2')"); n != 2 {
+		t.Errorf("%d of the events that were counted are in the replay, want the 2 that are still dead", n)
+	}
+	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.job_item"); n != 2 {
+		t.Errorf("%d events in the replay, want 2", n)
 	}
 }
 

@@ -4,7 +4,8 @@
 -- events that wait, and the matching events that a running replay has (busy). Of the events to
 -- release, it counts those that may end a process (suspects), those with steps that are done, those
 -- with steps of unknown outcome, and outgoing events that are too old for consumers. runs is true
--- if a living process has the handler, or if the events are outgoing.
+-- if a living process has the handler, or if the events are outgoing. ids has the ids of the events
+-- to release.
 --
 -- Locks   none.
 -- Index   those of list.sql of internal/held; held_key_pos (handler, key, pos), primary key of receipt.
@@ -30,7 +31,8 @@ SELECT f.handler, f.type, count(*) FILTER (WHERE NOT busy) AS events, count(*) F
        count(*) FILTER (WHERE NOT busy AND EXISTS (SELECT FROM postroom.receipt r WHERE r.handler = f.handler AND r.dedupe_key = f.dedupe_key AND r.done_at IS NULL)) AS steps_open,
        count(*) FILTER (WHERE NOT busy AND f.handler = 'outbox' AND f.logged_at < now() - coalesce(
            (SELECT min(age) FROM postroom.node, unnest(max_event_ages) age WHERE seen_at > now() - interval '1 minute'), interval '29 days')) AS too_old,
-       f.handler = 'outbox' OR EXISTS (SELECT FROM postroom.node WHERE f.handler = ANY (handlers) AND seen_at > now() - interval '1 minute') AS runs
+       f.handler = 'outbox' OR EXISTS (SELECT FROM postroom.node WHERE f.handler = ANY (handlers) AND seen_at > now() - interval '1 minute') AS runs,
+       array_agg(f.id) FILTER (WHERE NOT busy) AS ids
 FROM found f
 GROUP BY f.handler, f.type
 ORDER BY f.handler, f.type;

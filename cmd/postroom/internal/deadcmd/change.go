@@ -17,7 +17,6 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
-	"github.com/postroom/postroom/internal/terminal"
 )
 
 // ask asks a person before a command changes dead events.
@@ -100,42 +99,28 @@ type changeResult struct {
 	Events int64 `json:"events"`
 }
 
-// atLeast returns "20 events", or "20 or more events" if the parameter more is true.
-func atLeast(n int64, more bool, noun string) string {
-	if more {
-		return terminal.Grouped(n) + " or more " + noun + "s"
-	}
-	return output.Plural(int(n), noun)
-}
-
 // changeFunc is Store.Discard or Store.Reopen.
 type changeFunc func(s *deadletter.Store, ctx context.Context, f deadletter.Filter, limit int, by deadletter.Audit, progress func(n int64)) (int64, error)
 
-// change counts the events, asks the person, and discards or reopens the events.
+// change chooses the events, asks the person, and discards or reopens the events. It changes no
+// other event, even if other events match when the person answers.
 func (d *commands) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb string, do changeFunc) error {
 	ctx := cmd.Context()
 	return d.with(ctx, func(store *deadletter.Store) error {
-		n, more, err := store.Count(ctx, f)
+		these, n, err := store.Choose(ctx, f, limit)
 		if err != nil {
 			return err
 		}
-		if limit > 0 {
-			more = more && n < int64(limit)
-			n = min(n, int64(limit))
-		}
-		if n == 0 && !more {
+		if n == 0 {
 			return fmt.Errorf("%s: there is no such event to %s", deadview.Filter(f), verb)
 		}
 		if !d.Yes {
-			if err := ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, atLeast(n, more, "event"), deadview.Filter(f))); err != nil {
+			if err := ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, output.Plural(int(n), "event"), deadview.Filter(f))); err != nil {
 				return err
 			}
 		}
 		bar := output.Bar(cmd.ErrOrStderr())
-		if !more {
-			limit = int(n) // the person agreed to these events, not to events that died or were discarded later
-		}
-		done, err := do(store, ctx, f, limit, d.audit(), func(done int64) { bar.Show(int(done), int(n), verb) })
+		done, err := do(store, ctx, these, 0, d.audit(), func(done int64) { bar.Show(int(done), int(n), verb) })
 		bar.Clear()
 		if err != nil && done == 0 {
 			return err

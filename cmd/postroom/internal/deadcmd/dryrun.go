@@ -17,7 +17,7 @@ import (
 
 // dryRun prints what a replay would do.
 func dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayFlags, asJSON bool) error {
-	groups, err := store.Preview(cmd.Context(), f, w.options)
+	groups, these, err := store.Preview(cmd.Context(), f, w.options)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w 
 	}
 	var dryRuns []deadletter.DryRun
 	if w.try > 0 {
-		if dryRuns, err = store.DryRun(cmd.Context(), f, w.options, w.try, w.wait); err != nil {
+		if dryRuns, err = store.DryRun(cmd.Context(), these, w.options, w.try, w.wait); err != nil {
 			return err
 		}
 	}

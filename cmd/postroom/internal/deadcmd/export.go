@@ -119,6 +119,14 @@ discard them, with a reason.`,
 	return cmd
 }
 
+// atLeast returns "20 events", or "20 or more events" if the parameter more is true.
+func atLeast(n int64, more bool, noun string) string {
+	if more {
+		return terminal.Grouped(n) + " or more " + noun + "s"
+	}
+	return output.Plural(int(n), noun)
+}
+
 func purge(cmd *cobra.Command, d *commands, store *deadletter.Store, before time.Time, file string) error {
 	ctx := cmd.Context()
 	n, more, err := store.Count(ctx, deadletter.Filter{Discarded: true, Until: before})

@@ -103,7 +103,7 @@ func newReplay(d *commands) *cobra.Command {
 // replay makes a replay. If --detach is not given, it also runs the replay.
 func (d *commands) replay(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayFlags) error {
 	ctx := cmd.Context()
-	groups, err := store.Preview(ctx, f, w.options)
+	groups, these, err := store.Preview(ctx, f, w.options)
 	if err != nil {
 		return err
 	}
@@ -124,8 +124,7 @@ func (d *commands) replay(cmd *cobra.Command, store *deadletter.Store, f deadlet
 			output.Report(cmd.ErrOrStderr(), "no process runs handler %s: its events wait until one does\n", output.Cell(c.Handler, 60))
 		}
 	}
-	w.options.Limit = int(all) // the person agreed to these events, not to events that died later
-	replay, err := store.CreateReplay(ctx, f, w.options, d.audit())
+	replay, err := store.CreateReplay(ctx, these, w.options, d.audit()) // the person agreed to these events, not to events that died later
 	if err != nil {
 		return replayError(err)
 	}
