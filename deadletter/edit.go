@@ -54,9 +54,6 @@ func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit)
 	if c.ContentType != "" {
 		w.ContentType = c.ContentType
 	}
-	if c.Headers != nil {
-		w.Headers = c.Headers
-	}
 	if e.raw && (c.Headers != nil || c.ContentType != "") {
 		return nil, errors.New("it is a message that could not be read as an event: only its body can be edited")
 	}
@@ -74,10 +71,10 @@ func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit)
 			return nil, fmt.Errorf("the body is not valid JSON, but its content type is %s", w.ContentType)
 		}
 	}
-	var headers *string
-	if w.Headers != nil {
-		if headers, err = jsonText(w.Headers); err != nil {
-			return nil, err
+	headers := e.headers // unchanged, because a program that writes SQL may have stored values that are not texts
+	if c.Headers != nil {
+		if headers, err = json.Marshal(c.Headers); err != nil {
+			return nil, fmt.Errorf("encode the headers: %w", err)
 		}
 	}
 	return []any{id, w.Data, w.ContentType, headers}, nil

@@ -335,3 +335,27 @@ func TestEditOfALargeBody(t *testing.T) {
 		t.Errorf("Edit of an event that is published, with %d bytes = %v, want it refused", len(body), err)
 	}
 }
+
+// A program that writes events with SQL can give them headers that are not texts. An edit of the body
+// leaves them as they are, and Get shows them as the relay sends them.
+func TestEditOfTheBodyKeepsTheHeaders(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	n.seed(1, 1, 1)
+	for _, headers := range []string{`{"order": 12345678901234567890, "amount": 1.50, "gone": null, "tenant": "a"}`, "null"} {
+		n.exec("UPDATE postroom.held SET headers = $1::jsonb", headers)
+		if _, err := n.store.Edit(t.Context(), 1, deadletter.Edit{Data: []byte(`{"a":2}`)}, n.by); err != nil {
+			t.Fatal(err)
+		}
+		n.want("events with the headers "+headers, 1, "SELECT count(*) FROM postroom.held WHERE headers::text = ($1::jsonb)::text", headers)
+	}
+	w, err := n.store.Get(t.Context(), 1)
+	want := map[string]string{"order": "12345678901234567890", "amount": "1.50", "gone": "", "tenant": "a"}
+	if err != nil || len(w.Revisions) != 2 || !maps.Equal(w.Revisions[0].Headers, want) {
+		t.Errorf("headers of the original: %+v, %v", w.Revisions, err)
+	}
+	if _, err := n.store.Edit(t.Context(), 1, deadletter.Edit{Headers: map[string]string{"tenant": "b"}}, n.by); err != nil {
+		t.Fatal(err)
+	}
+	n.want("events with new headers", 1, `SELECT count(*) FROM postroom.held WHERE headers = '{"tenant": "b"}'`)
+}

@@ -37,33 +37,30 @@ func (s reader) details(ctx context.Context, id int64) (Details, error) {
 	for _, f := range c.Failures {
 		w.Failures = append(w.Failures, Failure(f))
 	}
-	w.Headers, err = decodeHeaders(content.Headers)
-	return w, err
+	w.Headers = decodeHeaders(content.Headers)
+	return w, nil
 }
 
 // decodeHeaders decodes headers from a JSON object. If a value is not a string, because a program
-// wrote it with SQL, decodeHeaders returns the value as JSON text.
-func decodeHeaders(object []byte) (map[string]string, error) {
+// wrote it with SQL, decodeHeaders returns the value as JSON text, or "" for null. The relay does
+// the same.
+func decodeHeaders(object []byte) map[string]string {
 	if object == nil {
-		return nil, nil //nolint:nilnil // there are no headers
+		return nil
 	}
-	var values map[string]any
+	var values map[string]json.RawMessage
 	if err := json.Unmarshal(object, &values); err != nil {
-		return map[string]string{"": string(object)}, nil // it is not an object: return the whole text under the empty name, which no header of an event has
+		return map[string]string{"": string(object)} // it is not an object: return the whole text under the empty name, which no header of an event has
 	}
 	headers := make(map[string]string, len(values))
 	for name, v := range values {
-		text, ok := v.(string)
-		if !ok {
-			encoded, err := json.Marshal(v)
-			if err != nil {
-				return nil, fmt.Errorf("decode headers: %w", err)
-			}
-			text = string(encoded)
+		var text string
+		if err := json.Unmarshal(v, &text); err != nil {
+			text = string(v)
 		}
 		headers[name] = text
 	}
-	return headers, nil
+	return headers
 }
 
 func (s reader) steps(ctx context.Context, handler, dedupeKey string) ([]Step, error) {
@@ -79,9 +76,8 @@ func (s reader) revisions(ctx context.Context, id int64) ([]Revision, error) {
 	rows, _ := s.db.Query(ctx, s.sql.Revisions, id) // CollectRows reports the error
 	revisions, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Revision, err error) {
 		var headers []byte
-		if err = row.Scan(&r.Revision, &r.ReplacedAt, &r.Actor, &r.Reason, &r.ContentType, &headers, &r.Data); err == nil {
-			r.Headers, err = decodeHeaders(headers)
-		}
+		err = row.Scan(&r.Revision, &r.ReplacedAt, &r.Actor, &r.Reason, &r.ContentType, &headers, &r.Data)
+		r.Headers = decodeHeaders(headers)
 		return r, err
 	})
 	if err != nil {
