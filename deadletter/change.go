@@ -138,9 +138,11 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 	return nil
 }
 
-// Purge writes to w the events that were discarded before the given time, and then deletes these
-// events. While an event is in the archive, its inbox row does not expire. After the purge this row
-// can expire. Purge also deletes replays that ended before the given time. It keeps the audit.
+// Purge writes to w the events that were discarded before the given time, as Export does, and then
+// deletes these events. While an event is in the archive, its inbox row does not expire. After the
+// purge this row can expire. Purge also writes and deletes the earlier revisions that an edit
+// replaced before the given time, if the event is no longer held: a line of w has the id, event_id
+// and revisions of the event. Purge deletes replays that ended before that time. It keeps the audit.
 //
 // An outgoing event stays in the archive while the log has it: without its row in the archive, a
 // republish would publish it. An event of a republish need not stay: it was published before.
@@ -166,11 +168,16 @@ func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, audit 
 		if n != int64(len(ids)) {
 			return errors.New("another operator reopened or purged some of the events in the meantime; try again")
 		}
+		edited := int64(0)
+		err = s.reader(tx).write(ctx, w, s.sql.PurgeRevisions, []any{before}, func(int64) { edited++ })
+		if err != nil {
+			return fmt.Errorf("remove old revisions: %w", err)
+		}
 		old, err := tx.Exec(ctx, s.sql.PurgeReplays, before)
 		if err != nil {
 			return fmt.Errorf("remove old replays: %w", err)
 		}
-		if n == 0 && old.RowsAffected() == 0 {
+		if n+edited+old.RowsAffected() == 0 {
 			return ErrNoMatch
 		}
 		_, err = s.tables.Audit(ctx, tx, change.Action{Name: "purge", By: change.By(audit), Events: n, Details: map[string]any{"before": before, "replays": old.RowsAffected()}})

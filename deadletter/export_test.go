@@ -191,3 +191,83 @@ func TestPurgeTakesOldReplays(t *testing.T) {
 		t.Errorf("a second purge = %v", err)
 	}
 }
+
+// An export and a purge write what an edited event was before: the original, and each later
+// revision.
+func TestExportHasTheRevisions(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	n.seed(4, 1, 1) // e1 stays dead, e2 is discarded, e3 takes effect; e4 is not edited
+	n.exec(`UPDATE postroom.held SET data = '\xff00', headers = '{"tenant": "a", "amount": 1.50, "gone": null}' WHERE event_id <> 'e4'`)
+	for _, id := range []string{"e1", "e2", "e3"} {
+		for _, body := range []string{`{"edit": 1}`, `{"edit": 2}`} {
+			if _, err := n.store.Edit(t.Context(), n.number("SELECT id FROM postroom.held WHERE event_id = $1", id), deadletter.Edit{Data: []byte(body)}, n.by); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n.discarded(deadletter.Filter{EventID: "e2"}, 1)
+	n.exec("DELETE FROM postroom.held WHERE event_id = 'e3'")
+	var dead, discarded, purged bytes.Buffer
+	if got, err := n.store.Export(t.Context(), deadletter.Filter{}, &dead, nil); err != nil || got != 2 {
+		t.Fatalf("Export = %d, %v", got, err)
+	}
+	if got, err := n.store.Export(t.Context(), deadletter.Filter{Discarded: true}, &discarded, nil); err != nil || got != 1 {
+		t.Fatalf("Export = %d, %v", got, err)
+	}
+	if got, err := n.store.Purge(t.Context(), time.Now().Add(time.Minute), &purged, n.by, nil); err != nil || got != 1 {
+		t.Fatalf("Purge = %d, %v", got, err)
+	}
+	n.want("revisions of events that are gone", 0, "SELECT count(*) FROM postroom.revision WHERE event_id <> 'e1'")
+	for name, tt := range map[string]struct {
+		text string
+		want []string
+	}{
+		"dead": {dead.String(), []string{"e1", "e4"}}, "discarded": {discarded.String(), []string{"e2"}}, "purged": {purged.String(), []string{"e2", "e3"}},
+	} {
+		var got []string
+		for line := range strings.Lines(tt.text) {
+			var e struct {
+				EventID   string `json:"event_id"`
+				Headers   json.RawMessage
+				Revisions []struct {
+					Revision    int
+					ReplacedAt  time.Time `json:"replaced_at"`
+					Audit       int64
+					ContentType string `json:"content_type"`
+					Headers     json.RawMessage
+					Data        json.RawMessage
+					DataBase64  []byte `json:"data_base64"`
+				}
+			}
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatalf("%s: %q: %v", name, line, err)
+			}
+			got = append(got, e.EventID)
+			if e.EventID == "e4" {
+				if e.Revisions != nil {
+					t.Errorf("%s: an event that was not edited has revisions: %s", name, line)
+				}
+				continue
+			}
+			const headers = `{"gone":null,"amount":1.50,"tenant":"a"}`
+			if e.EventID != "e3" && string(e.Headers) != headers {
+				t.Errorf("%s: the headers are %s", name, e.Headers)
+			}
+			if len(e.Revisions) != 2 {
+				t.Fatalf("%s: %d revisions, want 2: %s", name, len(e.Revisions), line)
+			}
+			if first := e.Revisions[0]; first.Revision != 0 || !bytes.Equal(first.DataBase64, []byte{0xff, 0}) || string(first.Headers) != headers ||
+				first.ContentType != "application/json" || first.Audit == 0 || first.ReplacedAt.IsZero() {
+				t.Errorf("%s: the original is %+v: %s", name, first, line)
+			}
+			if second := e.Revisions[1]; second.Revision != 1 || string(second.Data) != `{"edit":1}` {
+				t.Errorf("%s: the second revision is %+v", name, second)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: lines of %v, want %v", name, got, tt.want)
+		}
+	}
+}

@@ -107,16 +107,7 @@ func (s reader) export(ctx context.Context, f Filter, purges bool, w io.Writer, 
 	if f.Discarded {
 		sql, args = s.sql.ExportDiscarded, append(args, purges)
 	}
-	rows, _ := s.db.Query(ctx, sql, args...) // ForEachRow reports the error
-	var properties, data, raw []byte
-	_, err = pgx.ForEachRow(rows, []any{&properties, &data, &raw}, func() error {
-		line, id, err := exportLine(properties, data, raw)
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(line); err != nil {
-			return fmt.Errorf("write: %w", err)
-		}
+	err = s.write(ctx, w, sql, args, func(id int64) {
 		n++
 		if f.Discarded {
 			ids = append(ids, id)
@@ -124,6 +115,24 @@ func (s reader) export(ctx context.Context, f Filter, purges bool, w io.Writer, 
 		if progress != nil && n%1000 == 0 {
 			progress(n)
 		}
+	})
+	return n, ids, err
+}
+
+// write writes the events that a statement returns to w, and calls the function each with the id of
+// each event.
+func (s reader) write(ctx context.Context, w io.Writer, sql string, args []any, each func(id int64)) error {
+	rows, _ := s.db.Query(ctx, sql, args...) // ForEachRow reports the error
+	var e exported
+	_, err := pgx.ForEachRow(rows, e.fields(), func() error {
+		line, id, err := e.line()
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(line); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+		each(id)
 		return nil
 	})
 	if buffered, ok := w.(interface{ Flush() error }); ok && err == nil {
@@ -131,7 +140,7 @@ func (s reader) export(ctx context.Context, f Filter, purges bool, w io.Writer, 
 			err = fmt.Errorf("write: %w", err)
 		}
 	}
-	return n, ids, err
+	return err
 }
 
 func value[T any](p *T) (v T) {

@@ -140,9 +140,9 @@ func (s *Store) Get(ctx context.Context, id int64) (Details, error) {
 }
 
 // Export writes to w the events that match f. Each event is a line of JSON with its properties, its
-// body and its failures. The body is in "data" if it is JSON, in "text" if it is UTF-8, and
-// otherwise in "data_base64". Export returns how many events it wrote. If w has a method Flush,
-// like a bufio.Writer, Export calls it at the end.
+// body, its failures, and in "revisions" what it was before each edit. The body is in "data" if it
+// is JSON, in "text" if it is UTF-8, and otherwise in "data_base64". Export returns how many events
+// it wrote. If w has a method Flush, like a bufio.Writer, Export calls it at the end.
 func (s *Store) Export(ctx context.Context, f Filter, w io.Writer, progress func(n int64)) (int64, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return 0, err

@@ -22,7 +22,7 @@ type statements struct {
 	ReplaySkip, ReplaySave, ReplayResume, ReplayRestartCounts         string
 	DiscardLock, Discard, ReopenLock, Reopen                          string
 	LockDead, Edit, ResolveHappened, ResolveNotHappened               string
-	Export, ExportDiscarded, Purge, PurgeReplays                      string
+	Export, ExportDiscarded, Purge, PurgeRevisions, PurgeReplays      string
 	Preview, DryRunChoose, DryRunRequest, DryRunResults, DryRunDelete string
 }
 

@@ -2,16 +2,25 @@
 -- discarded them and the reason. The event that was discarded first comes first. If $12 is true,
 -- the statement leaves out outgoing events that the log still has, except events of a republish.
 -- Purge must keep the events that are left out: only their rows in archive tell the relay, a
--- republish and a reconciliation not to publish them.
+-- republish and a reconciliation not to publish them. The last three columns have the earlier
+-- revisions of an edited event, the original first.
 --
 -- Locks   none.
--- Index   those of list_discarded.sql of internal/held; audit_pkey (id), outbox_pkey (seq).
+-- Index   those of list_discarded.sql of internal/held; audit_pkey (id), outbox_pkey (seq),
+--         revision_pkey (held, revision).
 -- Called  by Store.Export and Store.Purge.
 SELECT jsonb_strip_nulls(to_jsonb(h) - 'data' - 'raw_headers' - 'fingerprint' - 'audit')
-           || jsonb_build_object('cause', encode(fingerprint, 'hex'), 'discarded_by', a.actor, 'reason', a.reason) AS properties,
-       data, raw_headers
+           || jsonb_build_object('cause', encode(h.fingerprint, 'hex'), 'discarded_by', a.actor, 'reason', a.reason)
+           || CASE WHEN h.headers IS NULL THEN '{}' ELSE jsonb_build_object('headers', h.headers) END AS properties, -- a header may be null
+       h.data, h.raw_headers, earlier.properties, earlier.data, earlier.raw_headers
 FROM postroom.discarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
 LEFT JOIN postroom.audit a ON a.id = h.audit
+LEFT JOIN LATERAL (
+    SELECT array_agg(to_jsonb(r) - 'held' - 'event_id' - 'data' - 'raw_headers' ORDER BY r.revision) AS properties,
+           array_agg(r.data ORDER BY r.revision) AS data, array_agg(r.raw_headers ORDER BY r.revision) AS raw_headers
+    FROM postroom.revision r
+    WHERE r.held = h.id AND h.revision > 0
+) earlier ON true
 WHERE NOT $12 OR h.handler <> 'outbox' OR h.republish IS NOT NULL
    OR NOT EXISTS (SELECT FROM postroom.outbox o WHERE o.seq = h.pos)
 ORDER BY discarded_at, h.id;

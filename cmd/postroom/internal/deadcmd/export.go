@@ -24,8 +24,8 @@ func newExport(d *commands) *cobra.Command {
 		Use:   "export",
 		Short: "Write dead events as lines of JSON",
 		Long: `Write dead events as lines of JSON, or with --discarded the events of the archive. Each
-line has everything: body, headers, failures, and for a discarded event who discarded it
-and why.`,
+line has everything: body, headers, failures, for an edited event what it was before each
+edit, and for a discarded event who discarded it and why.`,
 		Example: `  postroom dead export --handler billing.charge > dead.jsonl
   postroom dead export --discarded --output archive.jsonl`,
 		Args: command.NoArguments,
@@ -93,7 +93,9 @@ func newPurge(d *commands) *cobra.Command {
 		Short: "Write old discarded events to a file, then remove them for good",
 		Long: `Remove from the archive the events that were discarded long ago. The command first
 writes them to a file, as 'postroom dead export --discarded' does, and removes them when
-the file is on the disk. It also removes replays that ended before the same time.
+the file is on the disk. It also removes replays that ended before the same time, and
+what edited events were before an edit, if they are no longer held. The file has that
+too, in lines with id, event_id and revisions.
 'postroom audit' still shows what was done. Dead events are never removed by age:
 discard them, with a reason.`,
 		Example: `  postroom dead purge --older-than 2160h --output archive-2026-01.jsonl --yes`,

@@ -1,0 +1,20 @@
+-- Remove the revisions that were replaced before $1, if their event is no longer in held or archive:
+-- the event was edited, and after that it took effect. The statement returns what export.sql
+-- returns: the properties of the event, and its revisions.
+--
+-- Locks   the removed rows.
+-- Index   none of revision, which has few rows; held_pkey (id), archive_pkey (id).
+-- Called  by Store.Purge.
+WITH gone AS (
+    DELETE FROM postroom.revision r
+    WHERE r.replaced_at < $1
+      AND NOT EXISTS (SELECT FROM postroom.held WHERE held.id = r.held)
+      AND NOT EXISTS (SELECT FROM postroom.archive WHERE archive.id = r.held)
+    RETURNING r.*
+)
+SELECT jsonb_build_object('id', r.held, 'event_id', r.event_id) AS properties, NULL::bytea AS data, NULL::bytea AS raw_headers,
+       array_agg(to_jsonb(r) - 'held' - 'event_id' - 'data' - 'raw_headers' ORDER BY r.revision),
+       array_agg(r.data ORDER BY r.revision), array_agg(r.raw_headers ORDER BY r.revision)
+FROM gone r
+GROUP BY r.held, r.event_id
+ORDER BY r.held;
