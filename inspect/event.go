@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/internal/eventtype"
+	"github.com/postroom/postroom/internal/identity"
 )
 
 // ErrNotFound says that the event was not found. The error names the places that were searched.
@@ -106,7 +107,7 @@ func (m *view) readRelated(j *EventTrace) (err error) {
 func (m *view) readLedger(j *EventTrace) (err error) {
 	keys := []string{}
 	for _, s := range j.Sources {
-		keys = append(keys, s+" "+j.EventID)
+		keys = append(keys, identity.DedupeKey(s, j.EventID))
 	}
 	handlers, derived := []string{}, []string{}
 	for _, h := range slices.Concat(j.Held, j.Discarded) {

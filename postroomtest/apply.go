@@ -19,6 +19,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/identity"
 )
 
 //go:embed sql/decide.sql
@@ -153,7 +154,7 @@ func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // this fails if the transaction is committed
 	digest := sha256.Sum256(append([]byte(ev.Type+"\x00"), ev.Data...))
-	key := strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID
+	key := identity.DedupeKey(ev.Source, ev.ID)
 	var id string // the transaction's id
 	switch err := tx.QueryRow(ctx, decideSQL, handlerName, key, digest[:16]).Scan(&id); {
 	case errors.Is(err, pgx.ErrNoRows):

@@ -19,6 +19,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -391,5 +392,25 @@ func TestSpan(t *testing.T) {
 		if got := output.Cell(text, 10); got != want {
 			t.Errorf("cell(%q) = %q, want %q", text, got, want)
 		}
+	}
+}
+
+// The inbox escapes the spaces of a source, and shortens long keys. The commands find the decision of
+// such an event.
+func TestDecisionsOfEventsWithUnusualNames(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	env := inDatabase(pool)
+	for _, tt := range []struct{ source, id string }{{"my shop", "e1"}, {"/" + strings.Repeat("s", 900), strings.Repeat("i", 200)}} {
+		if _, err := pool.Exec(t.Context(), "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('billing.charge', $1)", identity.DedupeKey(tt.source, tt.id)); err != nil {
+			t.Fatal(err)
+		}
+		postroom(t, env, "events", "show", tt.id, "--source", tt.source).want(t, exitOK).says(t, "billing.charge   done")
+		if _, err := pool.Exec(t.Context(), `INSERT INTO postroom.outbox (source, event_id, digest, type, subject, data, checked)
+			VALUES ($1, $2, 'x', 'a.b', 'a.b', '1', true)`, tt.source, tt.id); err != nil {
+			t.Fatal(err)
+		}
+		postroom(t, env, "events", "list", "--source", tt.source).want(t, exitOK).says(t, "done by billing.charge")
+		postroom(t, env, "events", "tree", tt.id).want(t, exitOK).says(t, "done by billing.charge")
 	}
 }

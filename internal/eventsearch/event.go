@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/text"
 )
 
@@ -143,11 +144,11 @@ func (r Reader) Handlers(ctx context.Context, db Queryer, events []Event) error 
 	if len(events) == 0 {
 		return nil
 	}
-	sources, ids := make([]string, len(events)), make([]string, len(events))
+	sources, ids, keys := make([]string, len(events)), make([]string, len(events)), make([]string, len(events))
 	for n := range events {
-		sources[n], ids[n] = events[n].Source, events[n].ID
+		sources[n], ids[n], keys[n] = events[n].Source, events[n].ID, identity.DedupeKey(events[n].Source, events[n].ID)
 	}
-	rows, _ := db.Query(ctx, r.sql.Handlers, pgx.QueryExecModeExec, sources, ids) // ForEachRow reports the error
+	rows, _ := db.Query(ctx, r.sql.Handlers, pgx.QueryExecModeExec, sources, ids, keys) // ForEachRow reports the error
 	var n int64
 	var h Handler
 	var place int

@@ -58,14 +58,14 @@ type Node struct {
 	cause *Node
 }
 
-// identity identifies an event.
-type identity struct{ source, id string }
+// eventName identifies an event.
+type eventName struct{ source, id string }
 
 // grower builds a tree.
 type grower struct {
 	q     TreeQuery
 	of    []Database
-	nodes map[identity]*Node
+	nodes map[eventName]*Node
 	byID  map[string][]*Node
 	order []*Node // in the order in which they were found
 	full  bool
@@ -80,7 +80,7 @@ type grower struct {
 // oldest event found so far. It returns ErrNotFound if it finds none of these: the event, an effect
 // of the event, or a recent event with the id as its correlation id.
 func Grow(ctx context.Context, q TreeQuery, of []Database) (*Tree, error) {
-	g := &grower{q: q, of: of, nodes: make(map[identity]*Node), byID: make(map[string][]*Node), end: time.Now().Add(lookFor), tree: &Tree{}}
+	g := &grower{q: q, of: of, nodes: make(map[eventName]*Node), byID: make(map[string][]*Node), end: time.Now().Add(lookFor), tree: &Tree{}}
 	if err := g.start(ctx); err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (g *grower) note(format string, args ...any) {
 func (g *grower) add(database int, events []Event) []*Node {
 	var added []*Node
 	for _, e := range events {
-		is := identity{e.Source, e.ID}
+		is := eventName{e.Source, e.ID}
 		n := g.nodes[is]
 		if n == nil {
 			if len(g.order) >= g.q.Limit {

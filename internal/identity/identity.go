@@ -1,4 +1,5 @@
-// Package identity makes the names that handlers have at the broker.
+// Package identity makes the names that handlers have at the broker, and the keys that events have in
+// the table inbox.
 package identity
 
 import (
@@ -26,4 +27,26 @@ func Consumer(instance, handler string) string {
 // and the handler. Both are empty if Postroom did not create the consumer.
 func Owner(metadata map[string]string) (instance, handler string) {
 	return metadata[InstanceKey], metadata[HandlerKey]
+}
+
+// MaxKey is the largest number of bytes of a key that is kept unchanged. The column takes 1,024
+// bytes, and the inbox adds a digest to the key of a conflict.
+const MaxKey = 960
+
+// DedupeKey returns the key of an event in the table inbox, for a handler without a DedupeKey: the
+// source and the id, with a space between them. Postroom refuses a source with white space, but
+// another program's source may have spaces. DedupeKey escapes them, because otherwise two different
+// pairs of source and id could have the same key.
+func DedupeKey(source, id string) string {
+	return Bounded(strings.ReplaceAll(source, " ", "%20") + " " + id)
+}
+
+// Bounded shortens a key that is too long for the table inbox. The results for different keys are
+// different.
+func Bounded(key string) string {
+	if len(key) <= MaxKey {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return strings.ToValidUTF8(key[:512], "") + "… sha256:" + hex.EncodeToString(sum[:])
 }

@@ -5,7 +5,6 @@ package delivery
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"regexp"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/internal/wire"
 )
@@ -155,7 +155,7 @@ const maxSubject = 1024
 // Identify sets the dedupe key and the digest. If the function by is not nil, it makes the key, and
 // must return within the given time.
 func (d *Delivery) Identify(by func(postroom.Event) string, within time.Duration) {
-	d.Key, d.Digest = dedupeKey(d.Event), digest(d.Event)
+	d.Key, d.Digest = identity.DedupeKey(d.Event.Source, d.Event.ID), digest(d.Event)
 	if by != nil && d.Fault == nil {
 		key, err := derive(by, within, d.Event)
 		if err != nil {
@@ -184,26 +184,8 @@ func derive(by func(postroom.Event) string, within time.Duration, ev postroom.Ev
 
 var errNoKey = errors.New("DedupeKey returned an empty text, or one that is not UTF-8")
 
-// dedupeKey returns the source and the id, with a space between them. Postroom refuses a source
-// with white space, but another program's source may have spaces. dedupeKey escapes them, because
-// otherwise two different pairs of source and id could have the same key.
-func dedupeKey(ev postroom.Event) string {
-	return Bounded(strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID)
-}
-
-// MaxKey is the largest number of bytes of a key that is kept unchanged. The column takes 1,024
-// bytes, and [Conflicting] adds a digest to the key of a conflict.
-const MaxKey = 960
-
-// Bounded shortens a key that is too long for the table inbox. The results for different keys are
-// different.
-func Bounded(key string) string {
-	if len(key) <= MaxKey {
-		return key
-	}
-	sum := sha256.Sum256([]byte(key))
-	return strings.ToValidUTF8(key[:512], "") + "… sha256:" + hex.EncodeToString(sum[:])
-}
+// Bounded shortens a key that is too long for the table inbox.
+func Bounded(key string) string { return identity.Bounded(key) }
 
 // digest returns the first 16 bytes of SHA-256 over type and data.
 func digest(ev postroom.Event) []byte {

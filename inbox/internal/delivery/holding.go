@@ -8,6 +8,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/identity"
 )
 
 // Holding says how an event is held.
@@ -104,7 +105,7 @@ func Conflicting(d *Delivery) *Delivery {
 // Unreadable returns a copy of d that has only the id, the subject and the body of the message.
 func Unreadable(d *Delivery) *Delivery {
 	bare := *d
-	bare.Event = postroom.Event{ID: guard.Clean(d.Event.ID, MaxKey), Subject: guard.Clean(d.Event.Subject, maxSubject), Data: d.Msg.Data()}
+	bare.Event = postroom.Event{ID: guard.Clean(d.Event.ID, identity.MaxKey), Subject: guard.Clean(d.Event.Subject, maxSubject), Data: d.Msg.Data()}
 	return &bare
 }
 

@@ -1,8 +1,9 @@
--- The states, at all handlers, of the events with the sources $1 and ids $2. Each row has the
--- number of the event, the handler and the state. An event that is held for a handler, or was
--- discarded for it, also has its inbox row. So the result also has a row for this handler with
--- state 'done'. If a handler sets its own dedupe keys, the statement cannot find its inbox rows.
--- Then the result has this handler only if the event is held for it, or was discarded.
+-- The states, at all handlers, of the events with the sources $1, the ids $2 and the keys $3 in the
+-- table inbox. Each row has the number of the event, the handler and the state. An event that is
+-- held for a handler, or was discarded for it, also has its inbox row. So the result also has a row
+-- for this handler with state 'done'. If a handler sets its own dedupe keys, the statement cannot
+-- find its inbox rows. Then the result has this handler only if the event is held for it, or was
+-- discarded.
 --
 -- "OFFSET 0" makes the planner look up each key; a join could read all rows of a handler.
 --
@@ -17,7 +18,8 @@ WITH RECURSIVE deciding (handler, n) AS (
     FROM deciding
     WHERE deciding.handler IS NOT NULL AND n < 200
 ), event AS (
-    SELECT source, event_id, n FROM ROWS FROM (unnest($1::text[]), unnest($2::text[])) WITH ORDINALITY AS event (source, event_id, n)
+    SELECT *
+    FROM ROWS FROM (unnest($1::text[]), unnest($2::text[]), unnest($3::text[])) WITH ORDINALITY AS event (source, event_id, dedupe_key, n)
 )
 SELECT e.n - 1 AS event, h.handler, h.state, h.place
 FROM event e
@@ -35,7 +37,7 @@ CROSS JOIN LATERAL (
     UNION ALL
     SELECT d.handler, 'done', 3
     FROM deciding d
-    CROSS JOIN LATERAL (SELECT FROM postroom.inbox WHERE inbox.handler = d.handler AND inbox.dedupe_key = e.source || ' ' || e.event_id OFFSET 0) i
+    CROSS JOIN LATERAL (SELECT FROM postroom.inbox WHERE inbox.handler = d.handler AND inbox.dedupe_key = e.dedupe_key OFFSET 0) i
     WHERE d.handler IS NOT NULL
 ) h
 ORDER BY e.n, h.place, h.handler;
