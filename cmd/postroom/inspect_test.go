@@ -395,6 +395,38 @@ func TestSpan(t *testing.T) {
 	}
 }
 
+// Programs and other systems write the texts of failures, and the properties of events that other
+// programs wrote with SQL. Such a text neither commands the terminal nor looks like a line of the
+// command.
+func TestTextsOfOthersAreNotLinesOfACommand(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	env := inDatabase(pool)
+	for _, sql := range []string{
+		`INSERT INTO postroom.subscription (handler, stream, stream_created, subjects, floor) VALUES ('h', 'SHOP', now(), '{a.b}', 900)`,
+		`INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window, paused)
+		VALUES (gen_random_uuid(), 'p1', '{h}', '{1 day}', '{1 hour}', '1 day',
+			'{"h": {"since": "2026-01-31T03:00:00Z", "class": "error", "text": "vendor answered \u001b]0;owned\u0007\u001b[2J\nall is well"}}')`,
+		`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, causation_id, data, checked)
+		VALUES ('/shop', 'e1', 'x', E'a.b\x1b]0;owned\x07', E'a.b\nall is well', E'c\x1b[31m\nall is well', '1', true)`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, line := range []string{"status", "handlers", "events show e1", "events list", "events tree e1", "doctor"} {
+		r := postroom(t, env, strings.Fields(line)...)
+		if strings.ContainsAny(r.out+r.errors, "\x1b\x07") {
+			t.Errorf("%s: a text commands the terminal: %q", line, r.out+r.errors)
+		}
+		if strings.Contains("\n"+r.out, "\nall is well") {
+			t.Errorf("%s: a text of another system is a line of the command: %q", line, r.out)
+		}
+	}
+	postroom(t, env, "status").want(t, exitTodo).says(t, "vendor answered ·]0;owned··[2J·all is well\n")
+	postroom(t, env, "events", "show", "e1").want(t, exitOK).says(t, "a.b·]0;owned·\n", "a.b·all is well\n", "c·[31m·all is well")
+}
+
 // The inbox escapes the spaces of a source, and shortens long keys. The commands find the decision of
 // such an event.
 func TestDecisionsOfEventsWithUnusualNames(t *testing.T) {

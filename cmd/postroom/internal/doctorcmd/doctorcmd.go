@@ -153,7 +153,7 @@ func reportText(report doctor.Report, verbose bool) string {
 		for _, f := range mergeSkipped(report.Of(severity)) {
 			b.WriteString(findingText(f))
 			if f.Remedy != "" {
-				fmt.Fprintf(&b, "        to do: %s\n", f.Remedy)
+				fmt.Fprintf(&b, "        to do: %s\n", output.Flat(f.Remedy))
 			}
 			b.WriteString("\n")
 		}
@@ -192,5 +192,5 @@ func findingText(f doctor.Finding) string {
 	if f.Subject != "" {
 		name += " " + f.Subject
 	}
-	return fmt.Sprintf("%-7s %s: %s\n", strings.ToUpper(string(f.Severity)), name, f.Text)
+	return fmt.Sprintf("%-7s %s: %s\n", strings.ToUpper(string(f.Severity)), output.Flat(name), output.Flat(f.Text))
 }

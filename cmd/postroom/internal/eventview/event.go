@@ -37,7 +37,7 @@ func Event(out io.Writer, asJSON bool, j *inspect.EventTrace) error {
 	}
 	notes := make([]string, 0, len(j.Notes)+1)
 	for _, note := range j.Notes {
-		notes = append(notes, "note: "+note)
+		notes = append(notes, "note: "+output.Flat(note))
 	}
 	if len(j.CausedBy)+len(j.Caused) > 0 {
 		notes = append(notes, "causes and effects: postroom events tree "+output.Quoted(j.EventID))
@@ -175,7 +175,7 @@ func gap(seconds float64) string {
 func BrokerLine(b inspect.Broker) string {
 	switch {
 	case b.Fault != "":
-		return "could not be asked: " + b.Fault
+		return "could not be asked: " + output.Flat(b.Fault)
 	case !b.Asked:
 		return "not asked: give --nats-url or set POSTROOM_NATS_URL"
 	}

@@ -28,7 +28,7 @@ func List(out io.Writer, asJSON bool, page *inspect.EventPage, wanted string) er
 			return err
 		}
 	}
-	next := "--after " + page.Next
+	next := "--after " + output.Flat(page.Next)
 	if wanted != "" {
 		next = "postroom events list --any " + output.Quoted(wanted) + " " + next
 	}

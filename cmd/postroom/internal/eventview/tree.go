@@ -41,7 +41,7 @@ func Tree(out io.Writer, asJSON bool, tree *inspect.EventTree) error {
 		notes = append(notes, "* marks what you asked for")
 	}
 	for _, note := range tree.Notes {
-		notes = append(notes, "note: "+note)
+		notes = append(notes, "note: "+output.Flat(note))
 	}
 	if len(notes) == 0 {
 		return nil

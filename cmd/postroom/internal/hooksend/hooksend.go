@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/webhook"
 )
 
@@ -136,7 +137,9 @@ func (r request) send(ctx context.Context, s webhook.Scheme, out io.Writer) erro
 		if resp.StatusCode/100 != 2 {
 			refused++
 		}
-		fmt.Fprintf(out, "%s %s %s\n", r.id, resp.Status, strings.TrimSpace(string(answer)))
+		if err := output.Line(out, "%s %s %s", output.Flat(r.id), output.Flat(resp.Status), output.Lines(strings.TrimSpace(string(answer)))); err != nil {
+			return err
+		}
 	}
 	if refused > 0 {
 		return fmt.Errorf("%d of %d answers are not 2xx", refused, r.times)

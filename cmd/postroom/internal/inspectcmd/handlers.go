@@ -69,14 +69,14 @@ func printHandlers(cmd *cobra.Command, asJSON bool, h *inspect.Handlers) error {
 	}
 	for _, one := range h.Handlers {
 		for _, pause := range one.Pauses() {
-			if err := output.Line(cmd.OutOrStdout(), "! %s %s", one.Name, output.Cell(pause, 300)); err != nil {
+			if err := output.Line(cmd.OutOrStdout(), "! %s %s", output.Flat(one.Name), output.Cell(pause, 300)); err != nil {
 				return err
 			}
 		}
 		if one.Broker == nil || one.Broker.Fault == "" {
 			continue
 		}
-		if err := output.Line(cmd.OutOrStdout(), "! %s: %s", one.Name, one.Broker.Fault); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "! %s: %s", output.Flat(one.Name), output.Flat(one.Broker.Fault)); err != nil {
 			return err
 		}
 	}

@@ -101,7 +101,7 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 		return err
 	}
 	for _, f := range s.Findings {
-		if err := output.Line(cmd.OutOrStdout(), "! %s\n  %s", f.Text, f.Remedy); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "! %s\n  %s", output.Flat(f.Text), output.Flat(f.Remedy)); err != nil {
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 		}
 	}
 	for _, note := range s.Notes {
-		if err := output.Line(cmd.OutOrStdout(), "note: %s", note); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "note: %s", output.Flat(note)); err != nil {
 			return err
 		}
 	}

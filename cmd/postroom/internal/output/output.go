@@ -33,7 +33,7 @@ func JSON(w io.Writer, v any) error {
 // Table prints rows in aligned columns. On a terminal it cuts them to the terminal's width. The
 // first row has the names of the columns.
 func Table(w io.Writer, rows [][]string) error {
-	if err := terminal.Table(w, Width(w), rows); err != nil {
+	if err := terminal.Table(w, Width(w), flat(rows)); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
@@ -42,7 +42,7 @@ func Table(w io.Writer, rows [][]string) error {
 // Facts prints names and values in two columns. It does not cut them.
 func Facts(w io.Writer, rows [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	for _, row := range rows {
+	for _, row := range flat(rows) {
 		if _, err := fmt.Fprintln(table, strings.Join(row, "\t")); err != nil {
 			return fmt.Errorf("write output: %w", err)
 		}
@@ -53,9 +53,10 @@ func Facts(w io.Writer, rows [][]string) error {
 	return nil
 }
 
-// Line prints one line of plain text.
+// Line prints one line of plain text, or several lines if the format or an argument has ends of
+// lines. Pass to Flat an argument that another system or person wrote.
 func Line(w io.Writer, format string, args ...any) error {
-	if _, err := fmt.Fprintf(w, format+"\n", args...); err != nil {
+	if _, err := io.WriteString(w, Printable(fmt.Sprintf(format, args...))+"\n"); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
@@ -75,12 +76,12 @@ func Plural(n int, noun string) string {
 // Report writes to w, which is standard error. It ignores an error of this write, because there is
 // no other place for a report.
 func Report(w io.Writer, format string, args ...any) {
-	fmt.Fprintf(w, format, args...)
+	_, _ = io.WriteString(w, Printable(fmt.Sprintf(format, args...)))
 }
 
-// Text prints text unchanged.
+// Text prints text that may have several lines.
 func Text(w io.Writer, text string) error {
-	if _, err := io.WriteString(w, text); err != nil {
+	if _, err := io.WriteString(w, Printable(text)); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
@@ -144,12 +145,7 @@ func Seconds(n float64) string { return Span(time.Duration(n * float64(time.Seco
 // control characters.
 func Cell(text string, most int) string {
 	text, _, more := strings.Cut(text, "\n")
-	clean := []rune(strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '·'
-		}
-		return r
-	}, text))
+	clean := []rune(Flat(text))
 	if len(clean) > most {
 		clean, more = clean[:most-1], true
 	}
@@ -168,6 +164,28 @@ func Printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// Flat returns s as one line, with a dot in place of each character that is not printable. With an
+// end of a line in it, a text of another system could look like a line of the command.
+func Flat(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '·'
+		}
+		return r
+	}, s)
+}
+
+// flat returns rows with flat cells.
+func flat(rows [][]string) [][]string {
+	all := make([][]string, len(rows))
+	for i, row := range rows {
+		for _, cell := range row {
+			all[i] = append(all[i], Flat(cell))
+		}
+	}
+	return all
 }
 
 // Width returns how many characters fit on a line of w, and 0 if w is not a terminal.

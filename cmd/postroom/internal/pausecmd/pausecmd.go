@@ -163,7 +163,7 @@ func noteUnknown(cmd *cobra.Command, store *control.Store, handler string) error
 		if most := 10; len(known) > most {
 			known, more = known[:most], ", …"
 		}
-		names = "known handlers: " + strings.Join(known, ", ") + more
+		names = "known handlers: " + output.Flat(strings.Join(known, ", ")) + more
 	}
 	return output.Line(cmd.OutOrStdout(), "note: no process has run a handler %s yet; is the name right? (%s)", handler, names)
 }

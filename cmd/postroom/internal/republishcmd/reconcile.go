@@ -225,7 +225,7 @@ func printFindings(cmd *cobra.Command, found []reconcile.Result) error {
 			strconv.Itoa(int(f.LastSeq)), f.Took.Round(time.Millisecond).String(), //nolint:gosec // a number of messages
 		})
 		if f.Err != nil {
-			why = append(why, f.Err.Error())
+			why = append(why, output.Flat(f.Err.Error()))
 		}
 		if n := len(f.Missing); n > 0 {
 			why = append(why, fmt.Sprintf("%s: lacks seq %s of the log", f.Stream, someSeqs(f.Missing)))
