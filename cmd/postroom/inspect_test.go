@@ -427,6 +427,35 @@ func TestTextsOfOthersAreNotLinesOfACommand(t *testing.T) {
 	postroom(t, env, "events", "show", "e1").want(t, exitOK).says(t, "a.b·]0;owned·\n", "a.b·all is well\n", "c·[31m·all is well")
 }
 
+// The audit of an action on held events says which held events the operator chose.
+func TestAuditOfHeldEvents(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	env := inDatabase(pool)
+	for _, sql := range []string{
+		`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', '/shop e' || i FROM generate_series(1, 6) i`,
+		`INSERT INTO postroom.held (handler, dedupe_key, next_at, class, logged_at, source, event_id, type, subject, content_type, data)
+		SELECT 'h', '/shop e' || i, now() + interval '1 hour', 'error', now(), '/shop', 'e' || i, 'a.b', 'a.b', 'application/json', '1' FROM generate_series(1, 6) i`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, line := range []string{
+		"held cancel --state retrying,scheduled --due-until 2099-01-01 --limit 2 --reason late --yes",
+		"held reschedule --handler h --class error --due-since 2020-01-01 --in 2h --yes",
+		"held retry --all --yes",
+		"dead groups", // is no action
+	} {
+		postroom(t, env, strings.Fields(line)...).want(t, exitOK)
+	}
+	r := postroom(t, env, "audit").want(t, exitOK).
+		says(t, "2 events: state retrying or scheduled, due until 2099-01-01T00:00:00Z", "4 events: handler h, class error, due since 2020-01-01T00:00:00Z", "4 events: all held events")
+	if strings.Contains(r.out, "dead events") {
+		t.Errorf("audit: %s", r.out)
+	}
+}
+
 // The inbox escapes the spaces of a source, and shortens long keys. The commands find the decision of
 // such an event.
 func TestDecisionsOfEventsWithUnusualNames(t *testing.T) {

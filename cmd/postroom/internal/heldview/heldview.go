@@ -53,6 +53,38 @@ func Set(out io.Writer, asJSON bool, set held.Set) error {
 	return output.Line(out, "%s: %s", output.Plural(len(set.IDs), "event"), States(set.States))
 }
 
+// Filter describes a filter in words.
+func Filter(f held.Filter) string {
+	var parts []string
+	add := func(name, v string) {
+		if v != "" {
+			parts = append(parts, name+" "+output.Cell(v, 60))
+		}
+	}
+	if len(f.IDs) > 0 {
+		parts = append(parts, output.Plural(len(f.IDs), "id"))
+	}
+	add("handler", f.Handler)
+	states := make([]string, len(f.States))
+	for i, state := range f.States {
+		states[i] = string(state)
+	}
+	add("state", strings.Join(states, " or "))
+	add("type", f.Type)
+	add("key", f.Key)
+	add("class", f.Class)
+	if !f.DueSince.IsZero() {
+		add("due since", output.Stamp(f.DueSince))
+	}
+	if !f.DueUntil.IsZero() {
+		add("due until", output.Stamp(f.DueUntil))
+	}
+	if len(parts) == 0 {
+		return "all held events"
+	}
+	return strings.Join(parts, ", ")
+}
+
 // Result prints the result of an action. The parameter verb names the action.
 func Result(out io.Writer, asJSON bool, verb string, r held.Result) error {
 	if asJSON {

@@ -10,9 +10,11 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/heldview"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/held"
 	"github.com/postroom/postroom/inspect"
 )
 
@@ -91,15 +93,38 @@ func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.AuditPage) error 
 // actionTarget names the events on which an operator acted.
 func actionTarget(a inspect.AuditEntry) string {
 	what := output.Plural(int(a.Events), "event")
-	var asked struct{ Filter *deadletter.Filter }
-	switch err := json.Unmarshal(a.Details, &asked); {
+	switch filter := filterOf(a); {
 	case a.EventID != "":
 		what = output.Cell(a.EventID, 60)
-	case err == nil && asked.Filter != nil: // the details of other actions have no filter
-		what += ": " + deadview.Filter(*asked.Filter)
+	case filter != "":
+		what += ": " + filter
 	}
 	if a.ReplayID > 0 {
 		what += fmt.Sprintf(" (replay %d)", a.ReplayID)
 	}
 	return what
+}
+
+// filterOf describes the filter of an action, or returns "" if the details of the action have none.
+func filterOf(a inspect.AuditEntry) string {
+	switch a.Action {
+	case "retry", "reschedule", "cancel": // of package held; the details of other actions with these names have no filter
+		if f := decoded[held.Filter](a); f != nil {
+			return heldview.Filter(*f)
+		}
+	default:
+		if f := decoded[deadletter.Filter](a); f != nil {
+			return deadview.Filter(*f)
+		}
+	}
+	return ""
+}
+
+// decoded returns the filter in the details of an action, or nil.
+func decoded[F any](a inspect.AuditEntry) *F {
+	var details struct{ Filter *F }
+	if err := json.Unmarshal(a.Details, &details); err != nil {
+		return nil
+	}
+	return details.Filter
 }
