@@ -3,7 +3,9 @@ package confirm
 
 import (
 	"bufio"
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -11,23 +13,48 @@ import (
 	"golang.org/x/term"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 )
 
-// Ask asks a person a question, and returns nil if the answer is yes. If there is no terminal, it
-// returns an error that names --yes. The error also contains the text look, which names commands
-// and flags that show the events.
+// Ask asks a person a question, and returns nil if the answer is yes. If the program is interrupted
+// before the person answers, Ask returns an error. If there is no terminal, it returns an error that
+// names --yes. The error also contains the text look, which names commands and flags that show the
+// events.
 func Ask(cmd *cobra.Command, question, look string) error {
 	in := cmd.InOrStdin()
 	if file, ok := in.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
 		return exit.Usagef("%s There is no terminal to ask you: give --yes, or look first with %s", question, look)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
-	line, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && line == "" {
-		return fmt.Errorf("read the answer: %w", err)
+	output.Report(cmd.ErrOrStderr(), "%s [y/N] ", question)
+	line, err := read(cmd.Context(), in)
+	if err != nil {
+		return err
 	}
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
 		return exit.Todof("nothing was done")
 	}
 	return nil
+}
+
+// read returns the first line of in. If ctx ends before that, it returns an error. Its goroutine then
+// still reads: the program ends soon.
+func read(ctx context.Context, in io.Reader) (string, error) {
+	type answer struct {
+		line string
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		line, err := bufio.NewReader(in).ReadString('\n')
+		answers <- answer{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", exit.Todof("interrupted: nothing was done")
+	case a := <-answers:
+		if a.err != nil && a.line == "" {
+			return "", fmt.Errorf("read the answer: %w", a.err)
+		}
+		return a.line, nil
+	}
 }
