@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -71,8 +72,16 @@ func (l Losses) Any() bool {
 	return false
 }
 
+// Compared reports whether at least one handler's position or one stream could be examined.
+func (l Losses) Compared() bool {
+	return slices.ContainsFunc(l.Handlers, func(h HandlerPosition) bool { return h.Verdict != Unknown }) ||
+		slices.ContainsFunc(l.Streams, func(t TailCheck) bool { return !t.Unknown })
+}
+
 // Losses compares streams with the position of each handler in the database, and with the newest
-// events that the relay recorded as published. It returns an error if nothing could be compared.
+// events that the relay recorded as published. It returns an error if the database or the broker
+// cannot be asked. If the broker says nothing about single streams, it returns no error: see
+// [Losses.Compared].
 func (d *Doctor) Losses(ctx context.Context) (Losses, error) {
 	e, err := d.begin(ctx)
 	if err != nil {

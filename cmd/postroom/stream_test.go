@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/devtest"
@@ -79,4 +81,33 @@ func TestStreamEnsureErrors(t *testing.T) {
 			postroom(t, env, append([]string{"stream", "ensure"}, tt.args...)...).want(t, tt.want).says(t, tt.says)
 		})
 	}
+}
+
+// If the NATS user may ask about no stream, it is not known whether the broker lost anything: the
+// status of the command is not that of a check that found no loss.
+func TestStreamCheckThatComparedNothing(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	nc := devtest.PlainNATS(t, `jetstream: enabled
+		authorization { users: [
+			{user: admin, password: x},
+			{user: weak, password: x, permissions: {publish: ["$JS.API.INFO"], subscribe: ["_INBOX.>"]}},
+			{user: half, password: x, permissions: {publish: ["$JS.API.INFO", "$JS.API.STREAM.INFO.SHOP"], subscribe: ["_INBOX.>"]}}
+		] }`, nats.UserInfo("admin", "x"))
+	as := func(user string) environment {
+		env := inDatabase(pool)
+		env["POSTROOM_NATS_URL"] = strings.Replace(nc.ConnectedUrl(), "nats://", "nats://"+user+":x@", 1)
+		return env
+	}
+	postroom(t, as("weak"), "stream", "check", "SHOP").want(t, exitFailed).
+		says(t, "SHOP     0          0\n", "SHOP: could not be compared: look up stream SHOP", "nothing could be compared", "permission to publish to $JS.API.>")
+	for _, stream := range []string{"SHOP", "BILLING"} { // of a service that only consumes: its log is empty
+		if _, err := pool.Exec(t.Context(), `INSERT INTO postroom.subscription (handler, stream, stream_created, subjects, floor)
+			VALUES (lower($1), $1, now(), '{order.placed}', 900)`, stream); err != nil {
+			t.Fatal(err)
+		}
+	}
+	postroom(t, as("weak"), "stream", "check").want(t, exitFailed).says(t, "unknown", "shop: look up stream SHOP", "nothing could be compared", "permission to publish to $JS.API.>")
+	postroom(t, as("weak"), "stream", "check", "--json").want(t, exitFailed).says(t, `"verdict": "unknown"`, "nothing could be compared")
+	postroom(t, as("half"), "stream", "check").want(t, exitTodo).says(t, "unknown", "missing", "the broker lost messages")
 }

@@ -120,11 +120,20 @@ const PermissionHint = "give this NATS user permission to publish to $JS.API.> a
 // permission before, the returned error also names this permission.
 func (b *Target) Explain(err error) error {
 	silent := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrPermissionViolation)
-	denied := b.denied.Load()
-	if denied == nil || !silent {
+	denied := b.Denied()
+	if denied == "" || !silent {
 		return err
 	}
-	return fmt.Errorf("the broker does not let this user do that: %s; %s: %w", *denied, PermissionHint, err)
+	return fmt.Errorf("%s: %w", denied, err)
+}
+
+// Denied says which permission the broker denied, and what a person can do about it. It returns ""
+// if the broker denied none.
+func (b *Target) Denied() string {
+	if denied := b.denied.Load(); denied != nil {
+		return "the broker does not let this user do that: " + *denied + "; " + PermissionHint
+	}
+	return ""
 }
 
 // CheckJetStream returns an error if the broker has no JetStream, or if this user receives no

@@ -1,7 +1,9 @@
 package streamcmd
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -32,8 +34,9 @@ Then the command looks in each stream for the 200 newest events that the relay r
 as published to it. 'postroom reconcile' looks for all of them. The command checks the
 streams in use and the streams that you name. It changes nothing.
 
-Exit status 0: nothing was lost, as far as the command can tell. 3: something was lost.
-1: nothing could be compared.`
+Exit status 0: nothing was lost, as far as the command can tell. If it could not compare
+a handler or a stream, the output says why. 3: something was lost. 1: nothing could be
+compared.`
 
 func newCheck(getenv func(string) string) *cobra.Command {
 	db, broker := database.New(getenv), broker.New(getenv)
@@ -70,7 +73,7 @@ func newCheck(getenv func(string) string) *cobra.Command {
 			if err != nil {
 				return broker.Explain(err)
 			}
-			return printLosses(cmd, asJSON, name, losses)
+			return printLosses(cmd, asJSON, broker.Denied(), losses)
 		},
 	}
 	db.AddURLFlag(cmd)
@@ -80,7 +83,9 @@ func newCheck(getenv func(string) string) *cobra.Command {
 	return cmd
 }
 
-func printLosses(cmd *cobra.Command, asJSON bool, schema string, losses doctor.Losses) error {
+// printLosses prints what the command found. It returns an error if the broker lost something, or if
+// nothing could be compared. The parameter denied says which permission the broker denied.
+func printLosses(cmd *cobra.Command, asJSON bool, denied string, losses doctor.Losses) error {
 	out := cmd.OutOrStdout()
 	var err error
 	if asJSON {
@@ -90,10 +95,15 @@ func printLosses(cmd *cobra.Command, asJSON bool, schema string, losses doctor.L
 	} else {
 		err = printLossTables(out, losses)
 	}
-	if err == nil && losses.Any() {
+	switch {
+	case err != nil:
+		return err
+	case losses.Any():
 		return exit.Todof("the broker lost messages: see above")
+	case len(losses.Handlers)+len(losses.Streams) > 0 && !losses.Compared():
+		return fmt.Errorf("nothing could be compared, so it is not known whether the broker lost messages: see above. %s", cmp.Or(denied, "Repeat the command when the broker answers"))
 	}
-	return err
+	return nil
 }
 
 // printLossTables prints the table of handlers and the table of streams. Below them it prints the
@@ -127,6 +137,9 @@ func printLossTables(out io.Writer, losses doctor.Losses) error {
 		why = append(why, "nothing was compared: no handler of this database reads a stream, and no stream stores events of its log; make a stream with 'postroom stream ensure', or name a stream")
 	}
 	if len(why) > 0 {
+		for i := range why {
+			why[i] = output.Flat(why[i])
+		}
 		err = errors.Join(err, output.Text(out, "\n"+strings.Join(why, "\n")+"\n"))
 	}
 	return err
