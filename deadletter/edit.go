@@ -37,8 +37,8 @@ type lockedEvent struct {
 	dedupeKey              *string
 	revision               int
 	contentType            string
-	headers                []byte
-	raw                    bool // it is a message that could not be read as an event
+	headers                *string // as JSON text
+	raw                    bool    // it is a message that could not be read as an event
 	open, done             []string
 }
 
@@ -73,8 +73,8 @@ func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit)
 	}
 	headers := e.headers // unchanged, because a program that writes SQL may have stored values that are not texts
 	if c.Headers != nil {
-		if headers, err = json.Marshal(c.Headers); err != nil {
-			return nil, fmt.Errorf("encode the headers: %w", err)
+		if headers, err = jsonText(c.Headers); err != nil {
+			return nil, err
 		}
 	}
 	return []any{id, w.Data, w.ContentType, headers}, nil
