@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// exported is a row of export.sql, export_discarded.sql or purge_revisions.sql.
-type exported struct {
+// exportRow is a row of export.sql, export_discarded.sql or purge_revisions.sql.
+type exportRow struct {
 	properties, data, raw []byte
 
 	// The earlier revisions, the original first
@@ -21,12 +21,12 @@ type exported struct {
 }
 
 // fields returns pointers to the fields, for the driver.
-func (e *exported) fields() []any {
+func (e *exportRow) fields() []any {
 	return []any{&e.properties, &e.data, &e.raw, &e.earlier, &e.earlierData, &e.earlierRaw}
 }
 
 // line returns one event as a line of JSON, and the event's id.
-func (e *exported) line() (line []byte, id int64, err error) {
+func (e *exportRow) line() (line []byte, id int64, err error) {
 	fields, err := exportFields(e.properties, e.data, e.raw)
 	if err != nil {
 		return nil, 0, err

@@ -123,7 +123,7 @@ func (s reader) export(ctx context.Context, f Filter, purges bool, w io.Writer, 
 // each event.
 func (s reader) write(ctx context.Context, w io.Writer, sql string, args []any, each func(id int64)) error {
 	rows, _ := s.db.Query(ctx, sql, args...) // ForEachRow reports the error
-	var e exported
+	var e exportRow
 	_, err := pgx.ForEachRow(rows, e.fields(), func() error {
 		line, id, err := e.line()
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 )
@@ -14,7 +15,7 @@ import (
 func TestAnInterruptEndsTheQuestion(t *testing.T) {
 	t.Parallel()
 	in, typed := io.Pipe()
-	defer typed.Close()
+	defer time.AfterFunc(10*time.Second, func() { _ = typed.Close() }).Stop() // without the interrupt, the question ends here
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	var todo *exit.TodoError
