@@ -298,7 +298,7 @@ func TestStatementsKeepToTheirKey(t *testing.T) {
 		"delete":   {ranOut, own()},
 		"touch":    {"state = 'complete', expires_at = now() + interval '1 s'", own(time.Hour)},
 		"take":     {expired + ", " + ranOut, own(print, owner, time.Minute, int64(5), time.Hour, int64(1), print)},
-		"renew":    {"state = state", held(2 * time.Hour)},
+		"renew":    {"state = state", held(2*time.Hour, time.Hour)},
 		"advance":  {"state = state", held("a", "1", true)},
 		"begin":    {"state = state", held("a", "key", time.Hour)},
 		"undo":     {`checkpoints = '{"": {"a": {"calls": 1}}}'`, held("a", 0)},

@@ -301,6 +301,62 @@ func TestHolderThatLostItsClaimWritesNothing(t *testing.T) { // E5
 	}
 }
 
+// An attempt runs for longer than the TTL, and then its process dies. The next attempt finds the
+// steps that are done.
+func TestStepsOutliveAnAttemptThatRunsForLongerThanTheTTL(t *testing.T) { // E6
+	t.Parallel()
+	r := newRig(t)
+	runs, longer := 0, true
+	op := idempotency.Operation{Scope: "pay", Key: "k", TTL: time.Hour, Lease: time.Second, Timeout: 6 * time.Hour}
+	pay := func(ctx context.Context) (int, error) {
+		_, err := idempotency.Phase(ctx, "charge", func(ctx context.Context, tx pgx.Tx) (int, error) {
+			runs++
+			_, err := tx.Exec(ctx, "INSERT INTO ledger DEFAULT VALUES")
+			return 0, err
+		})
+		if longer {
+			r.exec("UPDATE postroom.idempotency SET expires_at = now() - interval '1 h'") // as if two hours had passed
+			const until = "SELECT lease_until::text FROM postroom.idempotency"
+			was := one[string](r, until)
+			devtest.Eventually(t, patience, "the claim is renewed", func() bool { return one[string](r, until) != was })
+			r.exec("UPDATE postroom.idempotency SET owner = gen_random_uuid(), lease_until = now() - interval '1 s'") // a process that died
+		}
+		return 0, err
+	}
+	if _, _, err := idempotency.DoLease(t.Context(), r.guard, op, pay); !errors.Is(err, idempotency.ErrLeaseLost) {
+		t.Error(err)
+	}
+	longer = false
+	if n, err := r.guard.Purge(t.Context(), 10); n != 0 || err != nil {
+		t.Errorf("the purge removed %d rows of a claim that has just ended: %v", n, err)
+	}
+	if _, _, err := idempotency.DoLease(t.Context(), r.guard, op, pay); err != nil {
+		t.Error(err)
+	}
+	if runs != 1 || r.effects() != 1 {
+		t.Errorf("the phase ran %d times and has %d effects, want one", runs, r.effects())
+	}
+}
+
+// The row of a claim outlives the claim by one TTL, even if the claim is longer than the TTL. The
+// answer expires one TTL after it was stored.
+func TestRowOutlivesItsClaimByTheTTL(t *testing.T) { // C5, E6
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{Mode: idempotency.LeaseMode, TTL: time.Minute, Lease: time.Hour}, func(w http.ResponseWriter, _ *http.Request) {
+		r.calls.Add(1)
+		if !one[bool](r, "SELECT abs(extract(epoch FROM expires_at - lease_until - interval '1 min')) < 0.1 FROM postroom.idempotency") {
+			t.Errorf("in attempt %d the row outlives the claim by %s", r.calls.Load(), one[string](r, "SELECT (expires_at - lease_until)::text FROM postroom.idempotency"))
+		}
+		w.WriteHeader(map[int64]int{1: http.StatusBadGateway, 2: http.StatusOK}[r.calls.Load()])
+	})
+	r.want(r.post(path, "k"), 502, "")
+	r.want(r.post(path, "k"), 200, "")
+	if !one[bool](r, "SELECT abs(extract(epoch FROM expires_at - completed_at - interval '1 min')) < 0.1 FROM postroom.idempotency") {
+		t.Errorf("the answer is kept for %s", one[string](r, "SELECT (expires_at - completed_at)::text FROM postroom.idempotency"))
+	}
+}
+
 // A key that expired while it was claimed begins anew, and its fence goes on.
 func TestClaimOfAnExpiredKeyBeginsAnew(t *testing.T) {
 	t.Parallel()

@@ -50,7 +50,7 @@ type Terms struct {
 	Print []byte // the fingerprint of the request
 
 	Length time.Duration // how long the claim lasts
-	TTL    time.Duration // how long the row is kept
+	TTL    time.Duration // how long the row is kept after the claim or the attempt has ended
 }
 
 // Claim is an attempt's claim on a key.
@@ -122,7 +122,7 @@ func (c *Claim) renew(ctx context.Context) {
 		begun := time.Now()
 		bounded, cancel := c.table.bounded(ctx)
 		before, stop := context.WithDeadline(bounded, until)
-		err := c.write(before, c.table.Pool, "renew claim", c.table.SQL.Renew, length)
+		err := c.write(before, c.table.Pool, "renew claim", c.table.SQL.Renew, length, c.TTL)
 		stop()
 		cancel()
 		switch {

@@ -5,7 +5,7 @@
 -- that the previous holder can change nothing. The statement returns the steps that are done,
 -- because a holder may have recorded more steps since the caller read the row. It also returns the
 -- id of this Postroom database. It returns no row if it cannot claim the row, or if a transaction
--- has the key's lock $7.
+-- has the key's lock $7. The row then expires $8 after the claim ends: see renew.sql.
 --
 -- Locks   the row; the key's advisory lock $7, until this statement ends.
 -- Index   the primary key.
@@ -18,7 +18,7 @@ SET state = 'pending', owner = $5::uuid, fence = fence + 1, lease_until = clock_
     checkpoints = CASE WHEN expires_at > clock_timestamp() THEN checkpoints END,
     created_at = CASE WHEN expires_at > clock_timestamp() THEN created_at ELSE clock_timestamp() END,
     status = NULL, headers = NULL, body = NULL, ref = NULL, dropped = false, completed_at = NULL,
-    expires_at = clock_timestamp() + $8::interval
+    expires_at = clock_timestamp() + $6::interval + $8::interval
 WHERE scope = $1 AND principal = $2 AND key = $3 AND fence = $9 AND fingerprint = $10
   AND (expires_at <= clock_timestamp() OR state <> 'complete')
   AND (state <> 'pending' OR lease_until <= clock_timestamp())
