@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/postroom/postroom/idempotency/internal/header"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/schema"
 )
@@ -140,8 +141,8 @@ func (c Config) validate() error {
 	}
 	faults.add(c.StoreTimeout < 0, "StoreTimeout is %s, want more than 0", c.StoreTimeout)
 	faults.add(c.PurgeEvery < 0, "PurgeEvery is %s, want more than 0", c.PurgeEvery)
-	faults.add(c.StatusHeader != Omit && !isToken(c.StatusHeader), "StatusHeader %.40q is not a header name", c.StatusHeader)
-	faults.add(c.ReplayedHeader != Omit && !isToken(c.ReplayedHeader), "ReplayedHeader %.40q is not a header name", c.ReplayedHeader)
+	faults.add(c.StatusHeader != Omit && !header.IsToken(c.StatusHeader), "StatusHeader %.40q is not a header name", c.StatusHeader)
+	faults.add(c.ReplayedHeader != Omit && !header.IsToken(c.ReplayedHeader), "ReplayedHeader %.40q is not a header name", c.ReplayedHeader)
 	for _, code := range slices.Sorted(maps.Keys(c.Codes)) {
 		faults.add(statusOf[code] == 0, "Codes names %.60q, which is not a code of this package", string(code))
 		faults.add(c.Codes[code] == "", "Codes has no text for %.60q", string(code))

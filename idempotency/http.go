@@ -278,17 +278,8 @@ func (rt *route) verdict(status int) verdict {
 	switch {
 	case status >= 200 && status < 400:
 		return keepAll
-	case rt.Store == StoreAll, rt.Store == StoreFinal && isFinal(status):
+	case rt.Store == StoreAll, rt.Store == StoreFinal && answer.IsFinal(status):
 		return keepAnswer
 	}
 	return undo
-}
-
-// isFinal reports whether another attempt would get the same answer.
-func isFinal(status int) bool {
-	switch status {
-	case 401, 403, 408, 409, 421, 423, 425, 429:
-		return false
-	}
-	return status >= 400 && status < 500
 }

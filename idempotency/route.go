@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/idempotency/internal/header"
 )
 
 // Mode says how the guard prevents two effects of an operation.
@@ -243,10 +245,10 @@ func (r Route) validate() error {
 	var faults faultsOf
 	for _, method := range slices.Concat(r.Required, r.Optional) {
 		faults.add(isSafe(method), "%s accepts no key: it has no effect that could be repeated", method)
-		faults.add(!isToken(method) || method != strings.ToUpper(method), "%.40q is not a method", method)
+		faults.add(!header.IsToken(method) || method != strings.ToUpper(method), "%.40q is not a method", method)
 	}
 	for _, name := range slices.Concat(r.Headers, r.PrintHeaders, r.OmitHeaders) {
-		faults.add(!isToken(name), "%.40q is not a header name", name)
+		faults.add(!header.IsToken(name), "%.40q is not a header name", name)
 	}
 	faults.add(r.Mode != TxMode && r.Mode != LeaseMode, "Mode is %d, want TxMode or LeaseMode", r.Mode)
 	faults.add(r.Store < StoreSuccess || r.Store > StoreAll, "Store is %d, want StoreSuccess, StoreFinal or StoreAll", r.Store)
@@ -263,7 +265,7 @@ func (r Route) validate() error {
 	faults.add(r.MaxBody < 0, "MaxBody is %d, want more than 0", r.MaxBody)
 	faults.add(r.MaxResponse < 0, "MaxResponse is %d, want more than 0", r.MaxResponse)
 	faults.add(r.TxRetries < 0, "TxRetries is %d, want 0 or more", r.TxRetries)
-	faults.add(r.TimeoutHeader != "" && !isToken(r.TimeoutHeader), "TimeoutHeader %.40q is not a header name", r.TimeoutHeader)
+	faults.add(r.TimeoutHeader != "" && !header.IsToken(r.TimeoutHeader), "TimeoutHeader %.40q is not a header name", r.TimeoutHeader)
 	faults.add(r.Mode == LeaseMode && (r.CancelOnDisconnect || r.TxRetries > 0 || r.TxRequired), "CancelOnDisconnect, TxRetries and TxRequired are for transaction mode")
 	return errors.Join(faults...)
 }
@@ -286,9 +288,4 @@ func isSafe(method string) bool {
 		return true
 	}
 	return false
-}
-
-// isToken reports whether s is a token of RFC 9110, as header names and methods are.
-func isToken(s string) bool {
-	return s != "" && strings.Trim(s, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }

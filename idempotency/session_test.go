@@ -81,7 +81,6 @@ func TestSessionIsResetAfterAHandlerChangedIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRigOn(t, onePool(t, hooked))
-			r.exec("SELECT postroom.grant_idempotency('pg_monitor')")
 			r.exec("CREATE FUNCTION quietly() RETURNS void LANGUAGE plpgsql AS 'BEGIN SET search_path = nowhere; END'")
 			for name, leak := range leaks {
 				r.leak(name, leak.sql, leak.there)
@@ -136,6 +135,84 @@ func (r *rig) leak(name, sql, there string) {
 		r.Errorf("%s: %v", name, err)
 	}
 	r.wantClean(name+" and Do", there)
+}
+
+// asAnother is a rig whose handlers set another role, which has no rights on Postroom's tables.
+type asAnother struct {
+	*rig
+	n int // rows of ledger
+}
+
+// insert sets the role with a statement and writes a row with the name of the current user.
+func (r *asAnother) insert(ctx context.Context, tx pgx.Tx, sql string) error {
+	if _, err := tx.Exec(ctx, sql); err != nil {
+		return err
+	}
+	r.n++
+	_, err := tx.Exec(ctx, "INSERT INTO ledger (note) VALUES (current_user || ' ' || $1::int)", r.n)
+	return err
+}
+
+// wantWritten checks that the last row, and what a deferred trigger wrote for it, have the handler's
+// role.
+func (r *asAnother) wantWritten(how, sql string) {
+	r.Helper()
+	if got := one[string](r.rig, "SELECT coalesce(max(note), '') || ', ' || (SELECT coalesce(string_agg(by, ' '), '') FROM seen) FROM ledger"); !strings.HasPrefix(got, "pg_monitor ") || !strings.HasSuffix(got, ", pg_monitor") {
+		r.Errorf("%s, %s: the effects are %q, want one of pg_monitor, and one of its trigger", how, sql, got)
+	}
+	r.exec("TRUNCATE ledger, seen")
+}
+
+// A handler sets a role that has no rights on Postroom's tables. Its effects have the rights of this
+// role. The guard writes its own rows as the pool's user.
+func TestHandlerMaySetARoleWithoutRightsOnPostroom(t *testing.T) {
+	t.Parallel()
+	r := &asAnother{rig: newRigOn(t, onePool(t, false))}
+	r.exec(`CREATE TABLE seen (by text);
+		CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO seen VALUES (current_user); RETURN NULL; END';
+		CREATE CONSTRAINT TRIGGER see AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see();
+		GRANT INSERT ON ledger, seen TO pg_monitor`)
+	for _, sql := range []string{
+		"SET LOCAL ROLE pg_monitor", "SET ROLE pg_monitor", "SELECT set_config('role', 'pg_monitor', true)", "SET LOCAL SESSION AUTHORIZATION pg_monitor",
+		"DO $$ BEGIN SET LOCAL ROLE pg_monitor; END $$",
+	} {
+		serve := func(status int) string {
+			return r.mount(idempotency.Route{Store: idempotency.StoreAll}, func(w http.ResponseWriter, req *http.Request) {
+				tx := idempotency.Tx(req.Context())
+				if err := r.insert(req.Context(), tx, sql); err != nil {
+					t.Errorf("%s: %v", sql, err)
+				}
+				if status == 422 {
+					_, _ = tx.Exec(req.Context(), "SELECT 1 / 0")
+				}
+				w.WriteHeader(status)
+			})
+		}
+		for _, status := range []int{201, 400, 422} { // with effects, without, and after a statement that failed
+			path := serve(status)
+			first := r.post(path, "k")
+			r.want(first, status, "")
+			r.wantReplay(first, r.post(path, "k"))
+			if status == 201 {
+				r.wantWritten("a request", sql)
+			} else if n := r.effects(); n != 0 {
+				t.Errorf("%s, %d: %d effects", sql, status, n)
+			}
+		}
+		op := idempotency.Operation{Scope: "do", Key: sql}
+		if _, _, err := idempotency.Do(t.Context(), r.guard, op, func(ctx context.Context, tx pgx.Tx) (int, error) { return 0, r.insert(ctx, tx, sql) }); err != nil {
+			t.Errorf("%s, Do: %v", sql, err)
+		}
+		r.wantWritten("Do", sql)
+		op.Scope = "lease"
+		_, _, err := idempotency.DoLease(t.Context(), r.guard, op, func(ctx context.Context) (int, error) {
+			return idempotency.Phase(ctx, "a", func(ctx context.Context, tx pgx.Tx) (int, error) { return 0, r.insert(ctx, tx, sql) })
+		})
+		if err != nil {
+			t.Errorf("%s, Phase: %v", sql, err)
+		}
+		r.wantWritten("a phase", sql)
+	}
 }
 
 // If a request changes nothing in the session, or only what can be set back, its connection is

@@ -55,6 +55,9 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 		if text, err = json.Marshal(out); err != nil {
 			return fmt.Errorf("encode the result of phase %s: %w", name, err)
 		}
+		if err := what.AsOwn(ctx, inner.Conn()); err != nil {
+			return fmt.Errorf("return to the guard's user: %w", err)
+		}
 		if _, err = inner.Exec(ctx, l.store.sql.Still, t.began); failure.IsOther(err) {
 			return errEnded
 		} else if err != nil {

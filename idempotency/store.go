@@ -127,7 +127,8 @@ func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 	return t, found, held || !op.keyed, nil
 }
 
-// finish stores the answer and commits, in one round trip.
+// finish stores the answer and commits, in one round trip, or in two if the handler may have changed
+// the user.
 func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) error {
 	ctx, cancel := t.store.bounded(ctx)
 	defer cancel()
@@ -150,6 +151,8 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 			if err := t.undo(ctx, batch); err != nil {
 				return err
 			}
+		} else if err := t.Fate.AsOwn(ctx, t.owner.Conn()); err != nil {
+			return whyFailed("return to the guard's user", err)
 		}
 		k := op.key
 		if found != nil {
@@ -173,11 +176,12 @@ type tx struct {
 }
 
 // undo rolls the effects back to the savepoint, with a statement of the batch. If a statement has
-// failed, undo rolls back at once and not in the batch: pgx may first prepare the batch's
-// statements, and the server refuses that in a failed transaction.
+// failed, or the handler may have changed the user, undo rolls back at once and not in the batch:
+// pgx may first prepare the batch's statements, and the server refuses that in a failed transaction,
+// or if the handler's user lacks rights. The rollback also undoes the change of the user.
 func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 	const sql = "ROLLBACK TO SAVEPOINT " + savepoint
-	if !t.failed() {
+	if !t.failed() && !t.Fate.ChangesUser() {
 		batch.Queue(sql)
 		return nil
 	}

@@ -73,8 +73,12 @@ func (l *Loan) Next() { l.traces.Store(0) }
 
 // Own returns a statement that sets, for the rest of the transaction, the session user and the
 // current user that the connection had before the loan.
-func (l *Loan) Own() (sql string, args []any) {
-	before := stateOf(l.conn).before
+func (l *Loan) Own() (sql string, args []any) { return l.pool.Own(l.conn) }
+
+// Own returns a statement that sets, for the rest of the transaction, the session user and the
+// current user that Begin read.
+func (p *Pool) Own(conn *pgx.Conn) (sql string, args []any) {
+	before := stateOf(conn).before
 	return ownSQL, []any{before.session, before.current}
 }
 
@@ -119,4 +123,4 @@ func (l *Loan) Undone(ctx context.Context) error {
 
 // closes reports whether the user's code left behind something that stays until the connection is
 // closed.
-func (l *Loan) closes() bool { return l.pool.keeps(Traces(l.traces.Load())) }
+func (l *Loan) closes() bool { return l.pool.Keeps(Traces(l.traces.Load())) }

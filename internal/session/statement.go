@@ -12,6 +12,7 @@ const (
 	Settings                     // settings, including roles
 	Temporary                    // temporary tables
 	Kept                         // what may stay until the connection is closed: LISTEN, PREPARE, WITH HOLD, LOAD
+	User                         // the session user or the current user, until the transaction ends or longer
 
 	// Session is everything that stays after the transaction, except locks, which
 	// look.sql releases.
@@ -33,7 +34,16 @@ func See(sql string) Traces {
 		}
 		s.before = s.word
 	}
+	if s.traces&(Local|Settings) != 0 && namesUser(sql) {
+		s.traces |= User
+	}
 	return s.traces
+}
+
+// namesUser reports whether a text contains the name of a setting that changes the current user or
+// the session user.
+func namesUser(sql string) bool {
+	return containsFold(sql, "role") || containsFold(sql, "authorization")
 }
 
 // command returns what a statement leaves behind, according to its first word.
@@ -69,10 +79,14 @@ func (s *scanner) set() Traces {
 func (s *scanner) within(word string) Traces {
 	switch {
 	case is(word, "set_config"):
-		if s.isLocal() {
-			return Local
+		var user Traces
+		if !strings.HasPrefix(strings.TrimLeft(s.sql[s.at:], " \t\r\n("), "'") {
+			user = User // the text does not show the name of the setting
 		}
-		return Settings
+		if s.isLocal() {
+			return Local | user
+		}
+		return Settings | user
 	case is(word, "temp"), is(word, "temporary"):
 		if is(s.before, "create") || is(s.before, "into") || is(s.before, "replace") || is(s.before, "local") || is(s.before, "global") {
 			return Temporary
@@ -243,11 +257,9 @@ func containsFold(text, lower string) bool {
 	return false
 }
 
-// Keeps reports whether a statement may leave behind something that End does not remove: a
-// notification channel, a prepared statement, a cursor, a library or, if the pool has a
-// hook, a setting. After such a statement the connection must be closed.
-func (p *Pool) Keeps(sql string) bool { return p.keeps(See(sql)) }
-
-func (p *Pool) keeps(seen Traces) bool {
+// Keeps reports whether something with these traces may stay after End: a notification channel, a
+// prepared statement, a cursor, a library or, if the pool has a hook, a setting. Then the connection
+// must be closed.
+func (p *Pool) Keeps(seen Traces) bool {
 	return seen&Kept != 0 || p.hooked && seen&Settings != 0
 }

@@ -31,9 +31,32 @@ func TestKeeps(t *testing.T) {
 		"SELECT reset FROM listen":                          {false, false},
 	} {
 		for i, hooked := range []bool{false, true} {
-			if got := (&Pool{hooked: hooked}).Keeps(sql); got != want[i] {
-				t.Errorf("Keeps(%q), hooked %v: %v", sql, hooked, got)
+			if got := (&Pool{hooked: hooked}).Keeps(See(sql)); got != want[i] {
+				t.Errorf("Keeps(See(%q)), hooked %v: %v", sql, hooked, got)
 			}
+		}
+	}
+}
+
+func TestSeeFindsChangesOfTheUser(t *testing.T) {
+	t.Parallel()
+	for sql, want := range map[string]bool{
+		"SET ROLE clerk":                                true,
+		"set local role clerk":                          true,
+		"RESET ROLE":                                    true,
+		"SET SESSION AUTHORIZATION clerk":               true,
+		"SELECT set_config('role', $1, true)":           true,
+		"SELECT set_config ( 'Role', 'clerk', false)":   true,
+		"SELECT set_config($1, $2, true)":               true,
+		"SELECT set_config(name, value, true) FROM own": true,
+		"DO $$ BEGIN SET LOCAL ROLE clerk; END $$":      true,
+		"SET LOCAL search_path = a":                     false,
+		"SELECT set_config('app.tenant', $1, true)":     false,
+		"SELECT role FROM clerks":                       false,
+		"SET CONSTRAINTS ALL IMMEDIATE":                 false,
+	} {
+		if got := See(sql)&User != 0; got != want {
+			t.Errorf("See(%q) finds a change of the user: %v", sql, got)
 		}
 	}
 }

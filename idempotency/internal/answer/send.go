@@ -19,6 +19,15 @@ func Send(w http.ResponseWriter, status int, body []byte) {
 	}
 }
 
+// IsFinal reports whether an answer is an error that another attempt would get too.
+func IsFinal(status int) bool {
+	switch status {
+	case 401, 403, 408, 409, 421, 423, 425, 429:
+		return false
+	}
+	return status >= 400 && status < 500
+}
+
 // Become makes h equal to the header other. So it removes headers of h that other does not have.
 func Become(h, other http.Header) {
 	clear(h)

@@ -1,4 +1,5 @@
-// Package header reads the idempotency key from the lines of a request's header.
+// Package header reads the idempotency key from the lines of a request's header, and checks the names
+// of headers.
 package header
 
 import (
@@ -16,6 +17,11 @@ var (
 	// ErrInvalid says that the key does not have the required form.
 	ErrInvalid = errors.New("the key is not valid")
 )
+
+// IsToken reports whether s is a token of RFC 9110, as header names and methods are.
+func IsToken(s string) bool {
+	return s != "" && strings.Trim(s, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
 
 // Form says which keys are accepted.
 type Form struct {

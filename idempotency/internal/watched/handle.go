@@ -40,6 +40,10 @@ type Fate struct {
 	// survive a reset of the session. Then the connection must be closed.
 	keeps    atomic.Bool
 	sessions *session.Pool
+
+	// The flag user is set when the handler sends a statement that may change the role or the user,
+	// or when it may send statements that the method see does not examine.
+	user atomic.Bool
 }
 
 // Of returns the Fate of a transaction that begins on a connection of the pool.
@@ -64,9 +68,32 @@ func (f *Fate) Failed() error {
 
 // see examines a statement before it is sent.
 func (f *Fate) see(sql string) {
-	if f.sessions.Keeps(sql) {
+	seen := session.See(sql)
+	if f.sessions.Keeps(seen) {
 		f.keeps.Store(true)
 	}
+	if seen&session.User != 0 {
+		f.user.Store(true)
+	}
+}
+
+// ChangesUser reports whether the handler may have changed the role or the user.
+func (f *Fate) ChangesUser() bool { return f.user.Load() }
+
+// AsOwn makes the later statements of the transaction run as the guard's user, if the handler may
+// have changed the user. It marks the transaction as ended for the handler. Deferred triggers of the
+// handler's statements run before the change, with the rights of the handler's user. AsOwn needs a
+// separate round trip: pgx may prepare all statements of a batch before it runs the first one, and
+// the server checks rights when it prepares a statement.
+func (f *Fate) AsOwn(ctx context.Context, conn *pgx.Conn) error {
+	if f.End(); !f.ChangesUser() {
+		return nil
+	}
+	batch := &pgx.Batch{}
+	batch.Queue("SET CONSTRAINTS ALL IMMEDIATE")
+	sql, args := f.sessions.Own(conn)
+	batch.Queue(sql, args...)
+	return conn.SendBatch(ctx, batch).Close()
 }
 
 // closed is a transaction that has ended.
@@ -103,6 +130,12 @@ func (h Handle) Begin(ctx context.Context) (pgx.Tx, error) {
 		return nil, h.Fate.note(err)
 	}
 	return Handle{nested, h.Fate}, nil
+}
+
+// Conn returns the connection. The guard does not see what the handler does with it.
+func (h Handle) Conn() *pgx.Conn {
+	h.Fate.user.Store(true)
+	return h.Tx.Conn()
 }
 
 // Commit commits a nested transaction.

@@ -1,7 +1,7 @@
--- Claim key $3 of principal $2 in scope $1 for owner $5, until $6 from now. The row expires $8 after
--- the claim ends: see renew.sql. The statement returns no row and changes nothing if the key has a
--- row, or if a transaction has the key's lock $7. Otherwise it returns the new claim and the id of
--- this Postroom database.
+-- Claim key $3 of principal $2 in scope $1 for owner $5, until $6 from now. The row expires $8
+-- after the claim ends: see renew.sql. The statement returns no row and changes nothing if the key
+-- has a row, or if a transaction has the key's lock $7. Otherwise it returns the new claim and the
+-- id of this Postroom database.
 --
 -- Locks   the new row; the key's advisory lock $7, until this statement ends.
 -- Index   the primary key.

@@ -1,6 +1,7 @@
 -- Renew the claim of owner $4 with fence $5, until $6 from now. The row expires $7 after the claim
 -- ends, or later. So an attempt may run for longer than $7: if its process dies, the next attempt
--- still finds the steps that are done. If the statement changes no row, owner $4 has lost the claim.
+-- still finds the steps that are done. If the statement changes no row, owner $4 has lost the
+-- claim.
 --
 -- Locks   the row.
 -- Index   the primary key.
