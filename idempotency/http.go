@@ -150,8 +150,8 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 	if !ok {
 		return nil, nil, false
 	}
-	if rt.PrintFunc == nil && len(body) == 0 && (len(r.PostForm) > 0 || r.MultipartForm != nil) {
-		rt.misconfigured(w, r, errors.New("the form was read before the guard, so the guard cannot compare requests: "+
+	if rt.PrintFunc == nil && len(body) == 0 && (r.ContentLength > 0 || len(r.PostForm) > 0 || r.MultipartForm != nil) {
+		rt.misconfigured(w, r, errors.New("the body was read before the guard, so the guard cannot compare requests: "+
 			"make its reader restore the body, move the reader behind the guard, or set Route.PrintFunc"))
 		return nil, nil, false
 	}

@@ -1,7 +1,11 @@
 package idempotency_test
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -247,6 +251,52 @@ func TestGuardRefusesAFormThatWasReadBefore(t *testing.T) { // E11
 	path := r.mount(idempotency.Route{}, amount)
 	r.want(r.send(path, sending{key: "k", body: "amount=1", header: form}), 200, "")
 	r.want(r.send(path, sending{key: "k", body: "amount=2", header: form}), 422, "")
+}
+
+// If a middleware decoded a body and did not restore it, the guard cannot compare the request, and
+// refuses it. A request without a body is served as usual.
+func TestGuardRefusesABodyThatWasReadBefore(t *testing.T) { // E11
+	t.Parallel()
+	r := newRig(t)
+	type amountOf struct{}
+	guarded := r.guard.Handler(idempotency.Route{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.calls.Add(1)
+		fmt.Fprintf(w, "paid %v", req.Context().Value(amountOf{}))
+	}))
+	restores := false
+	r.mux.HandleFunc("POST /pay", func(w http.ResponseWriter, req *http.Request) {
+		text, _ := io.ReadAll(req.Body)
+		var in struct{ Amount int }
+		_ = json.Unmarshal(text, &in)
+		if restores {
+			req.Body = io.NopCloser(bytes.NewReader(text))
+		}
+		guarded.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), amountOf{}, in.Amount)))
+	})
+	for _, amount := range []string{"10", "9999"} {
+		r.want(r.send("/pay", sending{key: "k", body: `{"amount":` + amount + `}`}), 500, "idempotency_misconfigured")
+	}
+	r.wantCalls(0, 0)
+	restores = true
+	r.want(r.send("/pay", sending{key: "k", body: `{"amount":10}`}), 200, "")
+	r.want(r.send("/pay", sending{key: "k", body: `{"amount":9999}`}), 422, "")
+	server := httptest.NewServer(r.mux)
+	defer server.Close()
+	for name, body := range map[string]io.Reader{"none": nil, "empty": http.NoBody, "chunked": io.MultiReader()} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/pay", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Idempotency-Key", name)
+		req.Header.Set("Authorization", "Bearer ann")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = resp.Body.Close(); resp.StatusCode != 200 {
+			t.Errorf("without a body (%s): %d", name, resp.StatusCode)
+		}
+	}
 }
 
 // The files of a multipart body do not outlive its request.
