@@ -105,7 +105,14 @@ const (
 	loseAnswer    = 1 // of the database: the request was carried out
 	loseRequest   = 2 // to the database: the request was not carried out
 	replaceAnswer = 3 // of the database, by the end of the session: the request was carried out
+	replaceByFull = 4 // of the database, by the panic of a server whose disk is full: the request was carried out
 )
+
+// ends are the errors that replace an answer.
+var ends = map[int32]pgproto3.ErrorResponse{
+	replaceAnswer: {Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "XX000", Message: "the session ended"}, // like a pooler that has lost its server
+	replaceByFull: {Severity: "PANIC", SeverityUnlocalized: "PANIC", Code: "53100", Message: "could not write to file"},
+}
 
 func newProxy(t *testing.T, to string) *proxy {
 	t.Helper()
@@ -153,8 +160,8 @@ func (p *proxy) pass(to io.Writer, from io.Reader, what int32, end func()) {
 			p.lost <- struct{}{}
 			return
 		}
-		if n > 0 && what == loseAnswer && p.lose.CompareAndSwap(replaceAnswer, 0) { // like a pooler that has lost its server
-			end := pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "XX000", Message: "the session ended"}
+		if end, ok := ends[p.lose.Load()]; ok && n > 0 && what == loseAnswer {
+			p.lose.Store(0)
 			text, _ := end.Encode(nil) // it is short
 			_, _ = to.Write(text)
 			p.lost <- struct{}{}
@@ -190,7 +197,7 @@ func TestLostReply(t *testing.T) { // E7
 	defer pool.Close()
 	r := newRigOn(t, pool)
 	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
-		for what, done := range map[int32]bool{loseAnswer: true, replaceAnswer: true, loseRequest: false} {
+		for what, done := range map[int32]bool{loseAnswer: true, replaceAnswer: true, replaceByFull: true, loseRequest: false} {
 			r.calls.Store(0)
 			r.exec("TRUNCATE ledger, postroom.idempotency")
 			path := r.mount(idempotency.Route{Mode: mode, Store: idempotency.StoreAll}, func(w http.ResponseWriter, req *http.Request) {

@@ -218,7 +218,7 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 		err = errTwin
 	case failure.IsOther(err):
 		err = errEnded
-	case failure.IsContention(err), failure.IsShort(err), failure.IsRefusal(err):
+	case failure.IsContention(err), failure.IsRefusal(err):
 		err = whyFailed("commit", err)
 	default:
 		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)

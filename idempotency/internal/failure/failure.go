@@ -41,8 +41,9 @@ func IsRefusal(err error) bool {
 		!strings.HasPrefix(pg.Code, "57") && !strings.HasPrefix(pg.Code, "08")
 }
 
-// IsShort reports whether the server lacks resources or refuses writes. Then nothing was committed,
-// and a later attempt may succeed.
+// IsShort reports whether the server lacks resources or refuses writes. Then a later attempt may
+// succeed. Such an error of a COMMIT does not prove that nothing was committed: a server that cannot
+// write its log ends with a PANIC. See IsRefusal.
 func IsShort(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "53") || pg.Code == "25006")
