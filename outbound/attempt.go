@@ -95,8 +95,8 @@ func (op *operation) send(ctx context.Context, body *sentBody, limit time.Durati
 			req.Header.Del("Content-Length")
 		}
 	}
-	op.setHeaders(req, limit)
 	op.t.metrics.propagate(ctx, req.Header)
+	op.setHeaders(req, limit)
 	resp, err := op.t.cfg.Next.RoundTrip(req)
 	err = guard.Seal(err) // a user's code may have made the error
 	switch {
@@ -116,9 +116,6 @@ func (op *operation) send(ctx context.Context, body *sentBody, limit time.Durati
 // setHeaders adds the transport's headers to those of the caller, and removes headers
 // that must not be sent.
 func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
-	if op.foreign {
-		goAbroad(req.Header)
-	}
 	if op.authorization != "" { // the method refresh never sets this field for another host
 		req.Header.Set("Authorization", op.authorization)
 	}
@@ -135,6 +132,9 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 		}
 	} else if carrier != "" && op.sent != "" {
 		req.Header.Set(carrier, op.sent)
+	}
+	if op.foreign { // after all headers are set: no header of this package goes abroad either
+		goAbroad(req.Header)
 	}
 }
 

@@ -201,6 +201,7 @@ func TestRedirects(t *testing.T) {
 		{"a GET within the host", "GET", "/in307", &here, true},
 		{"a GET to another", "GET", "/out302", &elsewhere, false},
 		{"a GET by a detour", "GET", "/twice", &elsewhere, false},
+		{"a GET with a body by a detour", "GET", "/twice", nil, false},
 	}
 	for _, given := range []string{"header", "context", "made"} {
 		for _, tt := range tests {
@@ -211,7 +212,11 @@ func TestRedirects(t *testing.T) {
 				if given == "context" {
 					ctx = outbound.WithKey(ctx, "k1")
 				}
-				req := requestTo(ctx, t, tt.method, first.URL+tt.path, "body")
+				body := "body"
+				if tt.name == "a GET by a detour" {
+					body = ""
+				}
+				req := requestTo(ctx, t, tt.method, first.URL+tt.path, body)
 				req.Header.Set("Authorization", "Bearer secret")
 				req.Header.Set("Cookie", "session=secret")
 				req.Header.Set("X-Vendor-Token", "secret")

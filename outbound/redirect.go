@@ -46,7 +46,8 @@ func (op *operation) mayHaveActed() bool { return op.unsure && !isSafe(op.req.Me
 //
 // A request with effects follows 307 and 308 within its host, because these keep method and body.
 // After any other redirect http.Client sends a GET, and the answer to that GET says nothing about
-// the original request.
+// the original request. The body of a GET may be a secret between the caller and the first host, so
+// it is not sent on to another host.
 func strayed(req *http.Request) (*http.Response, error) {
 	hops := 0
 	for next := req; next.Response != nil; next = next.Response.Request {
@@ -57,6 +58,8 @@ func strayed(req *http.Request) (*http.Response, error) {
 			return r, errors.New("redirected by a response that does not name its request: the RoundTripper around this Transport must set Response.Request")
 		case hops > maxRedirects:
 			return req.Response, fmt.Errorf("redirected more than %d times", maxRedirects)
+		case isSafe(r.Request.Method) && isSafe(next.Method) && hasBody(next) && !sameOrigin(r.Request.URL, next.URL):
+			return r, fmt.Errorf("redirected to %s: the body of a %s is not sent on to another host; correct the request's URL", hostOf(next.URL), orGet(r.Request.Method))
 		case isSafe(r.Request.Method):
 		case r.StatusCode != http.StatusTemporaryRedirect && r.StatusCode != http.StatusPermanentRedirect:
 			return r, fmt.Errorf("redirected to %s by %d, which a %s does not follow: only 307 and 308 keep method and body; correct the request's URL",
@@ -69,6 +72,8 @@ func strayed(req *http.Request) (*http.Response, error) {
 	}
 	return nil, nil
 }
+
+func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
 // refuse ends an operation that must not follow the redirect in resp.
 func (op *operation) refuse(resp *http.Response, err error) *Error {

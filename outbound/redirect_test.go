@@ -8,6 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/outbound"
 )
@@ -334,6 +339,66 @@ func TestARedirectKeepsItsMethod(t *testing.T) {
 		next.Response.Request = request(t.Context(), t, "POST", "x")
 		if _, err := outbound.New(outbound.Config{Next: v, Logger: quiet}).RoundTrip(next); !errors.Is(err, outbound.ErrRedirect) || v.count() != 0 {
 			t.Errorf("%d: %v after %d calls", code, err, v.count())
+		}
+	}
+}
+
+// Another host gets neither the context of a trace, which may have the caller's data as baggage, nor
+// the header with the time limit. The first host gets both.
+func TestAnotherHostGetsNoContextAndNoTimeout(t *testing.T) {
+	before := otel.GetTextMapPropagator()
+	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
+	defer otel.SetTextMapPropagator(before)
+	var got []http.Header
+	v := &vendor{answer: func(n int, req *http.Request) (*http.Response, error) {
+		got = append(got, req.Header.Clone())
+		if n == 1 {
+			return status(302, "Location", "https://other.example/x"), nil
+		}
+		return status(200), nil
+	}}
+	email, err := baggage.NewMember("customer.email", "ann%40example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bag, err := baggage.New(email)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := trace.ContextWithSpanContext(baggage.ContextWithBaggage(t.Context(), bag), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
+	}))
+	req := requestTo(ctx, t, "GET", "https://api.vendor.example/", "")
+	req.Header.Set("Accept", "text/plain")
+	resp, err := client(v, outbound.Config{TimeoutHeader: "X-Request-Timeout"}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	for _, name := range []string{"Baggage", "Traceparent", "X-Request-Timeout"} {
+		if got[0].Get(name) == "" {
+			t.Errorf("the first host did not get %s", name)
+		}
+	}
+	if got[1].Get("Accept") == "" || len(got[1]) != 1 {
+		t.Errorf("the other host got %v, want only Accept", got[1])
+	}
+}
+
+// The body of a GET is for the first host only. Within the host it follows a redirect.
+func TestTheBodyOfAGetStaysOnItsHost(t *testing.T) {
+	const search = `{"api_key":"secret"}`
+	for to, follows := range map[string]bool{"https://other.example/x": false, "http://api.vendor.example/x": false, "/x": true} {
+		v := login(307, to)
+		resp, err := client(v, outbound.Config{}).Do(requestTo(t.Context(), t, "GET", "https://api.vendor.example/search", search))
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		if follows && (err != nil || v.count() != 2 || v.bodies[1] != search) {
+			t.Errorf("to %s: %v, bodies %q", to, err, v.bodies)
+		}
+		if !follows && (!errors.Is(err, outbound.ErrRedirect) || v.count() != 1) {
+			t.Errorf("to %s: %v after %d calls, want a redirect that is not followed", to, err, v.count())
 		}
 	}
 }
