@@ -68,14 +68,14 @@ func (c deaths) store(ctx context.Context, o ledger.Owed) (fate delivery.Fate, e
 	return fate, err
 }
 
-// note records a failed attempt at a held event, and reports whether the claim was still valid.
+// note records a failed attempt at a held event. The result noted is that of [ledger.Handler.Fail].
 func (c deaths) note(ctx context.Context, t delivery.Task, f ledger.Failed) (noted bool, err error) {
 	if !c.inbox.tells(f.Holding) {
 		return c.ledger.Fail(ctx, f)
 	}
-	err = c.within(ctx, t, f.Holding, func(tx *ledger.Tx) (bool, error) {
-		noted, err = c.ledger.FailAlone(ctx, tx, f)
-		return noted, err
+	err = c.within(ctx, t, f.Holding, func(tx *ledger.Tx) (died bool, err error) {
+		died, noted, err = c.ledger.FailAlone(ctx, tx, f)
+		return died, err
 	})
 	return noted, err
 }

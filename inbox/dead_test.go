@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,10 +14,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // recordDeaths makes the OnDead of the bench's inbox write each event that becomes dead to table
@@ -152,6 +155,71 @@ func TestEventIsNotDeadIfOnDeadFails(t *testing.T) {
 			b.eventually("its death", func() bool { return b.dead("h") == 1 })
 			if got, want := fmt.Sprint(b.deaths()), fmt.Sprintf("[bad %d error]", attempts); got != want {
 				t.Errorf("deaths: %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// The database records a failed attempt, and the answer is lost. The inbox records the failure once,
+// calls OnDead once, and says once that the event is dead. It does not take that for a lost claim.
+func TestFailureWhoseAnswerIsLostIsRecordedOnce(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"COMMIT", "ROLLBACK"} { // with OnDead and without it
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			once := &sync.Once{}
+			lose := func(tx pgx.Tx) { tx.Conn().PgConn().Conn().(*cutter).off.Store(false) }
+			b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) {
+				cfg.MaxConns = 10
+				cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+					conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+					c := &cutter{Conn: conn, of: end, once: once}
+					c.off.Store(true)
+					return c, err
+				}
+			}), devtest.NATS(t))
+			cfg, deaths := b.recordDeaths(0), "[]"
+			if record := cfg.OnDead; end == "COMMIT" {
+				deaths = "[bad 2 error]"
+				cfg.OnDead = func(ctx context.Context, tx pgx.Tx, l inbox.Letter) error {
+					lose(tx)
+					return record(ctx, tx, l)
+				}
+			} else {
+				cfg.OnDead = nil
+			}
+			var out lockedBuffer
+			cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))
+			b.in = inbox.New(b.pool, b.nc, *cfg)
+			sub, runs := b.subscription("h"), 0
+			sub.Attempts, sub.Workers = 2, 1
+			b.in.Handle(sub, postroom.HandlerFunc(func(_ context.Context, tx pgx.Tx, _ postroom.Event) error {
+				if runs++; runs == 2 && end == "ROLLBACK" {
+					lose(tx)
+				}
+				return errFails
+			}))
+			b.publish("bad")
+			stop := b.run()
+			b.eventually("the death to be counted", func() bool { return b.counted("h", "dead") > 0 || b.count(lostClaims) > 0 })
+			stop()
+			want := heldEntry{Key: "/shop bad", State: "dead", Attempts: 2, Class: "error", Failures: 2}
+			if got := b.held("h")["/shop bad"]; got != want {
+				t.Errorf("held: %+v, want %+v", got, want)
+			}
+			if got := fmt.Sprint(b.deaths()); got != deaths {
+				t.Errorf("deaths: %s, want %s", got, deaths)
+			}
+			if dead, claims := b.counted("h", "dead"), b.count(lostClaims); dead != 1 || claims != 0 {
+				t.Errorf("%d deaths and %d lost claims are counted, want 1 and 0", dead, claims)
+			}
+			if n := strings.Count(out.String(), `msg="event dead"`); n != 1 {
+				t.Errorf("the log says %d times that the event is dead, want once", n)
+			}
+			fired := true
+			once.Do(func() { fired = false })
+			if !fired {
+				t.Error("no answer was lost: the test shows nothing")
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package inbox_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -163,23 +164,27 @@ func TestADeliveryIsTwoRoundTrips(t *testing.T) {
 	}
 }
 
-// cutter is a connection that sends its first COMMIT and loses the answer.
+// cutter is a connection that sends its first COMMIT, or another statement, and loses the answer.
 type cutter struct {
 	net.Conn
 
+	of   string // the statement; empty: COMMIT
+	off  atomic.Bool
 	once *sync.Once
 	cut  atomic.Bool
-	name string // of the prepared COMMIT
+	name string // of the prepared statement
 }
 
 func (c *cutter) Write(p []byte) (int, error) {
 	text := string(p)
-	before, _, prepares := strings.Cut(text, "\x00COMMIT\x00")
+	of := cmp.Or(c.of, "COMMIT")
+	before, _, prepares := strings.Cut(text, "\x00"+of+"\x00")
 	switch {
 	case prepares:
 		c.name = before[strings.LastIndexByte(before, 0)+1:]
 		c.name = c.name[max(strings.Index(c.name, "stmtcache"), 0):]
-	case strings.Contains(text, "commit\x00"), c.name != "" && strings.Contains(text, c.name+"\x00"):
+	case c.off.Load():
+	case strings.Contains(text, strings.ToLower(of)+"\x00"), c.name != "" && strings.Contains(text, c.name+"\x00"):
 		c.once.Do(func() { c.cut.Store(true) })
 	}
 	return c.Conn.Write(p)

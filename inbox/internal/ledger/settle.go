@@ -178,34 +178,38 @@ func (a *Handler) noting(f Failed) (all []Statement, fail int, err error) {
 	return all, fail, nil
 }
 
-// Fail records a failed attempt, and when the next attempt is due. It reports whether
-// this process still had the claim.
+// Fail records a failed attempt, and when the next attempt is due. It reports whether the failure is
+// recorded now, or was recorded by an earlier call whose answer was lost. If it returns false, this
+// process no longer had the claim.
 func (a *Handler) Fail(ctx context.Context, f Failed) (noted bool, err error) {
 	noting, fail, err := a.noting(f)
 	if err != nil {
 		return false, err
 	}
 	tags, err := a.exec(ctx, noting)
-	return err == nil && tags[fail].RowsAffected() > 0, delivery.Written(err)
+	if err != nil || tags[fail].RowsAffected() > 0 {
+		return err == nil, delivery.Written(err)
+	}
+	tag, err := a.pool.Exec(ctx, a.sql.noted, f.Held.ID, f.Held.Epoch)
+	return tag.RowsAffected() > 0, delivery.Written(err)
 }
 
-// FailAlone records a failed attempt in a transaction that has no other effect yet. It
-// reports whether this process still had the claim.
-func (a *Handler) FailAlone(ctx context.Context, tx *Tx, f Failed) (noted bool, err error) {
+// FailAlone records a failed attempt in a transaction that has no other effect yet. It reports
+// whether it recorded the failure now, and in noted the same as Fail.
+func (a *Handler) FailAlone(ctx context.Context, tx *Tx, f Failed) (now, noted bool, err error) {
 	noting, fail, err := a.noting(f)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
-	for i, s := range noting {
+	for i, s := range append(noting, Statement{sql: a.sql.noted, args: []any{f.Held.ID, f.Held.Epoch}}) {
 		tag, err := tx.Tx.Exec(ctx, s.sql, s.args...)
 		if err != nil {
-			return false, &delivery.LedgerError{Err: err}
+			return false, false, &delivery.LedgerError{Err: err}
 		}
-		if i == fail {
-			noted = tag.RowsAffected() > 0
-		}
+		noted = tag.RowsAffected() > 0 // of the last statement
+		now = now || noted && i == fail
 	}
-	return noted, nil
+	return now, noted, nil
 }
 
 // FailIn rolls back a failed attempt, and records the failure in the same round trip. The result

@@ -83,6 +83,8 @@ var (
 	giveBackSQL string
 	//go:embed sql/fail.sql
 	failSQL string
+	//go:embed sql/noted.sql
+	notedSQL string
 	//go:embed sql/settle_many.sql
 	settleManySQL string
 	//go:embed sql/renew.sql
@@ -154,7 +156,7 @@ type statements struct {
 	accept                                    string
 	plan, due, claim, claimAlone              string
 	orphans, giveBack, paused, postpone       string
-	limits, settle, fail, release             string
+	limits, settle, fail, noted, release      string
 	settleLast, settleMany, renew             string
 	start, done, undo, forget                 string
 	subscribe, recreated, types, floor, lower string
@@ -177,7 +179,7 @@ func load(name string) statements {
 		accept: in(acceptSQL),
 		plan:   in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		orphans: in(orphansSQL), giveBack: in(giveBackSQL), paused: in(pausedSQL), postpone: in(postponeSQL),
-		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
+		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), noted: in(notedSQL), release: in(releaseSQL),
 		settleLast: in(settleLastSQL), settleMany: in(settleManySQL), renew: in(renewSQL),
 		start: in(startSQL), done: in(doneSQL), undo: in(undoSQL), forget: in(forgetSQL),
 		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL), lower: in(lowerSQL),

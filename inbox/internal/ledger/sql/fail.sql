@@ -1,4 +1,5 @@
--- Record that an attempt at the held event $1 failed, under the claim with epoch $2.
+-- Record that an attempt at the held event $1 failed, under the claim with epoch $2. If the
+-- statement is repeated because its answer was lost, it changes nothing the second time.
 --
 -- $3 the time from now until the next attempt; NULL: there is none   $4 attempts made
 -- $5 class   $6 fingerprint   $7 the failure   $8 true: later events of the event's key do not
@@ -17,4 +18,4 @@ SET next_at = now() + $3::interval,
         || ($7::jsonb || jsonb_build_object('at', now())),
     first_failed_at = coalesce(first_failed_at, now()), snoozed_at = CASE WHEN $9::bool THEN coalesce(snoozed_at, now()) END,
     claimed_by = NULL, key = CASE WHEN $8::bool THEN NULL ELSE key END
-WHERE id = $1 AND epoch = $2;
+WHERE id = $1 AND epoch = $2 AND claimed_by IS NOT NULL;

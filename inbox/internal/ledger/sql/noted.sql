@@ -1,0 +1,8 @@
+-- Return a row if the claim on the held event $1 with epoch $2 has ended, and no process has claimed
+-- the event since. If so, and if fail.sql has just changed nothing, an earlier fail.sql recorded the
+-- failure, and its answer was lost.
+--
+-- Locks   none.
+-- Index   held_pkey (id).
+-- Called  by Handler.Fail and Handler.FailAlone, after fail.sql.
+SELECT FROM postroom.held WHERE id = $1 AND epoch = $2 AND claimed_by IS NULL;
