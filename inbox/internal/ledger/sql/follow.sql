@@ -3,12 +3,15 @@
 -- statement only makes it due: $4 is NULL, the process does not handle the event ($6 and $7: its
 -- types and subjects, as in claim.sql), the event has to run alone, or it has more than $8 bytes.
 --
+-- The time $5 counts from the statement and not from the begin of the transaction (now()), because
+-- a handler has run in the transaction.
+--
 -- Locks   the held row; the key is locked before.
 -- Index   held_key_pos (handler, key, pos), held_pkey (id).
 -- Called  by Handler.SettleKey and Handler.noting, after lock_key.sql and plan.sql, in one transaction.
 WITH next AS (
     UPDATE postroom.held AS held
-    SET next_at = now() + CASE WHEN n.take THEN $5::interval ELSE '0' END, attempts = held.attempts + n.take::int,
+    SET next_at = CASE WHEN n.take THEN clock_timestamp() + $5::interval ELSE now() END, attempts = held.attempts + n.take::int,
         epoch = held.epoch + n.take::int, claimed_by = CASE WHEN n.take THEN $4::text END
     FROM (
         SELECT h.id, $4::text IS NOT NULL AND NOT h.solitary

@@ -1,0 +1,62 @@
+package inbox_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// followed publishes event a-00000, which is held after its first attempt. During its second
+// attempt it publishes a-00001, and waits until that event waits behind the first. Then the second
+// attempt calls the function then.
+func (b *bench) followed(sub inbox.Subscription, cfg inbox.Config, then, second postroom.HandlerFunc) {
+	b.Helper()
+	entered, resume, runs := make(chan struct{}), make(chan struct{}), 0
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if ev.ID != "a-00000" {
+			return second(ctx, tx, ev)
+		}
+		if runs++; runs == 1 {
+			return errFails
+		}
+		close(entered)
+		<-resume
+		return then(ctx, tx, ev)
+	}))
+	b.publishKey("a", 0)
+	b.run()
+	<-entered
+	b.publishKey("a", 1)
+	b.eventuallyStates(sub.Name, map[string]string{"a-00000": "claimed", "a-00001": "waiting"})
+	close(resume)
+}
+
+// The statement that settles an event claims the next event of the key. The claim's time counts
+// from that statement, and not from the begin of the transaction, in which the handler has run.
+func TestClaimOnTheNextEventOfAKeyLastsAsLongAsOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.ordered("o", inbox.HoldKey)
+	sub.Timeout = 30 * time.Second
+	var ran, ends time.Time
+	b.followed(sub, b.config(),
+		func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
+			return tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&ran)
+		},
+		func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			if err := b.pool.QueryRow(ctx, "SELECT next_at FROM postroom.held WHERE event_id = 'a-00001' AND claimed_by IS NOT NULL").Scan(&ends); err != nil {
+				return err
+			}
+			return effect("o").Handle(ctx, tx, ev)
+		})
+	b.eventually("the second event's effect", func() bool { return b.made("o", "a-00001") == 1 && b.heldCount("o") == 0 })
+	if got, want := ends.Sub(ran), sub.Timeout+10*time.Second; got < want {
+		t.Errorf("the claim ends %s after the first handler's end, want at least %s", got, want)
+	}
+}
