@@ -60,3 +60,45 @@ func TestClaimOnTheNextEventOfAKeyLastsAsLongAsOthers(t *testing.T) {
 		t.Errorf("the claim ends %s after the first handler's end, want at least %s", got, want)
 	}
 }
+
+// Another process has the first event of a key, and perhaps has recorded that it is dead. A process
+// that had the event before lets no later event of the key run.
+func TestAStalledOwnerLetsNoLaterEventRun(t *testing.T) {
+	t.Parallel()
+	const died = "epoch = epoch + 1, attempts = attempts + 1, next_at = NULL, dead_at = now(), class = 'permanent', claimed_by = NULL"
+	const claimed = "epoch = epoch + 1, attempts = attempts + 1, next_at = now() + interval '1 h', claimed_by = 'other'"
+	for name, is := range map[string]struct {
+		order  inbox.Order
+		fails  error
+		set    string
+		state  string
+		onDead bool
+	}{
+		"discarded, and dead":              {inbox.HoldKey, postroom.Discard("of no use"), died, "dead", false},
+		"discarded, and claimed":           {inbox.HoldKey, postroom.Discard("of no use"), claimed, "claimed", false},
+		"skipped, and claimed":             {inbox.SkipKey, postroom.Permanent(errFails), claimed, "claimed", false},
+		"skipped with OnDead, and claimed": {inbox.SkipKey, postroom.Permanent(errFails), claimed, "claimed", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			cfg := b.recordDeaths(0)
+			if !is.onDead {
+				cfg.OnDead = nil
+			}
+			b.followed(b.ordered("o", is.order), *cfg,
+				func(ctx context.Context, _ pgx.Tx, _ postroom.Event) error {
+					if _, err := b.pool.Exec(ctx, "UPDATE postroom.held SET "+is.set+" WHERE event_id = 'a-00000'"); err != nil {
+						return err
+					}
+					return is.fails
+				},
+				effect("o").Handle)
+			b.eventually("the loss to be counted", func() bool { return b.count(lostClaims) == 1 })
+			b.eventuallyStates("o", map[string]string{"a-00000": is.state, "a-00001": "waiting"})
+			if n := b.made("o", "%"); n > 0 || len(b.deaths()) > 0 {
+				t.Errorf("%d effects and the deaths %v, want none", n, b.deaths())
+			}
+		})
+	}
+}

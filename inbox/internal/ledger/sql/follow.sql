@@ -1,5 +1,6 @@
--- Later events of key $2 of handler $1 no longer wait for the event at place $3. If the next event
--- of the key waits, claim it for process $4 and for time $5, and return it. In four cases the
+-- Later events of key $2 of handler $1 no longer wait for the event at place $3. If that event still
+-- has its place, because this process no longer had the claim on it, nothing changes. If the next
+-- event of the key waits, claim it for process $4 and for time $5, and return it. In four cases the
 -- statement only makes it due: $4 is NULL, the process does not handle the event ($6 and $7: its
 -- types and subjects, as in claim.sql), the event has to run alone, or it has more than $8 bytes.
 --
@@ -23,6 +24,7 @@ WITH next AS (
               ORDER BY held.pos
               LIMIT 1) h
         WHERE h.next_at IS NULL AND h.dead_at IS NULL
+          AND NOT EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos = $3)
     ) n
     WHERE held.id = n.id
     RETURNING n.take, held.*
