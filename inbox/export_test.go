@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/postroom/postroom"
@@ -73,5 +74,5 @@ func ParseHeaders(raw []byte) map[string][]string { return delivery.ParseHeaders
 
 // GiveBackOrphans gives back the events that a process claimed without knowing.
 func GiveBackOrphans(ctx context.Context, in *Inbox, process string, handlers []string, known []int64) error {
-	return ledger.Claims{DB: in.db}.Orphans(ctx, process, handlers, known)
+	return ledger.Claims{DB: in.db}.Orphans(ctx, process, handlers, func(id, _ int64) bool { return slices.Contains(known, id) })
 }

@@ -425,12 +425,12 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 		err = c.alone(cl, unlessEnded(&cl.began, err))
 	}
 	if err != nil && cl.next != nil {
-		var commit *delivery.CommitError
-		if errors.As(err, &commit) { // the next event of the key may have been claimed
-			c.inbox.runner.Doubt()
-		}
 		c.inbox.runner.Ended(cl.next)
 		cl.next = nil
+		var commit *delivery.CommitError
+		if errors.As(err, &commit) { // the next event of the key may have been claimed
+			c.inbox.runner.Doubt() // after Ended: otherwise the runner could take that claim for a known one
+		}
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package claims
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,8 +22,9 @@ type Ledger interface {
 	// ClaimAlone claims one event that may end the process.
 	ClaimAlone(ctx context.Context, process string, w *delivery.Wishes) ([]delivery.HeldEvent, error)
 
-	// Orphans gives back the claims of a process except those with the known ids.
-	Orphans(ctx context.Context, process string, handlers []string, known []int64) error
+	// Orphans reads the claims of a process, and gives back those for which the function knows
+	// returns false.
+	Orphans(ctx context.Context, process string, handlers []string, knows func(id, epoch int64) bool) error
 
 	// Postpone looks at the events of a handler that have been due for the longest time, but not at
 	// more of them than the given number. If such an event has a key of p, Postpone postpones it.
@@ -160,23 +160,30 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// adopt gives back the claims that this process has in the database but does not know of.
+// adopt gives back the claims that this process has in the database but does not know of. A worker
+// that claims the next event of a key calls Begun before the commit. So of each claim that the
+// database returns, the process already knows, or the claim has ended.
 func (r *Runner) adopt(ctx context.Context) error {
 	if !r.unknown.Swap(false) {
 		return nil
 	}
-	r.mu.Lock()
-	known := slices.Collect(maps.Keys(r.known))
-	r.mu.Unlock()
 	handlers := make([]string, len(r.queues))
 	for i, q := range r.queues {
 		handlers[i] = q.Name
 	}
-	if err := r.cfg.Ledger.Orphans(ctx, r.cfg.Process, handlers, known); err != nil {
+	if err := r.cfg.Ledger.Orphans(ctx, r.cfg.Process, handlers, r.knows); err != nil {
 		r.unknown.Store(true)
 		return err
 	}
 	return nil
+}
+
+// knows reports whether this process knows that it has a claim.
+func (r *Runner) knows(id, epoch int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	cl := r.known[id]
+	return cl != nil && cl.Epoch == epoch
 }
 
 // Doubt records that the database did not answer a claim. This process may then have

@@ -136,11 +136,24 @@ func (db Claims) Postpone(ctx context.Context, handler string, p delivery.Postpo
 	return moved, nil
 }
 
-// Orphans gives up those claims of a process that the process does not know of.
-func (db Claims) Orphans(ctx context.Context, process string, handlers []string, known []int64) error {
+// Orphans gives up those claims of a process that the process does not know of. It asks the function
+// knows about each claim after it has read the claims, because a worker may make a claim meanwhile.
+func (db Claims) Orphans(ctx context.Context, process string, handlers []string, knows func(id, epoch int64) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	if _, err := db.pool.Exec(ctx, db.sql.orphans, process, handlers, append([]int64{}, known...)); err != nil {
+	var id, epoch int64
+	unknown := &pgx.Batch{}
+	rows, _ := db.pool.Query(ctx, db.sql.orphans, process, handlers) // ForEachRow reports the error
+	_, err := pgx.ForEachRow(rows, []any{&id, &epoch}, func() error {
+		if !knows(id, epoch) {
+			unknown.Queue(db.sql.release, id, epoch)
+		}
+		return nil
+	})
+	if err == nil && unknown.Len() > 0 {
+		err = db.pool.SendBatch(ctx, unknown).Close()
+	}
+	if err != nil {
 		return fmt.Errorf("give back claims whose answer was lost: %w", err)
 	}
 	return nil

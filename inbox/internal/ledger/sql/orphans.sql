@@ -1,10 +1,8 @@
--- Give back the claims of process $1 for handlers $2, except the claims $3. The process knows only
--- of the claims $3, because the answer of a claiming statement was lost. The attempts of the claims
--- that are given back do not count.
+-- Return the claims of process $1 on events of handlers $2: the event and the epoch of each claim.
+-- If the answer of a claiming statement was lost, the process does not know of some of them.
 --
--- Locks   the held rows.
+-- Locks   none.
 -- Index   held_alone (handler, next_at).
 -- Called  by Claims.Orphans.
-UPDATE postroom.held
-SET next_at = now(), attempts = attempts - 1, claimed_by = NULL
-WHERE handler = ANY ($2::text[]) AND claimed_by = $1 AND id <> ALL ($3::bigint[]);
+SELECT id, epoch FROM postroom.held
+WHERE handler = ANY ($2::text[]) AND claimed_by = $1;

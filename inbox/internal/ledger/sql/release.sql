@@ -4,7 +4,7 @@
 --
 -- Locks   the held row.
 -- Index   held_pkey (id).
--- Called  by Claims.Release.
+-- Called  by Claims.Release and Claims.Orphans.
 UPDATE postroom.held
 SET next_at = now(), attempts = attempts - 1, claimed_by = NULL
 WHERE id = $1 AND epoch = $2 AND claimed_by IS NOT NULL;
