@@ -58,3 +58,34 @@ func TestFalselyCheckedRowDoesNotReachTheBroker(t *testing.T) {
 		})
 	}
 }
+
+// A row with a fault comes behind a good event of its key, in the same batch. The good event is
+// published, the row is dead, and later events of the key wait.
+func TestFaultyRowBehindAGoodEventOfItsKey(t *testing.T) {
+	t.Parallel()
+	for _, atomic := range []bool{false, true} {
+		t.Run(fmt.Sprint("atomic ", atomic), func(t *testing.T) {
+			t.Parallel()
+			o := openRefusalRig(t, devtest.NATS(t))
+			o.stream("a", jetstream.StreamConfig{AllowAtomicPublish: atomic, Discard: jetstream.DiscardNew})
+			o.relay(relay.Config{Atomic: atomic})
+			o.write(several(20, "a", "early")...)
+			o.waitForStored("a", 20)
+			o.exec(fmt.Sprintf(`INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, correlation_id, data, checked)
+				SELECT decode(repeat('00', 16), 'hex'), '/office', 'k-' || n, 'a', '%s', 'k', CASE n WHEN 1 THEN repeat('c', 300) END, '{}', true
+				FROM generate_series(0, 3) n`, o.subject("a")))
+			o.next["k"] += 4
+			o.write(several(20, "a", "late")...)
+
+			held := map[string]string{}
+			for _, h := range o.waitForHeld(3) {
+				held[h.ID] = h.State + " " + h.Class
+			}
+			if held["k-1"] != "dead invalid_event" || held["k-2"] != "waiting " || held["k-3"] != "waiting " {
+				t.Errorf("held %q, want k-1 dead, and k-2 and k-3 waiting", held)
+			}
+			o.waitForStored("a", 41)
+			o.wantInOrder("a", "early", "late")
+		})
+	}
+}

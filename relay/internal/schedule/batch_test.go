@@ -101,6 +101,9 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 					}
 				}
 			}
+			if rapid.IntRange(0, 4).Draw(t, "find fault") == 0 {
+				batch = refuseSome(t, l, batch, now)
+			}
 			if rapid.IntRange(0, 9).Draw(t, "unsend") == 0 {
 				l.Requeue(messagesOf(batch))
 			} else if len(batch) > 0 {
@@ -161,6 +164,29 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 	})
 }
 
+// refuseSome refuses some events of a batch before the batch is sent, even events behind others of
+// their keys. It returns the events that are left to send.
+func refuseSome(t *rapid.T, l *Scheduler, batch []*Entry, now time.Time) (left []*Entry) {
+	var refused, behind []*Entry
+	for _, f := range batch {
+		switch {
+		case f.Key != "" && slices.ContainsFunc(refused, func(g *Entry) bool { return g.Key == f.Key }):
+			behind = append(behind, f)
+		case rapid.IntRange(0, 3).Draw(t, "faulty") == 0:
+			refused = append(refused, f)
+		default:
+			left = append(left, f)
+		}
+	}
+	for _, f := range slices.Backward(behind) {
+		l.ReturnBlocked(f)
+	}
+	for _, f := range refused {
+		l.Failed(f, broker.Outcome{Class: broker.Permanent, Err: errors.New("never")}, now)
+	}
+	return left
+}
+
 // An event goes in one batch with the events behind it, until the batch is full. If the broker
 // refused an event, it goes alone. So do the probes of an unavailable stream.
 func TestLanesFillBatches(t *testing.T) {
@@ -191,6 +217,24 @@ func TestLanesFillBatches(t *testing.T) {
 	l.Done(batch[0], "S", now)
 	if batch = l.nextEntries(3000, now); len(batch) != broker.MaxBatch {
 		t.Errorf("%d events in a batch after it, want %d", len(batch), broker.MaxBatch)
+	}
+}
+
+// A part of a batch is requeued, and a later event of its key has no outcome yet. That event is not
+// sent a second time until it has one.
+func TestBatchHasNoEventWithoutOutcome(t *testing.T) {
+	t.Parallel()
+	l, now := New(100, true), time.Unix(1000, 0)
+	l.Add([]eventlog.Event{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
+	both := l.nextEntries(10, now)
+	l.Requeue(messagesOf(both[:1]))
+	if again := l.nextEntries(10, now); len(both) != 2 || len(again) != 1 || again[0].Seq != 1 {
+		t.Fatalf("a batch of %d events, and after it one of %d, want 2 and 1", len(both), len(again))
+	}
+	l.ReturnBlocked(both[1])
+	l.Done(both[0], "S", now)
+	if last := l.nextEntries(10, now); len(last) != 1 || last[0].Seq != 2 {
+		t.Errorf("then a batch of %d events, want event 2", len(last))
 	}
 }
 

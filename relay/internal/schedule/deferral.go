@@ -78,9 +78,13 @@ func (l *deferrals) markFresh(b *blockedKey) {
 
 // Failed takes back an event that was not stored, to send it again or move it to the table held. It
 // returns how many times the event has failed since it was read. If it moves the event, it also
-// returns the failure.
+// returns the failure. It moves no event from behind an event that was sent in the same batch and
+// has no outcome: the failed event is sent again with or after that event.
 func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int, held *eventlog.Failure) {
 	s := l.endFlight(e, o.Stream)
+	if e.withPrevious { // the previous event of its key has no outcome yet, and e waits for that event
+		return e.tries, nil
+	}
 	if o.Class >= broker.Unavailable {
 		l.releaseKey(e)
 	}

@@ -185,7 +185,8 @@ func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 
 // sendKey sends an event and, in atomic batches, the events of its key that wait behind it. It
 // sends a waiting event only if the event goes to the same stream, and so into the same batch, and
-// if this stream is available. An event of a republish goes without the waiting events: if the
+// if this stream is available. It sends no event that still has no outcome, because the caller has
+// requeued only a part of its batch. An event of a republish goes without the waiting events: if the
 // broker does not take this event, releaseKey makes the next waiting event ready.
 func (l *Scheduler) sendKey(batch []*broker.Message, e *Entry, n int, now time.Time) []*broker.Message {
 	byItself := !l.batching || e.Isolated || e.IsRepublished()
@@ -193,7 +194,7 @@ func (l *Scheduler) sendKey(batch []*broker.Message, e *Entry, n int, now time.T
 	if byItself || e.stream != nil && e.stream.unavailable {
 		return batch
 	}
-	for g := e.next; g != nil && !g.IsRepublished() && l.fits(batch, n); g = g.next {
+	for g := e.next; g != nil && !g.inFlight && !g.IsRepublished() && l.fits(batch, n); g = g.next {
 		if g.Subject != e.Subject && (e.stream == nil || l.routes[g.Subject] != e.stream) {
 			break
 		}
