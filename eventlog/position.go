@@ -9,11 +9,18 @@ type StreamPosition struct {
 	Created   time.Time // when the stream was created; zero if that is not known
 	Seq       uint64    // the message's sequence in the stream
 	MessageID string    // the message's id
+
+	// NextSeq and NextID are the sequence and the id of a message that was acknowledged later, while
+	// the stream could not be compared with this position. When the stream has been compared, the
+	// position moves to that message. If there is no such message, NextSeq is zero.
+	NextSeq uint64
+	NextID  string
 }
 
 // Checkpoint connects a position of a stream with the log: the log knows which events were
 // published before the stream reached that position. The stream has each of these events at the
-// position or before it. The zero Checkpoint comes before all events.
+// position or before it. The zero Checkpoint comes before all events. A log makes no Checkpoint of
+// a position that has a NextSeq.
 type Checkpoint struct {
 	ID       int64
 	Position StreamPosition

@@ -40,7 +40,7 @@ func (d *dispatcher) applyResults(ctx context.Context) {
 	d.acked, d.republished = acked, repeated
 	counted.republished += int64(len(repeated))
 
-	many, suspicious := d.buffer.addStored(acked, repeated, &d.ackRanges, counted)
+	many, suspicious := d.buffer.addStored(acked, repeated, &d.acks, counted)
 	if many && d.scheduler.InFlight() == 0 {
 		signal(d.buffer.idle)
 	}
@@ -60,10 +60,10 @@ func (d *dispatcher) noteStored(o result, counted *counts) {
 	switch {
 	case !o.Duplicate:
 		counted.stored++
-		d.ackRanges.addNew(o)
+		d.acks.AddNew(o.Entry, o.Outcome)
 	case o.Sequence > 0:
 		counted.duplicate++
-		d.ackRanges.addDuplicate(o)
+		d.acks.AddDuplicate(o.Entry, o.Outcome)
 	default: // the answer does not say where the stream has the event
 		counted.duplicate++
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/internal/position"
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
@@ -20,7 +21,7 @@ type dispatcher struct {
 	buffer    *recordBuffer
 	recheck   chan<- struct{} // signals that a stream may have lost messages
 
-	ackRanges   ackRanges
+	acks        position.Acks
 	acked       []int64                    // memory for reuse
 	republished []eventlog.RepublishResult // memory for reuse
 	unavailable []string                   // the streams that were last reported as unavailable

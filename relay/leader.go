@@ -60,7 +60,7 @@ func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 		reader: reader{intake: between, relay: r, term: term, buffer: notes},
 		dispatcher: dispatcher{
 			intake: between, relay: r, scheduler: schedule.New(r.cfg.MaxUnpublished, r.cfg.Atomic), batches: batches,
-			results: arrived, buffer: notes, recheck: suspicion, ackRanges: ackRanges{streams: make(map[string]*ackRange)},
+			results: arrived, buffer: notes, recheck: suspicion,
 		},
 		recorder: recorder{relay: r, term: term, attempt: now, buffer: notes},
 		verifier: verifier{relay: r, term: term, buffer: notes, recheck: suspicion},

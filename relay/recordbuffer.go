@@ -8,6 +8,7 @@ import (
 
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/reconcile"
+	"github.com/postroom/postroom/relay/internal/position"
 )
 
 // recordBuffer collects what the next recording writes to the log. The dispatcher and the
@@ -17,7 +18,7 @@ type recordBuffer struct {
 	progress      eventlog.Progress
 	counted       counts
 	nextRecording int64 // the number of the next recording
-	positions     positions
+	positions     position.Set
 
 	heldEvents    atomic.Int64 // events that wait to be written to the table held
 	lastRecording atomic.Int64 // the number of the last recording
@@ -30,7 +31,7 @@ type recordBuffer struct {
 
 func newRecordBuffer(room chan<- struct{}) *recordBuffer {
 	return &recordBuffer{
-		nextRecording: 1, positions: make(positions), roomFreed: room,
+		nextRecording: 1, positions: make(position.Set), roomFreed: room,
 		due: make(chan struct{}, 1), saved: make(chan struct{}, 1), idle: make(chan struct{}, 1),
 	}
 }
@@ -57,12 +58,12 @@ func (u *recordBuffer) done(recording int64) {
 // addStored adds acknowledged events, and moves the positions of streams. The result many reports
 // whether at least manyUnrecorded events wait to be recorded. The result suspicious reports whether
 // a stream must be compared.
-func (u *recordBuffer) addStored(acked []int64, repeated []eventlog.RepublishResult, ends *ackRanges, counted counts) (many, suspicious bool) {
+func (u *recordBuffer) addStored(acked []int64, repeated []eventlog.RepublishResult, ends *position.Acks, counted counts) (many, suspicious bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.progress.Published = append(u.progress.Published, acked...)
-	moved, suspicious := u.positions.advance(ends)
-	u.progress.Positions = mergePositions(u.progress.Positions, moved)
+	moved, suspicious := u.positions.Advance(ends)
+	u.progress.Positions = position.Merge(u.progress.Positions, moved)
 	u.progress.Republished = append(u.progress.Republished, repeated...)
 	u.counted.add(counted)
 	return len(u.progress.Published) >= manyUnrecorded, suspicious
@@ -93,23 +94,21 @@ func (u *recordBuffer) addDropped(dropped []eventlog.RepublishResult) {
 func (u *recordBuffer) markUnverified(all []eventlog.StreamPosition) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, at := range all {
-		u.positions[at.Stream] = &position{StreamPosition: at, unverified: true}
-	}
+	u.positions.AddUnverified(all)
 }
 
 // markVerified notes that a stream lost nothing, and when the stream was created.
 func (u *recordBuffer) markVerified(name string, created time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.progress.Positions = mergePositions(u.progress.Positions, u.positions.verified(name, created))
+	u.progress.Positions = position.Merge(u.progress.Positions, u.positions.Verified(name, created))
 }
 
 // lastPositions returns a copy of the positions.
 func (u *recordBuffer) lastPositions() []eventlog.StreamPosition {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.positions.snapshot()
+	return u.positions.Snapshot()
 }
 
 // requeueLost adds lost events, which must be recorded as not published, and the last position of
@@ -118,8 +117,8 @@ func (u *recordBuffer) requeueLost(ctx context.Context, found reconcile.Result, 
 	u.mu.Lock()
 	u.progress.Lost = append(u.progress.Lost, inOrder(found)...)
 	u.progress.LostBehindKey = append(u.progress.LostBehindKey, found.OutOfOrder...)
-	u.progress.Positions = mergePositions(u.progress.Positions, []eventlog.StreamPosition{now})
-	u.positions[now.Stream] = &position{StreamPosition: now}
+	u.progress.Positions = position.Merge(u.progress.Positions, []eventlog.StreamPosition{now})
+	u.positions.Replace(now)
 	recording := u.nextRecording
 	u.mu.Unlock()
 	signal(u.due)

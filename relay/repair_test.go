@@ -238,6 +238,49 @@ func TestSilentStreamIsComparedLater(t *testing.T) {
 	})
 }
 
+// A stream cannot be compared when the term begins, and stores events meanwhile. If it loses these
+// events later, the relay notices that and publishes them again. That is also true if a new term
+// has begun between, and if the stream loses the events before it is compared.
+func TestEventsOfASilentStreamAreComparedLater(t *testing.T) {
+	for _, change := range []string{"the same term", "a new term", "lost before the comparison"} {
+		t.Run(change, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newLossBench(5, 3, 3)
+				b.m.away = errors.New("no answer")
+				run := start(b.r)
+				after(10 * time.Second)
+				b.wantStored(t, "a", "b", "c", "d", "e")
+				answer := func() { b.m.set(func() { b.m.away = nil }) }
+				lose := func() { b.m.set(func() { b.m.messages = b.m.messages[:3] }) }
+				switch change {
+				case "the same term":
+					answer()
+				case "a new term":
+					run.stop()
+					run.wait(t)
+					answer()
+					b.r = relay.New(b.src, b.m, relay.Config{})
+					run = start(b.r)
+				case "lost before the comparison":
+					lose()
+					answer()
+				}
+				after(10 * time.Second)
+				if change != "lost before the comparison" {
+					lose()
+				}
+				after(3 * time.Minute)
+				run.stop()
+				run.wait(t)
+				b.wantStored(t, "a", "b", "c", "d", "e")
+				if losses := b.r.Health().Losses; len(losses) != 1 || losses[0].Verdict != broker.LostTail || losses[0].Events != 2 {
+					t.Errorf("losses %+v", losses)
+				}
+			})
+		})
+	}
+}
+
 // The relay compares idle streams now and then, because a cluster can lose messages while the
 // connection stays.
 func TestIdleStreamsAreComparedRegularly(t *testing.T) {

@@ -30,6 +30,8 @@ type storedPosition struct {
 	Created   time.Time `json:"created,omitzero"`
 	Seq       uint64    `json:"seq"`
 	MessageID string    `json:"id"`
+	NextSeq   uint64    `json:"next_seq,omitzero"`
+	NextID    string    `json:"next_id,omitzero"`
 }
 
 // parseStreams parses the column relay.streams.
@@ -40,7 +42,7 @@ func parseStreams(text []byte) (map[string]eventlog.StreamPosition, error) {
 	}
 	positions := make(map[string]eventlog.StreamPosition, len(stored))
 	for name, at := range stored {
-		positions[name] = eventlog.StreamPosition{Stream: name, Created: at.Created, Seq: at.Seq, MessageID: at.MessageID}
+		positions[name] = eventlog.StreamPosition{Stream: name, Created: at.Created, Seq: at.Seq, MessageID: at.MessageID, NextSeq: at.NextSeq, NextID: at.NextID}
 	}
 	return positions, nil
 }
@@ -49,7 +51,7 @@ func parseStreams(text []byte) (map[string]eventlog.StreamPosition, error) {
 func streamsOf(positions map[string]eventlog.StreamPosition) string {
 	stored := make(map[string]storedPosition, len(positions))
 	for name, at := range positions {
-		stored[name] = storedPosition{Created: at.Created, Seq: at.Seq, MessageID: at.MessageID}
+		stored[name] = storedPosition{Created: at.Created, Seq: at.Seq, MessageID: at.MessageID, NextSeq: at.NextSeq, NextID: at.NextID}
 	}
 	text, _ := json.Marshal(stored) // cannot fail for texts, numbers and times
 	return string(text)

@@ -376,3 +376,44 @@ func TestEntriesLeavesOutHeldEventsThatArePublishedMeanwhile(t *testing.T) {
 		t.Errorf("events to compare: %v, want %v", ids, want)
 	}
 }
+
+// A position that must still be compared is stored with the acknowledgement after it, and gets no
+// checkpoint: the log knows of published events that the stream has only after the position.
+func TestNoCheckpointOfAPositionWithLaterAcknowledgements(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	term := lead(t, log)
+	write(t, pool, "a", "b")
+	_, seqs, _ := read(t, term, 10)
+	shop := eventlog.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 5).UTC(), Seq: 3, MessageID: "c", NextSeq: 5, NextID: "e"}
+	record := func(seq int64, all ...eventlog.StreamPosition) {
+		t.Helper()
+		term.CheckpointNow()
+		if err := term.Record(t.Context(), eventlog.Progress{Published: []int64{seq}, Positions: all}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(stream string, n int) {
+		t.Helper()
+		if marks, err := log.Checkpoints(t.Context(), stream); err != nil || len(marks) != n {
+			t.Errorf("checkpoints of %s: %+v, %v, want %d", stream, marks, err, n)
+		}
+	}
+	record(seqs[0], shop)
+	want("SHOP", 0)
+	record(seqs[0], eventlog.StreamPosition{Stream: "OTHER", Seq: 1})
+	want("SHOP", 0)
+	want("OTHER", 1)
+	stored, err := log.Positions(t.Context())
+	for i := range stored {
+		stored[i].Created = stored[i].Created.UTC()
+	}
+	if err != nil || !slices.Contains(stored, shop) {
+		t.Errorf("stored %+v, %v, want %+v", stored, err, shop)
+	}
+	shop.Seq, shop.MessageID, shop.NextSeq, shop.NextID = shop.NextSeq, shop.NextID, 0, ""
+	record(seqs[1], shop)
+	want("SHOP", 1)
+	want("OTHER", 2)
+}

@@ -515,7 +515,7 @@ COMMENT ON COLUMN postroom.relay.pending IS
 COMMENT ON COLUMN postroom.relay.cluster IS
     'The system identifier of the database cluster in which snap was taken. If the cluster that has this database now has another identifier, the database was restored from a dump.';
 COMMENT ON COLUMN postroom.relay.streams IS
-    'An entry for each stream, under the name of the stream: when the stream was created, and the sequence and the message id of the last message that the broker acknowledged to a relay.';
+    'An entry for each stream, under the name of the stream: when the stream was created, and the sequence and the message id of the last message that the broker acknowledged to a relay. If the relay could not compare the stream with that message, next_seq and next_id are those of a message that was acknowledged later.';
 INSERT INTO postroom.relay (cluster) SELECT system_identifier FROM pg_control_system();
 
 -- The rows of a restored log have transaction ids of another cluster. So the relay does not look
