@@ -21,6 +21,7 @@ import (
 type need struct {
 	away         atomic.Bool
 	calls        atomic.Int64
+	inside       atomic.Int64 // handlers that run
 	mu           sync.Mutex
 	now, highest int // calls at the same time, and the most of them since reset
 }
@@ -71,6 +72,8 @@ var pausing = map[string]func(b *bench, n *need){
 	},
 	"external": func(b *bench, n *need) {
 		b.in.HandleExternal(pausable(b), func(_ context.Context, attempt *inbox.Attempt) error {
+			n.inside.Add(1)
+			defer n.inside.Add(-1)
 			attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("h").Handle(ctx, tx, attempt.Event) })
 			return n.call()
 		})
@@ -87,6 +90,8 @@ func pausable(b *bench) inbox.Subscription {
 
 func needing(n *need) postroom.Handler {
 	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		n.inside.Add(1)
+		defer n.inside.Add(-1)
 		if err := effect("h").Handle(ctx, tx, ev); err != nil {
 			return err
 		}
@@ -333,7 +338,7 @@ func TestOperatorsPauseHandlers(t *testing.T) {
 			}
 			const paused = "handler paused by an operator"
 			b.eventually("both processes to pause", func() bool { return first.has(paused) && second.has(paused) })
-			b.eventually("handlers that run to end", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.now == 0 })
+			b.eventually("events that began to end", func() bool { return b.isIdle() && n.inside.Load() == 0 })
 			began := n.calls.Load()
 			publish(100, 200)
 			stopFirst()
@@ -357,6 +362,18 @@ func TestOperatorsPauseHandlers(t *testing.T) {
 			b.eventually("nothing to be held", func() bool { return len(b.held("h")) == 0 })
 		})
 	}
+}
+
+// isIdle reports whether no transaction is open, and no process has a held event.
+func (b *bench) isIdle() (is bool) {
+	b.Helper()
+	err := b.pool.QueryRow(b.Context(), `SELECT NOT EXISTS (SELECT FROM postroom.held WHERE claimed_by IS NOT NULL) AND NOT EXISTS (
+		SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+			AND backend_type = 'client backend' AND xact_start IS NOT NULL)`).Scan(&is)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return is
 }
 
 // Events that would run along with the first of their key, in its transaction, do not begin
