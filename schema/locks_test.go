@@ -35,7 +35,8 @@ func dump(t *testing.T, pool *pgxpool.Pool) (end func()) {
 }
 
 // longestWait samples for how long a session of the given name waits for a lock of a
-// table, until the test ends its context.
+// table, until the test ends its context. It leaves out the time since the previous sample: on a
+// stalled machine that can be long, and then the session could not end its wait in time either.
 type longestWait struct {
 	atomic.Int64
 	done chan struct{}
@@ -46,16 +47,19 @@ func watchWaits(ctx context.Context, t *testing.T, pool *pgxpool.Pool, name stri
 	w := &longestWait{done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
+		var before time.Time
 		for ctx.Err() == nil {
 			var waited time.Duration
-			err := pool.QueryRow(context.WithoutCancel(ctx), `SELECT coalesce(max(clock_timestamp() - l.waitstart), '0')
+			var now time.Time
+			err := pool.QueryRow(context.WithoutCancel(ctx), `SELECT clock_timestamp(), coalesce(max(clock_timestamp() - l.waitstart), '0')
 				FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-				WHERE NOT l.granted AND l.locktype = 'relation' AND a.application_name = $1 AND a.datname = current_database()`, name).Scan(&waited)
+				WHERE NOT l.granted AND l.locktype = 'relation' AND a.application_name = $1 AND a.datname = current_database()`, name).Scan(&now, &waited)
 			if err != nil {
 				t.Errorf("look for waits: %v", err)
 				return
 			}
-			w.Store(max(w.Load(), int64(waited)))
+			w.Store(max(w.Load(), int64(waited-now.Sub(before))))
+			before = now
 			select {
 			case <-ctx.Done():
 			case <-time.After(5 * time.Millisecond):
