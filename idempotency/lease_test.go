@@ -123,7 +123,7 @@ func TestClaimIsRenewed(t *testing.T) { // E4
 	t.Parallel()
 	r := newRig(t)
 	g := newGate(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
-	path := r.mount(idempotency.Route{Mode: idempotency.LeaseMode, Lease: time.Second}, g.serve)
+	path := r.mount(idempotency.Route{Mode: idempotency.LeaseMode, Lease: 15 * time.Second}, g.serve)
 	answer := r.inside(g, path, sending{key: "k"})
 	const until = "SELECT lease_until::text FROM postroom.idempotency"
 	was := one[string](r, until)

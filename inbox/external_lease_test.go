@@ -65,6 +65,8 @@ func TestClaimsAreRenewed(t *testing.T) {
 	entered, resume := make(chan string, 10), make(chan struct{})
 	sub := inbox.Subscription{Name: "h", Workers: 2, VendorWindow: time.Hour}
 	register := func(in *inbox.Inbox) { in.HandleExternal(sub, blocking(v, entered, resume)) }
+	lasts := func(cfg *inbox.Config) { cfg.AckWait = 5 * time.Second }
+	b.anew(lasts)
 	register(b.in)
 	b.accept("h", "long", "locked")
 	b.run()
@@ -77,8 +79,11 @@ func TestClaimsAreRenewed(t *testing.T) {
 	if _, err := locking.Exec(t.Context(), "SELECT FROM postroom.held WHERE event_id = 'locked' FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	other := b.secondProcess(register)
-	until := b.claimEnds("long") + 2*time.Second // a claim lasts for a second
+	other := *b
+	other.anew(lasts)
+	register(other.in)
+	other.run()
+	until := b.claimEnds("long") + 10*time.Second // twice as long as a claim lasts
 	b.eventually("its claim to be renewed", func() bool { return b.claimEnds("long") > until })
 	if err := locking.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -332,12 +337,12 @@ func TestSlowNotesCostNoAttempt(t *testing.T) {
 	if _, err := lock.Exec(t.Context(), "LOCK TABLE postroom.receipt"); err != nil {
 		t.Fatal(err)
 	}
-	const patience = 2 * time.Second
+	const patience = 12 * time.Second
 	var last atomic.Int32
 	sub := inbox.Subscription{Name: "h", Workers: 1, VendorWindow: time.Hour, Timeout: patience}
 	b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 		if last.Swap(int32(attempt.Number)) == 0 { //nolint:gosec // few
-			time.AfterFunc(patience*3/4, func() { _ = lock.Rollback(context.Background()) })
+			time.AfterFunc(patience/2+time.Second, func() { _ = lock.Rollback(context.Background()) })
 		}
 		return charging(v)(ctx, attempt)
 	})

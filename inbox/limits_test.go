@@ -124,9 +124,11 @@ func TestConsumerLosesItsThresholdWithTheStreamsLimit(t *testing.T) {
 func TestBusyReaderKeepsItsConsumer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.limit(func(cfg *jetstream.StreamConfig) { cfg.ConsumerLimits.InactiveThreshold = time.Second })
+	const threshold = 5 * time.Second
+	b.limit(func(cfg *jetstream.StreamConfig) { cfg.ConsumerLimits.InactiveThreshold = threshold })
 	cfg := b.config()
-	cfg.PullBytes = 2 << 20 // two events fill the memory
+	cfg.AckWait = 15 * time.Second // a reader that loses its lease makes another consumer
+	cfg.PullBytes = 2 << 20        // two events fill the memory
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	sub := b.subscription("h")
 	sub.Order = inbox.HoldKey
@@ -143,7 +145,7 @@ func TestBusyReaderKeepsItsConsumer(t *testing.T) {
 	<-entered
 	<-entered
 	before := b.consumers()[0].Name
-	gone := time.Now().Add(3 * time.Second) // three times the threshold
+	gone := time.Now().Add(3 * threshold)
 	b.eventually("the time in which the broker would remove it", func() bool { return time.Now().After(gone) })
 	close(resume)
 	b.eventually("all effects", func() bool { return len(b.effects("h")) == 6 })
