@@ -22,6 +22,7 @@ func TestExternalHandlerCallsAndSettles(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	v := newVendor(t)
+	b.anew(func(cfg *inbox.Config) { cfg.AckWait = time.Minute }) // so that no event is delivered again
 	b.in.HandleExternal(b.subscription("h"), charging(v))
 	b.run()
 	for i := range 50 {

@@ -239,6 +239,7 @@ func TestConflictIsHeldBesideTheDecidedEvent(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 10} {
 		b := newBench(t)
+		b.anew(func(cfg *inbox.Config) { cfg.AckWait = time.Minute }) // so that no event is delivered again
 		sub := b.subscription("h")
 		sub.Batch = batch
 		b.in.Handle(sub, effect("h"))
@@ -331,6 +332,8 @@ func TestEventsTooOldForTheInboxAreHeld(t *testing.T) {
 func TestSuspectEventIsHeldAndRunsAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	patient := func(cfg *inbox.Config) { cfg.AckWait = time.Minute } // so that no event is delivered again
+	b.anew(patient)
 	var running, most atomic.Int32
 	sub := b.subscription("h")
 	sub.Workers = 4
@@ -353,7 +356,7 @@ func TestSuspectEventIsHeldAndRunsAlone(t *testing.T) {
 	b.publish("suspect")
 	b.deliverAndNak(3)
 
-	b.in = inbox.New(b.pool, b.nc, b.config())
+	b.anew(patient)
 	b.in.Handle(sub, handler)
 	want := []string{"first", "suspect"}
 	for i := range 200 {
