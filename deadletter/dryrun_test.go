@@ -146,7 +146,7 @@ func TestDryRunLeavesNothing(t *testing.T) {
 	in := n.inbox()
 	for name, handle := range handlers {
 		s := sub(name)
-		s.Timeout = 500 * time.Millisecond
+		s.Timeout = 3 * time.Second
 		in.Handle(s, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 			runs.Add(1)
 			return handle(ctx, tx, ev)
@@ -250,7 +250,7 @@ func TestDryRunSkipsEventsThatItMustNotRun(t *testing.T) {
 	n.run(in)
 	calls := len(v.calls)
 	before := n.contents()
-	trials, err := n.store.DryRun(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}, 1, 2*time.Second)
+	trials, err := n.store.DryRun(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}, 1, 10*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

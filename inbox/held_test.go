@@ -62,16 +62,16 @@ func TestHowFailuresAreHeld(t *testing.T) {
 		}, nil, heldEntry{State: "due", Attempts: 1, Class: "23505"}},
 		{
 			"a handler that waits for its context", func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return ctx.Err() },
-			func(s *inbox.Subscription) { s.Timeout = 500 * time.Millisecond },
+			func(s *inbox.Subscription) { s.Timeout = 3 * time.Second },
 			heldEntry{State: "due", Attempts: 1, Class: "timeout"},
 		},
 		{"a statement that takes too long", func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
 			return err
-		}, func(s *inbox.Subscription) { s.Timeout = 500 * time.Millisecond }, heldEntry{State: "due", Attempts: 1, Class: "timeout"}},
+		}, func(s *inbox.Subscription) { s.Timeout = 3 * time.Second }, heldEntry{State: "due", Attempts: 1, Class: "timeout"}},
 		{
 			"a handler that ignores its context", func(ctx context.Context, _ pgx.Tx) error { select {} },
-			func(s *inbox.Subscription) { s.Timeout = 500 * time.Millisecond },
+			func(s *inbox.Subscription) { s.Timeout = 3 * time.Second },
 			heldEntry{State: "due", Attempts: 1, Class: "timeout"},
 		},
 		{"a handler that rolls back by a statement", func(ctx context.Context, tx pgx.Tx) error {

@@ -260,7 +260,7 @@ func TestHandlersThatDoNotReturnAreLeftBehind(t *testing.T) {
 	t.Parallel()
 	b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) { cfg.MaxConns = 4 }), devtest.NATS(t))
 	sub := b.subscription("h")
-	sub.Workers, sub.Timeout, sub.Attempts = 1, 100*time.Millisecond, 3 // a good one may be slow once on a busy machine
+	sub.Workers, sub.Timeout, sub.Attempts = 1, 500*time.Millisecond, 3 // a good one may be slow once on a busy machine
 	stuck := make(chan struct{})
 	t.Cleanup(func() { close(stuck) })
 	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
