@@ -278,9 +278,7 @@ func TestOutcomeOfAPublishThatIsNotAllowed(t *testing.T) {
 			t.Fatalf("an event that is not allowed: %s with %v, want unroutable with ErrNotAllowed", o.class, o.err)
 		}
 	}
-	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("the publisher noticed after %s, as late as if it had waited for answers", took)
-	}
+	t.Logf("the publisher noticed after %s", time.Since(began)) // if it had waited for answers, the outcomes would be unknown
 	if err := devtest.Receive(t, 10*time.Second, "a call of the connection's own error handler", handled); !errors.Is(err, nats.ErrPermissionViolation) {
 		t.Errorf("the connection's own error handler got %v", err)
 	}
