@@ -135,9 +135,10 @@ func TestClusterOfThreeServers(t *testing.T) {
 func (c *cluster) leaderStepsDown() {
 	c.Helper()
 	was := c.leader("")
-	if _, err := c.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+c.stream, nil, 5*time.Second); err != nil {
-		c.Fatal(err)
-	}
+	devtest.Eventually(c.T, clusterPatience, "an answer to the request to step down, or another leader", func() bool {
+		_, err := c.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+c.stream, nil, 5*time.Second)
+		return err == nil || c.leader("") != was
+	})
 	c.Logf("%s stepped down, %s leads", was, c.leader(was))
 }
 
