@@ -358,7 +358,6 @@ func TestPatienceHasALimit(t *testing.T) {
 	}
 }
 
-
 // An id is unique within its tenant: no tenant can take it from another, and the source of an event
 // says whose secret verified it.
 func TestTenantsHaveIDsOfTheirOwn(t *testing.T) {
