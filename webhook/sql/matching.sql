@@ -3,7 +3,7 @@
 -- Locks   none: if an endpoint is disabled meanwhile, its events become dead when they are due.
 -- Index   webhook_endpoint_enabled (account).
 -- Order   by id.
--- Called  by Sender.fanOut.
+-- Called  by fanOut.Handle.
 SELECT id
 FROM postroom.webhook_endpoint
 WHERE disabled_at IS NULL AND account = $1 AND (types = '{}' OR $2 = ANY (types))
