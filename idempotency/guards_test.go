@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -205,6 +206,44 @@ func TestTransactionYieldsToALateHolder(t *testing.T) {
 		}
 		if got := r.effects(); got != effects {
 			t.Errorf("a late holder %s: %d effects, want %d", tt.name, got, effects)
+		}
+	}
+}
+
+// A Key that the guard gave to a handler, to StatusURL or with a Record works with Get and Delete,
+// even if the principal is stored as a digest. A caller whose name is the digest of another caller's
+// name does not get the other caller's row.
+func TestReturnedKeysWorkWithGetAndDelete(t *testing.T) {
+	t.Parallel()
+	digest := func(name string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(name))) }
+	for as, hash := range map[string]bool{"ann": true, "bob": false, strings.Repeat("long", 100): false, digest("eve"): false} {
+		r := newRig(t, func(c *idempotency.Config) { c.HashPrincipal = hash })
+		keys := make(map[string]idempotency.Key)
+		g := newGate(func(_ http.ResponseWriter, req *http.Request) {
+			info, _ := idempotency.FromContext(req.Context())
+			keys["Info"] = info.Key
+		})
+		path := r.mount(idempotency.Route{StatusURL: func(_ *http.Request, k idempotency.Key) string { keys["StatusURL"] = k; return "/" }}, g.serve)
+		answer := r.inside(g, path, sending{key: "k", as: as})
+		r.want(r.send(path, sending{key: "k", as: as}), 202, "")
+		r.want(answer(), 200, "")
+		mine := idempotency.Key{Scope: one[string](r, "SELECT scope FROM postroom.idempotency"), Principal: as, Value: "k"}
+		rec, err := r.guard.Get(t.Context(), mine)
+		if err != nil {
+			t.Fatalf("%.10s: %v", as, err)
+		}
+		keys["Record"] = rec.Key
+		for from, k := range keys {
+			if got, err := r.guard.Get(t.Context(), k); err != nil || got.Key != rec.Key {
+				t.Errorf("%.10s: Get with the Key of %s: %v", as, from, err)
+			}
+		}
+		other := idempotency.Key{Scope: mine.Scope, Principal: digest(as), Value: "k"}
+		if _, err := r.guard.Get(t.Context(), other); !errors.Is(err, idempotency.ErrNotFound) {
+			t.Errorf("%.10s: another caller gets the row: %v", as, err)
+		}
+		if err := r.guard.Delete(t.Context(), rec.Key); err != nil {
+			t.Errorf("%.10s: Delete with the Key of a record: %v", as, err)
 		}
 	}
 }

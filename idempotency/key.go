@@ -22,11 +22,14 @@ type Key struct {
 	// Scope is the name of the operation: method and route, or the name of a job.
 	Scope string
 
-	// Principal is the caller.
+	// Principal is the caller. In a Key that this package returns, it may be a digest of the caller's
+	// name. [Guard.Get] and [Guard.Delete] accept such a Key, but not a copy of its text.
 	Principal string
 
 	// Value is the key that the caller chose.
 	Value string
+
+	digested bool // Principal is a digest
 }
 
 const (
@@ -53,9 +56,9 @@ func (k Key) check() error {
 // long, is not valid text or looks like a digest, or if the parameter hash is set. A principal that
 // looks like a digest could otherwise equal the digest of another principal.
 func (k Key) stored(hash bool) Key {
-	if hash || len(k.Principal) > maxPartLen || !text.Valid(k.Principal) || isDigest(k.Principal) {
+	if !k.digested && (hash || len(k.Principal) > maxPartLen || !text.Valid(k.Principal) || isDigest(k.Principal)) {
 		sum := sha256.Sum256([]byte(k.Principal))
-		k.Principal = hex.EncodeToString(sum[:])
+		k.Principal, k.digested = hex.EncodeToString(sum[:]), true
 	}
 	return k
 }

@@ -19,7 +19,7 @@ type lease struct {
 // lease returns the lease with which an attempt can claim its key.
 func (s *store) lease(op *operation) *lease {
 	return &lease{store: s, op: op, Claim: s.claims.New(claim.Terms{
-		Key: claim.Key(op.key), Keyed: op.keyed, Lock: op.lock, Print: op.print[:], Length: op.rules.Lease, TTL: op.rules.TTL,
+		Key: claim.Key{Scope: op.key.Scope, Principal: op.key.Principal, Value: op.key.Value}, Keyed: op.keyed, Lock: op.lock, Print: op.print[:], Length: op.rules.Lease, TTL: op.rules.TTL,
 	})}
 }
 

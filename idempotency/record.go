@@ -76,6 +76,7 @@ func scanRow(from pgx.CollectableRow) (*row, error) {
 		return nil, err
 	}
 	copy(f.Fingerprint[:], print)
+	f.digested = isDigest(f.Principal) // a name that looks like a digest is never stored
 	f.Point, f.Ref = value(point), value(ref)
 	f.Response.Status, f.CompletedAt = value(status), value(completed)
 	return f, nil
