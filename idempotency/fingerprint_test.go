@@ -109,6 +109,38 @@ func TestMultipartIsComparedByItsParts(t *testing.T) {
 	}
 }
 
+// Parts are different if only their headers are different. The order of headers makes no difference.
+func TestMultipartIsComparedByTheHeadersOfItsParts(t *testing.T) {
+	t.Parallel()
+	of := func(kind, head string) string {
+		return fingerprint(t, "POST", "/a", "multipart/"+kind+"; boundary=b", "--b\r\n"+head+"\r\n\r\n{\"amount\":1}\r\n--b--\r\n")
+	}
+	const json, field = "Content-Type: application/json\r\n", "Content-Disposition: form-data; name=f"
+	for name, heads := range map[string][3]string{
+		"Content-ID":                {"mixed", json + "Content-ID: <account-1>", json + "Content-ID: <account-2>"},
+		"Content-Location":          {"mixed", json + "Content-Location: /a/1/pay", json + "Content-Location: /a/2/pay"},
+		"Content-Transfer-Encoding": {"form-data", field + "\r\nContent-Transfer-Encoding: base64", field + "\r\nContent-Transfer-Encoding: binary"},
+		"one header more":           {"form-data", field, field + "\r\nContent-ID: <1>"},
+		"name of an attachment":     {"mixed", "Content-Disposition: attachment; name=a", "Content-Disposition: attachment; name=b"},
+		"disposition":               {"mixed", "Content-Disposition: attachment; filename=a", "Content-Disposition: inline; filename=a"},
+		"directory of a file":       {"form-data", field + `; filename="a/x"`, field + `; filename="b/x"`},
+		"parameter":                 {"form-data", field + "; size=1", field + "; size=2"},
+		"second type":               {"mixed", json + "Content-Type: a/b", json + "Content-Type: a/c"},
+	} {
+		if of(heads[0], heads[1]) == of(heads[0], heads[2]) {
+			t.Errorf("another %s makes no difference", name)
+		}
+	}
+	if of("mixed", json+"Content-ID: <1>") != of("mixed", "content-id: <1>\r\n"+strings.TrimSpace(json)) {
+		t.Error("the order of headers, or the case of their names, makes a difference")
+	}
+	// Rows of the table have the fingerprints of usual forms.
+	const usual = "b0b6ac6c1e8ab482be8a48dec3791421bc1f90a26b114b5669c9a2dff7ac5b46"
+	if got := of("form-data", field+`; filename="x"`+"\r\nContent-Type: text/plain"); got != usual {
+		t.Errorf("the fingerprint of a usual form is %s, want %s", got, usual)
+	}
+}
+
 // The two forms treat numbers differently.
 func TestCanonicalForms(t *testing.T) {
 	t.Parallel()

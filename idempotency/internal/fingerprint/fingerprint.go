@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"net/textproto"
+	"slices"
 	"strings"
 
 	"github.com/postroom/postroom/internal/jcs"
@@ -151,7 +154,8 @@ func mediaType(r *http.Request) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// partsOf returns the names, the type and a digest of each part of a multipart body.
+// partsOf returns the names, the type and a digest of each part of a multipart body. If a part has
+// headers that say more than that, their digest follows the digest of the part.
 func partsOf(r *http.Request, body []byte) ([]byte, error) {
 	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
@@ -171,10 +175,48 @@ func partsOf(r *http.Request, body []byte) ([]byte, error) {
 		if _, err := io.Copy(h, part); err != nil {
 			return nil, fmt.Errorf("read a part: %w", err)
 		}
-		for _, s := range []string{part.FormName(), part.FileName(), part.Header.Get("Content-Type"), string(h.Sum(nil))} {
+		digest := h.Sum(nil)
+		if !isPlain(part) {
+			digest = append(digest, digestOf(part.Header)...)
+		}
+		for _, s := range []string{part.FormName(), part.FileName(), part.Header.Get("Content-Type"), string(digest)} {
 			WriteField(&out, s)
 		}
 	}
+}
+
+// isPlain reports whether the names and the type of a part say all that its headers say. That is so
+// for the parts of usual forms.
+func isPlain(part *multipart.Part) bool {
+	for name, values := range part.Header {
+		if len(values) > 1 || name != "Content-Type" && name != "Content-Disposition" {
+			return false
+		}
+	}
+	said := part.Header.Get("Content-Disposition")
+	if said == "" {
+		return true
+	}
+	kind, params, err := mime.ParseMediaType(said)
+	if err != nil || kind != "form-data" || params["filename"] != part.FileName() {
+		return false
+	}
+	for name := range params {
+		if name != "name" && name != "filename" {
+			return false
+		}
+	}
+	return true
+}
+
+// digestOf returns a digest of all headers of a part.
+func digestOf(headers textproto.MIMEHeader) []byte {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		WriteField(h, name)
+		WriteField(h, strings.Join(headers[name], "\n"))
+	}
+	return h.Sum(nil)
 }
 
 // WriteField writes a field after its length, so that different sequences of fields never result in
