@@ -82,7 +82,8 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		c.fail(life, cl, c.held(cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
 			"the process that made attempt %d, the last one, ended or stalled", cl.Attempts())}, cl.Attempts(), 0))
 		return
-	case !ok, life.IsStopping() || c.external == nil && !cl.Solitary && time.Until(cl.Ends) < c.sub.Timeout+c.grace(): // the claim ends too soon for a run
+	case !ok, cl.Blocking != "" && !c.isOrdered() && c.persist(life, func() error { return c.ledger.LeaveKey(life.Work, &cl.HeldEvent, c.follower(false)) }) != nil,
+		life.IsStopping() || c.external == nil && !cl.Solitary && time.Until(cl.Ends) < c.sub.Timeout+c.grace(): // the claim ends too soon for a run
 		c.release(life, cl.Claim)
 		return
 	}
@@ -427,8 +428,7 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 	if err != nil && cl.next != nil {
 		c.inbox.runner.Ended(cl.next)
 		cl.next = nil
-		var commit *delivery.CommitError
-		if errors.As(err, &commit) { // the next event of the key may have been claimed
+		if commit := (*delivery.CommitError)(nil); errors.As(err, &commit) { // the next event of the key may have been claimed
 			c.inbox.runner.Doubt() // after Ended: otherwise the runner could take that claim for a known one
 		}
 	}

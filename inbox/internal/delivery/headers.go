@@ -2,6 +2,8 @@ package delivery
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -27,4 +29,17 @@ func ParseHeaders(raw []byte) map[string][]string {
 		}
 	}
 	return header
+}
+
+// EncodeHeaders returns headers as an object of texts, or nil if there are none.
+func EncodeHeaders(headers map[string]string) (*string, error) {
+	if len(headers) == 0 {
+		return nil, nil //nolint:nilnil // the column is NULL
+	}
+	object, err := json.Marshal(headers)
+	if err != nil {
+		return nil, fmt.Errorf("encode headers: %w", err)
+	}
+	text := string(object)
+	return &text, nil
 }

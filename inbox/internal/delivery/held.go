@@ -1,6 +1,10 @@
 package delivery
 
-import "time"
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
 
 // HeldEvent is a held event that was claimed, or that runs in the transaction of a
 // claimed event.
@@ -82,4 +86,17 @@ type Change struct {
 	Inserted int64  `json:"inserted,omitempty"`
 	Updated  int64  `json:"updated,omitempty"`
 	Deleted  int64  `json:"deleted,omitempty"`
+}
+
+// Instant scans a time. NULL and infinity become the zero time. An operator may have
+// written one of these into a row, and that must not prevent the claims of other rows.
+type Instant time.Time
+
+// ScanTimestamptz implements pgtype.TimestamptzScanner.
+func (i *Instant) ScanTimestamptz(v pgtype.Timestamptz) error {
+	*i = Instant{}
+	if v.Valid && v.InfinityModifier == pgtype.Finite {
+		*i = Instant(v.Time)
+	}
+	return nil
 }

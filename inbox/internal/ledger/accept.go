@@ -264,7 +264,7 @@ func (a *Accepts) statement(all acceptances, patience time.Duration) (*Statement
 	}
 	for _, one := range all {
 		ev := &one.D.Event
-		headers, err := encodeHeaders(ev.Headers)
+		headers, err := delivery.EncodeHeaders(ev.Headers)
 		if err != nil {
 			return nil, err
 		}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
@@ -23,8 +22,8 @@ func readHeld(rows pgx.Rows) ([]delivery.HeldEvent, error) {
 		var pos *int64
 		var last *int
 		var snoozed *float64 // seconds
-		err := row.Scan(&h.Handler, &h.ID, &h.Epoch, &h.Attempt, &h.Solitary, &h.Key, (*instant)(&ev.LoggedAt), &ev.Source, &ev.ID,
-			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, (*instant)(&ev.Time), &parent, &state, &h.Headers, &ev.Data, &h.Raw, &h.Revision, &last, &blocking, &pos, &h.Followed, &snoozed)
+		err := row.Scan(&h.Handler, &h.ID, &h.Epoch, &h.Attempt, &h.Solitary, &h.Key, (*delivery.Instant)(&ev.LoggedAt), &ev.Source, &ev.ID,
+			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, (*delivery.Instant)(&ev.Time), &parent, &state, &h.Headers, &ev.Data, &h.Raw, &h.Revision, &last, &blocking, &pos, &h.Followed, &snoozed)
 		ev.Key, ev.CorrelationID, ev.CausationID = value(key), value(correlation), value(causation)
 		ev.TraceParent, ev.TraceState = value(parent), value(state)
 		h.Blocking, h.Pos, h.Last = value(blocking), value(pos), value(last)
@@ -43,19 +42,6 @@ func intoHeld(into *[]delivery.HeldEvent) func(pgx.Rows) error {
 		*into, err = readHeld(rows)
 		return err
 	}
-}
-
-// instant scans a time. NULL and infinity become the zero time. An operator may have
-// written one of these into a row, and that must not prevent the claims of other rows.
-type instant time.Time
-
-// ScanTimestamptz implements pgtype.TimestamptzScanner.
-func (i *instant) ScanTimestamptz(v pgtype.Timestamptz) error {
-	*i = instant{}
-	if v.Valid && v.InfinityModifier == pgtype.Finite {
-		*i = instant(v.Time)
-	}
-	return nil
 }
 
 func value[T any](p *T) (v T) {

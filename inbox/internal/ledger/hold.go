@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"time"
@@ -117,7 +116,7 @@ func (cs *columns) add(o Owed) (err error) {
 		}
 	}
 	ev := &o.D.Event
-	headers, err := encodeHeaders(ev.Headers)
+	headers, err := delivery.EncodeHeaders(ev.Headers)
 	if err != nil {
 		return err
 	}
@@ -139,19 +138,6 @@ func (cs *columns) add(o Owed) (err error) {
 	cs.blocking, cs.behind = append(cs.blocking, optional(o.Blocking)), append(cs.behind, o.H.Behind)
 	cs.epochs, cs.snoozed = append(cs.epochs, o.D.Epoch()), append(cs.snoozed, o.H.Failure != nil && o.H.Failure.Snoozed)
 	return nil
-}
-
-// encodeHeaders returns headers as an object of texts, or nil if there are none.
-func encodeHeaders(headers map[string]string) (*string, error) {
-	if len(headers) == 0 {
-		return nil, nil //nolint:nilnil // the column is NULL
-	}
-	object, err := json.Marshal(headers)
-	if err != nil {
-		return nil, fmt.Errorf("encode headers: %w", err)
-	}
-	text := string(object)
-	return &text, nil
 }
 
 // notNull returns the data of an event for a column that is not nullable.

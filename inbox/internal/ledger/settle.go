@@ -137,6 +137,21 @@ func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, 
 	return s, nil
 }
 
+// LeaveKey takes a held event out of its key, so that later events of the key no longer wait for it.
+// It is for a handler that was ordered when the event was held, and is not ordered now. Such a
+// handler may need an isolation level at which its transaction would not see all events that wait
+// for the key. So LeaveKey has its own transaction, at READ COMMITTED.
+func (a *Handler) LeaveKey(ctx context.Context, h *delivery.HeldEvent, by Follower) error {
+	_, err := a.exec(ctx, []Statement{
+		{sql: beginStatement(pgx.ReadCommitted)}, {sql: a.sql.plan}, {sql: a.sql.lockKey, args: []any{a.name, h.Blocking}},
+		{sql: a.sql.leaveKey, args: []any{h.ID, h.Epoch}}, a.follow(h.Blocking, h.Pos, by), commitStatement,
+	})
+	if err == nil {
+		h.Blocking, h.Followed = "", false
+	}
+	return delivery.Written(err)
+}
+
 // follow returns the statement for the next event of a key behind a position: it makes that event
 // due, or claims it for a process.
 func (a *Handler) follow(key string, behind int64, by Follower) Statement {

@@ -9,7 +9,8 @@
 --
 -- Locks   the held row; the key is locked before.
 -- Index   held_key_pos (handler, key, pos), held_pkey (id).
--- Called  by Handler.SettleKey and Handler.noting, after lock_key.sql and plan.sql, in one transaction.
+-- Called  by Handler.SettleKey, Handler.LeaveKey and Handler.noting, after lock_key.sql and
+--         plan.sql, in one transaction.
 WITH next AS (
     UPDATE postroom.held AS held
     SET next_at = CASE WHEN n.take THEN clock_timestamp() + $5::interval ELSE now() END, attempts = held.attempts + n.take::int,

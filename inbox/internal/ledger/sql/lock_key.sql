@@ -3,5 +3,6 @@
 --
 -- Locks   the key.
 -- Index   none.
--- Called  by Handler.SettleKey and Handler.noting, before the statements on the events of the key.
+-- Called  by Handler.SettleKey, Handler.LeaveKey and Handler.noting, before the statements on the
+--         events of the key.
 SELECT pg_advisory_xact_lock(postroom.key_lock($1, $2));

@@ -8,7 +8,7 @@
 -- Locks   none.
 -- Index   none.
 -- Called  by Claims.sendClaim, Claims.Renew, Handler.BeginAlong, Handler.SettleKey,
---         Handler.SettleAll, Handler.noting, Receipts.settle, Receipts.start, Receipts.finish,
+--         Handler.SettleAll, Handler.LeaveKey, Handler.noting, Receipts.settle, Receipts.start, Receipts.finish,
 --         Records.HeldKeys and Upkeep.Sweep, before statements on held, receipt and inbox, in
 --         their transaction.
 SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),

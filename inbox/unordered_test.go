@@ -1,0 +1,79 @@
+package inbox_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// An event is held in order, and then the handler is no longer ordered. While a process begins to
+// run the event, a process that still runs the ordered handler holds another event behind it. That
+// event runs too, at each isolation level of the handler and of the database.
+func TestNoEventWaitsForAHandlerThatIsNoLongerOrdered(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		t.Run("level "+string(level), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			sub := b.ordered("o", inbox.HoldKey)
+			sub.Schedule = postroom.Backoff{time.Hour}
+			b.in.Handle(sub, failing("o", errFails))
+			stop := b.run()
+			b.publishKey("bad", 0)
+			b.eventuallyStates("o", map[string]string{"bad-00000": "due"})
+			stop()
+			b.exec("UPDATE postroom.held SET next_at = now()")
+
+			old, err := b.pool.Begin(t.Context()) // the transaction of the other process
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := old.Exec(t.Context(), "SELECT pg_advisory_xact_lock(postroom.key_lock('o', 'bad'))"); err != nil {
+				t.Fatal(err)
+			}
+			if level == "" {
+				b.in = inbox.New(b.repeatable(t), b.nc, b.config())
+			} else {
+				b.in = inbox.New(b.pool, b.nc, b.config())
+			}
+			sub.Order, sub.Isolation = inbox.Unordered, level
+			b.in.Handle(sub, effect("o"))
+			b.run()
+			b.eventually("the process to wait for the key", func() bool { return b.waiting() != 0 })
+			for _, sql := range []string{
+				"INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('o', '/shop bad-00001')",
+				`INSERT INTO postroom.held (handler, dedupe_key, key, pos, logged_at, source, event_id, type, subject, event_key, content_type, data)
+					SELECT handler, '/shop bad-00001', key, pos + 1, now(), source, 'bad-00001', type, subject, event_key, content_type, data
+					FROM postroom.held
+					WHERE postroom.enter_key('o', 'bad', pos + 1, (SELECT epoch FROM postroom.subscription)) = 'behind'`,
+			} {
+				if tag, err := old.Exec(t.Context(), sql); err != nil || tag.RowsAffected() != 1 {
+					t.Fatal(tag, err)
+				}
+			}
+			if err := old.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.eventually("both effects", func() bool { return b.heldCount("o") == 0 })
+			b.wantOnce("o", "bad-00000", "bad-00001")
+		})
+	}
+}
+
+// repeatable returns a pool for the bench's database whose transactions are repeatable read.
+func (b *bench) repeatable(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	cfg := b.pool.Config()
+	cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = "repeatable read"
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
