@@ -32,10 +32,14 @@ type HistoryEntry struct {
 	// the event was on its way, and may or may not be in the stream.
 	Published bool
 
-	Seq      int64
-	Source   string
-	ID       string
-	Subject  string
-	Key      string
-	LoggedAt time.Time // the event was not published earlier than this
+	Seq     int64
+	Source  string
+	ID      string
+	Subject string
+	Key     string
+
+	// CreatedAt is when the event was written. The event was not published before LoggedAt, which is
+	// the later of CreatedAt and the time for which the event was scheduled.
+	CreatedAt time.Time
+	LoggedAt  time.Time
 }

@@ -63,13 +63,15 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 }
 
 // span returns the part of the stream that may have the events to compare. The slice first has the
-// log's first page of these events.
+// log's first page of these events. Events of later pages were written after these events. But they
+// may have been published before these, if these were scheduled. So span uses CreatedAt, because
+// LoggedAt may be the time for which an event was scheduled.
 func (c *comparison) span(first []eventlog.HistoryEntry, last uint64) broker.SeqRange {
 	if seq := c.mark.Position.Seq; c.mark.ID != 0 {
 		return broker.SeqRange{From: max(seq, overlap) - overlap + 1, To: last}
 	}
-	oldest := slices.MinFunc(first, func(a, b eventlog.HistoryEntry) int { return a.LoggedAt.Compare(b.LoggedAt) })
-	return broker.SeqRange{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
+	oldest := slices.MinFunc(first, func(a, b eventlog.HistoryEntry) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	return broker.SeqRange{Since: oldest.CreatedAt.Add(-clockSkew), To: last}
 }
 
 // prepend returns a reader of one page, the slice first, and then of the pages of the reader rest.

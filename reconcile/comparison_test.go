@@ -52,6 +52,7 @@ type paper struct {
 
 	pages, size int
 	says        map[string]broker.StreamState // the states of faulty streams
+	scheduled   int                           // so many first events were scheduled for a time a day after all events were written
 }
 
 func (p *paper) Positions(context.Context) ([]eventlog.StreamPosition, error) {
@@ -68,7 +69,11 @@ func (p *paper) Entries(context.Context, eventlog.Checkpoint, time.Time) (func(c
 		}
 		for i := range p.size {
 			seq := int64(read*p.size + i + 1)
-			page = append(page, eventlog.HistoryEntry{Published: true, Seq: seq, Source: "/shop", ID: strconv.FormatInt(seq, 10), Subject: "a", LoggedAt: time.Now()})
+			e := eventlog.HistoryEntry{Published: true, Seq: seq, Source: "/shop", ID: strconv.FormatInt(seq, 10), Subject: "a", CreatedAt: time.Now(), LoggedAt: time.Now()}
+			if seq <= int64(p.scheduled) {
+				e.LoggedAt = e.LoggedAt.AddDate(0, 0, 1)
+			}
+			page = append(page, e)
 		}
 		read++
 		return page, nil
@@ -82,18 +87,35 @@ func (p *paper) Compare(_ context.Context, at eventlog.StreamPosition) (broker.S
 	return broker.StreamState{Verdict: broker.Intact, Limits: true, First: 1, Subjects: []string{"a"}, Last: at}, nil
 }
 
-func (p *paper) ReadStored(context.Context, string, broker.SeqRange) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
+func (p *paper) ReadStored(_ context.Context, _ string, span broker.SeqRange) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
+	first := 0
+	if span.Since.After(time.Now()) {
+		first = p.size * p.pages // messages of scheduled events come last
+	}
 	read := false
 	return func(context.Context) (page []broker.StoredMessage, err error) {
 		if read {
 			return nil, nil
 		}
 		read = true
-		for seq := range p.pages * p.size {
-			page = append(page, broker.StoredMessage{Seq: uint64(seq + 1), Source: "/shop", ID: strconv.Itoa(seq + 1)}) //nolint:gosec // small
+		for n := first; n < p.pages*p.size+p.scheduled; n++ {
+			if id := n%(p.pages*p.size) + 1; id > p.scheduled || n >= p.pages*p.size {
+				page = append(page, broker.StoredMessage{Seq: uint64(n + 1), Source: "/shop", ID: strconv.Itoa(id)}) //nolint:gosec // small
+			}
 		}
 		return page, nil
 	}, func() {}, nil
+}
+
+// If the log begins with events that were scheduled and published later, the stream is still read
+// from the time when they were written: the events behind them have been stored since then.
+func TestReconcileBeginsBeforeScheduledEvents(t *testing.T) {
+	t.Parallel()
+	p := &paper{pages: 3, size: 1000, scheduled: 1000}
+	found, err := Compare(t.Context(), p, p, Config{Rate: 1e9})
+	if err != nil || len(found) != 1 || found[0].Messages != 3000 || len(found[0].Missing) > 0 {
+		t.Errorf("%d messages read, %d events missing, %v, want 3,000 and none", found[0].Messages, len(found[0].Missing), err)
+	}
 }
 
 func TestReconcileLeavesTimeToOthers(t *testing.T) {

@@ -35,7 +35,7 @@ func (c recordingSource) Entries(context.Context, eventlog.Checkpoint, time.Time
 	defer c.Mu.Unlock()
 	var all []eventlog.HistoryEntry
 	for _, ev := range c.Events {
-		all = append(all, eventlog.HistoryEntry{Published: c.Done[ev.Seq], Seq: ev.Seq, Source: ev.Source, ID: ev.ID, Subject: ev.Subject, Key: ev.Key, LoggedAt: time.Now()})
+		all = append(all, eventlog.HistoryEntry{Published: c.Done[ev.Seq], Seq: ev.Seq, Source: ev.Source, ID: ev.ID, Subject: ev.Subject, Key: ev.Key, CreatedAt: time.Now(), LoggedAt: time.Now()})
 	}
 	return func(context.Context) ([]eventlog.HistoryEntry, error) {
 		page := all

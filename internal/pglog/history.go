@@ -211,7 +211,7 @@ func (r *publishedReader) page(ctx context.Context, from, to int64) (page []even
 		var e eventlog.HistoryEntry
 		var relevant bool
 		var key *string
-		if err := rows.Scan(&e.Seq, &e.Source, &e.ID, &e.Subject, &key, &e.LoggedAt, &e.Published, &relevant); err != nil {
+		if err := rows.Scan(&e.Seq, &e.Source, &e.ID, &e.Subject, &key, &e.CreatedAt, &e.LoggedAt, &e.Published, &relevant); err != nil {
 			return nil, 0, err
 		}
 		if key != nil {

@@ -417,3 +417,24 @@ func TestNoCheckpointOfAPositionWithLaterAcknowledgements(t *testing.T) {
 	want("SHOP", 1)
 	want("OTHER", 2)
 }
+
+// Entries says when a scheduled event was written, and from what time on it can have been published.
+func TestEntriesHasBothTimesOfAScheduledEvent(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	schedule(t, pool, "later", time.Hour)
+	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = '2026-01-01Z', not_before = '2026-01-02Z'")
+	publishAll(t, pool)
+	next, err := pglog.New(pool).Entries(t.Context(), eventlog.Checkpoint{}, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := next(t.Context())
+	if err != nil || len(page) != 1 {
+		t.Fatalf("page %+v, %v", page, err)
+	}
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if e := page[0]; !e.CreatedAt.Equal(at) || !e.LoggedAt.Equal(at.AddDate(0, 0, 1)) {
+		t.Errorf("created at %s, logged at %s, want %s and a day later", e.CreatedAt, e.LoggedAt, at)
+	}
+}

@@ -20,6 +20,7 @@
 -- Order   by seq.
 -- Called  by Log.Entries.
 SELECT o.seq, o.source, o.event_id, o.subject, o.key,
+       coalesce(postroom.clamped(o.created_at), now()) AS created_at,
        coalesce(postroom.clamped(greatest(o.created_at, o.not_before)), postroom.clamped(o.created_at), now()) AS logged_at,
        o.seq <= $7 AND (o.seq <= $4 OR pg_visible_in_snapshot(o.xid, $3::pg_snapshot)) AND NOT o.seq <@ $5::int8multirange AS published,
        NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = o.seq AND h.republish IS NULL)
