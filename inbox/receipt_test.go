@@ -66,7 +66,7 @@ var receiptCases = []receiptCase{
 	{name: "left after it was noted", left: []left{{called: true, result: "ch"}}, calls: map[int32]int{0: 1}, result: "ch", made: 2},
 	{name: "left in the call, no keys", left: []left{{called: true}}, calls: map[int32]int{0: 1}, class: "outcome_unknown", text: "REV0", made: 2},
 	{name: "left before the call, no keys", left: []left{{}}, class: "outcome_unknown", text: "REV0", made: 2},
-	{name: "window not passed", left: []left{{ago: hour - 2*timeout, called: true}}, window: hour, calls: map[int32]int{0: 2}, result: "ch_REV0", made: 2},
+	{name: "window not passed", left: []left{{ago: hour - timeout - time.Minute, called: true}}, window: hour, calls: map[int32]int{0: 2}, result: "ch_REV0", made: 2},
 	{name: "window passed", left: []left{{ago: hour, called: true}}, window: hour, calls: map[int32]int{0: 1}, class: "outcome_unknown", made: 2},
 	{name: "window would pass in the call", left: []left{{ago: hour - timeout, called: true}}, window: hour, calls: map[int32]int{0: 1}, class: "outcome_unknown", made: 2},
 	{name: "window shorter than a call", left: []left{{called: true}}, window: timeout, calls: map[int32]int{0: 1}, class: "outcome_unknown", made: 2},

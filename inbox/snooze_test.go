@@ -12,6 +12,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // snoozes counts the runs of each event, and snoozes an event until its nth run.
@@ -129,7 +130,7 @@ func TestSnoozesAreRecordedAsOneFailure(t *testing.T) {
 	} {
 		select {
 		case next <- step.err:
-		case <-time.After(20 * time.Second):
+		case <-time.After(devtest.Patience(t, 20*time.Second)):
 			t.Fatalf("step %d: the event was not run", i)
 		}
 		var attempts, failures int

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // crash is a process that ends at one point of a delivery, once or more often.
@@ -79,6 +81,7 @@ func TestEventsTakeEffectOnceAfterACrashAtEveryStep(t *testing.T) {
 	ended := make([]error, len(crashes))
 	var handlers []string
 	var wg sync.WaitGroup
+	patience := devtest.Patience(t, 30*time.Second)
 	room := make(chan struct{}, 4) // few at a time: the machine has few cores
 	for i, c := range crashes {
 		handlers = append(handlers, c.handler(i))
@@ -87,7 +90,7 @@ func TestEventsTakeEffectOnceAfterACrashAtEveryStep(t *testing.T) {
 			defer func() { <-room }()
 			for range max(c.times, 1) {
 				if ended[i] == nil {
-					ended[i] = d.startInbox(c.job(d, i)).waitForEnd(30 * time.Second)
+					ended[i] = d.startInbox(c.job(d, i)).waitForEnd(patience)
 				}
 			}
 		})
