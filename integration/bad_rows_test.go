@@ -135,7 +135,7 @@ func (o *refusalRig) producer() *pgxpool.Pool {
 	}
 	o.Cleanup(func() {
 		pool.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), devtest.Patience(o, 10*time.Second))
 		defer cancel()
 		_, err := o.pool.Exec(ctx, "DROP OWNED BY "+role)
 		if err == nil {

@@ -235,7 +235,7 @@ func producerRole(t *testing.T, pool *pgxpool.Pool, name string) string {
 	role = pgx.Identifier{role}.Sanitize() // a name that has to be quoted
 	mustExec(t, pool, "CREATE ROLE "+role)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), devtest.Patience(t, 10*time.Second))
 		defer cancel()
 		if _, err := pool.Exec(ctx, "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
 			t.Error(err)

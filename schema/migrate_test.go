@@ -489,7 +489,7 @@ func asOrdinaryRole(t testing.TB, pool *pgxpool.Pool, grant string) *pgx.Conn {
 	}
 	exec(t, conn, "SET ROLE "+role)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), devtest.Patience(t, 10*time.Second))
 		defer cancel()
 		_, err := conn.Exec(ctx, "RESET ROLE; REASSIGN OWNED BY "+role+" TO CURRENT_USER; DROP OWNED BY "+role+"; DROP ROLE "+role)
 		if err := errors.Join(err, conn.Close(ctx)); err != nil {

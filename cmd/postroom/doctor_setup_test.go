@@ -319,7 +319,7 @@ func (p *testSetup) role(name string) (role, url string) {
 	role = fmt.Sprintf("%s_%d", name, p.setupServer.count)
 	p.exec("CREATE ROLE " + role + " LOGIN")
 	p.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), devtest.Patience(p, 10*time.Second))
 		defer cancel()
 		if _, err := p.pool.Exec(ctx, "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
 			p.Error(err)
@@ -343,8 +343,8 @@ func namesOf(findings []finding) []string {
 }
 
 // reset resets a setting of the server to its default.
-func (h *setupServer) reset(name string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+func (h *setupServer) reset(within time.Duration, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, h.server.URL())
 	if err != nil {

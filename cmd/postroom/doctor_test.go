@@ -247,7 +247,7 @@ func serverSetting(setting string) func(p *testSetup) []string {
 		}
 		set("ALTER SYSTEM SET "+setting, func(now string) bool { return now == "off" })
 		p.Cleanup(func() {
-			if _, err := p.setupServer.reset(name); err != nil {
+			if _, err := p.setupServer.reset(devtest.Patience(p, 10*time.Second), name); err != nil {
 				p.Error(err)
 			}
 		})

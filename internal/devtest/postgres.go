@@ -175,7 +175,7 @@ func database(t testing.TB, p *devstack.Postgres, from string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := drop(); err != nil {
+		if err := drop(Patience(t, dropTime)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -193,17 +193,24 @@ func NewDatabase(ctx context.Context) (url string, drop func() error, err error)
 	if err != nil {
 		return "", nil, err
 	}
-	return create(ctx, p, from)
+	url, dropWithin, err := create(ctx, p, from)
+	if err != nil {
+		return "", nil, err
+	}
+	return url, func() error { return dropWithin(mostPatience) }, nil
 }
 
-func create(ctx context.Context, p *devstack.Postgres, from string) (url string, drop func() error, err error) {
+// dropTime is how long an idle machine needs at the most to drop a database or a role.
+const dropTime = 30 * time.Second
+
+func create(ctx context.Context, p *devstack.Postgres, from string) (url string, drop func(within time.Duration) error, err error) {
 	name := fmt.Sprint(prefix, databases.Add(1))
 	url, err = p.CreateDatabase(ctx, name, from)
 	if err != nil {
 		return "", nil, err
 	}
-	return url, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	return url, func(within time.Duration) error {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		return p.DropDatabase(ctx, name)
 	}, nil
@@ -220,7 +227,7 @@ func RolePool(t testing.TB, p *pgxpool.Pool) (_ *pgxpool.Pool, role string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), Patience(t, dropTime))
 		defer cancel()
 		if _, err := p.Exec(ctx, fmt.Sprintf("DROP OWNED BY %s; DROP ROLE %s", role, role)); err != nil {
 			t.Error(err)
@@ -251,8 +258,8 @@ func pool(t testing.TB, url string) *pgxpool.Pool {
 	return p
 }
 
-// closePool closes p. It fails the test if the test has not given back all connections within 10
-// seconds.
+// closePool closes p. It fails the test if the test does not give back all connections. An idle
+// machine needs 10 seconds for that at the most.
 func closePool(t testing.TB, p *pgxpool.Pool) {
 	t.Helper()
 	closed := make(chan struct{})
@@ -262,7 +269,12 @@ func closePool(t testing.TB, p *pgxpool.Pool) {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(10 * time.Second):
+		return
+	case <-time.After(Patience(t, 10*time.Second)):
+	}
+	select {
+	case <-closed: // look again, because this goroutine may have waited long for a processor
+	default:
 		t.Errorf("%d connections of the pool are still in use after the test", p.Stat().AcquiredConns())
 	}
 }
