@@ -72,7 +72,7 @@ func newRigOn(t *testing.T, servers *devstack.Stack, processes int) *rig {
 	for n := range addresses {
 		addresses[n] = "127.0.0.1:0"
 	}
-	opt := options{addresses: addresses, twins: 100, timeout: time.Minute}
+	opt := options{addresses: addresses, twins: 100, timeout: devtest.Patience(t, time.Minute)}
 	d, err := open(t.Context(), servers, opt, io.Discard, demo.NewStory(io.Discard))
 	if err != nil {
 		t.Fatal(err)

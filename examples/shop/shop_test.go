@@ -69,7 +69,7 @@ func TestJSON(t *testing.T) {
 func TestInterruptedRunIsBroughtToItsEnd(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	servers, d := opened(t, options{orders: 100_000, clients: 4, seed: 1, timeout: time.Minute})
+	servers, d := opened(t, options{orders: 100_000, clients: 4, seed: 1, timeout: devtest.Patience(t, time.Minute)})
 	played := make(chan error, 1)
 	go func() { played <- d.play(ctx) }()
 	devtest.Eventually(t, time.Minute, "100 orders", func() bool { return d.shop.placed.committed.Load() >= 100 })
@@ -105,7 +105,7 @@ func TestRunThatTakesTooLongSaysWhatIsMissing(t *testing.T) {
 }
 
 func TestFailingClientEndsTheRun(t *testing.T) {
-	_, d := opened(t, options{orders: 100, clients: 4, seed: 1, timeout: time.Minute})
+	_, d := opened(t, options{orders: 100, clients: 4, seed: 1, timeout: devtest.Patience(t, time.Minute)})
 	if _, err := d.Pool.Exec(t.Context(), "ALTER TABLE shop_order ADD CHECK (id <> 'order-0000050')"); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func opened(t *testing.T, opt options) (*devstack.Stack, *deployment) {
 // A proof has to find violations. The test plants each violation in a transaction that is
 // rolled back.
 func TestProofFindsPlantedViolations(t *testing.T) {
-	_, d := opened(t, options{orders: 200, clients: 8, seed: 1, timeout: time.Minute})
+	_, d := opened(t, options{orders: 200, clients: 8, seed: 1, timeout: devtest.Patience(t, time.Minute)})
 	if err := d.play(t.Context()); err != nil {
 		t.Fatal(err)
 	}

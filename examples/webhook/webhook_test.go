@@ -59,7 +59,7 @@ func opened(t *testing.T, opt options) *deployment {
 func TestInterruptedRunIsBroughtToItsEnd(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	d := opened(t, options{payments: 50_000, senders: 8, seed: 1, timeout: time.Minute})
+	d := opened(t, options{payments: 50_000, senders: 8, seed: 1, timeout: devtest.Patience(t, time.Minute)})
 	played := make(chan error, 1)
 	go func() { played <- d.play(ctx) }()
 	devtest.Eventually(t, time.Minute, "100 deliveries", func() bool { return d.provider.finished.Load() >= 100 })
@@ -91,7 +91,7 @@ func TestRunThatTakesTooLongIsUndecided(t *testing.T) {
 // A proof has to find violations. The test plants each violation in a transaction that is
 // rolled back.
 func TestProofFindsPlantedViolations(t *testing.T) {
-	d := opened(t, options{payments: 60, senders: 8, seed: 1, timeout: time.Minute})
+	d := opened(t, options{payments: 60, senders: 8, seed: 1, timeout: devtest.Patience(t, time.Minute)})
 	r, err := d.judge(d.play(t.Context()))
 	if err != nil {
 		t.Fatal(err)
