@@ -163,8 +163,7 @@ func (r *reader) collect(ctx context.Context, buffer []eventlog.Event, sql strin
 // A transaction may have cancelled or rescheduled an event that is due, or may be changing it now.
 // confirmDue removes such an event from found if it came from the table held. If such an event is
 // still in the log, the reader treats it as scheduled for later, and schedule.sql moves it to the
-// table held unless it is cancelled. See unlocked.sql for the protocol. Each seq is asked about once,
-// because the answers are counted: each of the two statements must return the seq.
+// table held unless it is cancelled (see unlocked.sql). It asks about each seq once and in two ways.
 func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	if len(found.due)+len(found.overdue) == 0 {
 		return nil
