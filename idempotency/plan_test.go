@@ -62,7 +62,7 @@ func TestStatements(t *testing.T) {
 		"advance ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', '1', true)":                                                                 "idempotency_pkey",
 		"begin ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', 'k', '1 s')":                                                                  "idempotency_pkey",
 		"undo ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', 1)":                                                                            "idempotency_pkey",
-		"renew ('POST /1', 'c1', '1', gen_random_uuid(), 1, '1 s')":                                                                            "idempotency_pkey",
+		"renew ('POST /1', 'c1', '1', gen_random_uuid(), 1, '1 s', '1 h')":                                                                     "idempotency_pkey",
 		"fail ('POST /1', 'c1', '1', gen_random_uuid(), 1, '1 s')":                                                                             "idempotency_pkey",
 		"take ('POST /1', 'c1', '1', decode(repeat('00', 33), 'hex'), gen_random_uuid(), '1 s', 1, '1 s', 1, decode(repeat('00', 33), 'hex'))": "idempotency_pkey",
 		"purge (10)": "idempotency_expiry", "purge_kept (10, 10)": "idempotency_expiry",
