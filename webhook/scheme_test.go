@@ -307,8 +307,12 @@ func templates() []string {
 		}
 	}
 	for _, names := range [][]string{
-		{"{id}", "{time}", "{body}"}, {"{id}", "{body}", "{time}"}, {"{time}", "{id}", "{body}"},
-		{"{time}", "{body}", "{id}"}, {"{body}", "{id}", "{time}"}, {"{body}", "{time}", "{id}"},
+		{"{id}", "{time}", "{body}"},
+		{"{id}", "{body}", "{time}"},
+		{"{time}", "{id}", "{body}"},
+		{"{time}", "{body}", "{id}"},
+		{"{body}", "{id}", "{time}"},
+		{"{body}", "{time}", "{id}"},
 	} {
 		for _, n := range between {
 			for _, m := range between {

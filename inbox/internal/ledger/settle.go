@@ -143,8 +143,11 @@ func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, 
 // for the key. So LeaveKey has its own transaction, at READ COMMITTED.
 func (a *Handler) LeaveKey(ctx context.Context, h *delivery.HeldEvent, by Follower) error {
 	_, err := a.exec(ctx, []Statement{
-		{sql: beginStatement(pgx.ReadCommitted)}, {sql: a.sql.plan}, {sql: a.sql.lockKey, args: []any{a.name, h.Blocking}},
-		{sql: a.sql.leaveKey, args: []any{h.ID, h.Epoch}}, a.follow(h.Blocking, h.Pos, by), commitStatement,
+		{sql: beginStatement(pgx.ReadCommitted)},
+		{sql: a.sql.plan},
+		{sql: a.sql.lockKey, args: []any{a.name, h.Blocking}},
+		{sql: a.sql.leaveKey, args: []any{h.ID, h.Epoch}},
+		a.follow(h.Blocking, h.Pos, by), commitStatement,
 	})
 	if err == nil {
 		h.Blocking, h.Followed = "", false
