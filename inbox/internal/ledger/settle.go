@@ -137,7 +137,7 @@ func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, 
 	return s, nil
 }
 
-// LeaveKey takes a held event out of its key, so that later events of the key no longer wait for it.
+// LeaveKey takes a held event out of its key, so that later events of the key need not wait for it.
 // It is for a handler that was ordered when the event was held, and is not ordered now. Such a
 // handler may need an isolation level at which its transaction would not see all events that wait
 // for the key. So LeaveKey has its own transaction, at READ COMMITTED.
@@ -170,8 +170,9 @@ type Failed struct {
 }
 
 // noting returns the statements that record a failed attempt, and the index of the statement that
-// updates the event.
-func (a *Handler) noting(f Failed) (all []Statement, fail int, err error) {
+// updates the event. If began is the id of a transaction that committed, they record nothing; began
+// may be empty.
+func (a *Handler) noting(f Failed, began string) (all []Statement, fail int, err error) {
 	text, err := f.Holding.Failure.Document()
 	if err != nil {
 		return nil, 0, fmt.Errorf("encode failure: %w", err)
@@ -179,7 +180,7 @@ func (a *Handler) noting(f Failed) (all []Statement, fail int, err error) {
 	failure := f.Holding.Failure
 	noting := Statement{sql: a.sql.fail, args: []any{
 		f.Held.ID, f.Held.Epoch, f.Holding.After, f.Holding.Attempts, failure.Class,
-		failure.Fingerprint(a.name, f.Held.Event), text, f.Skipped, failure.Snoozed,
+		failure.Fingerprint(a.name, f.Held.Event), text, f.Skipped, failure.Snoozed, optional(began),
 	}}
 	all = []Statement{noting}
 	if f.Skipped {
@@ -196,11 +197,11 @@ func (a *Handler) noting(f Failed) (all []Statement, fail int, err error) {
 	return all, fail, nil
 }
 
-// Fail records a failed attempt, and when the next attempt is due. It reports whether the failure is
-// recorded now, or was recorded by an earlier call whose answer was lost. If it returns false, this
-// process no longer had the claim.
+// Fail records a failed attempt, and when the next attempt is due. It reports whether the failure
+// is recorded now, or was recorded by an earlier call whose answer was lost. If it returns false,
+// this process no longer had the claim.
 func (a *Handler) Fail(ctx context.Context, f Failed) (noted bool, err error) {
-	noting, fail, err := a.noting(f)
+	noting, fail, err := a.noting(f, "")
 	if err != nil {
 		return false, err
 	}
@@ -215,7 +216,7 @@ func (a *Handler) Fail(ctx context.Context, f Failed) (noted bool, err error) {
 // FailAlone records a failed attempt in a transaction that has no other effect yet. It reports
 // whether it recorded the failure now, and in noted the same as Fail.
 func (a *Handler) FailAlone(ctx context.Context, tx *Tx, f Failed) (now, noted bool, err error) {
-	noting, fail, err := a.noting(f)
+	noting, fail, err := a.noting(f, "")
 	if err != nil {
 		return false, false, err
 	}
@@ -232,9 +233,9 @@ func (a *Handler) FailAlone(ctx context.Context, tx *Tx, f Failed) (now, noted b
 
 // FailIn rolls back a failed attempt, and records the failure in the same round trip. The result
 // stored reports whether the failure was recorded; if not, the caller must record it. The result
-// committed reports whether the handler committed the transaction.
+// committed reports whether the handler committed the transaction; if so, FailIn records nothing.
 func (a *Handler) FailIn(ctx context.Context, tx *Tx, f Failed) (stored, committed bool, err error) {
-	noting, fail, err := a.noting(f)
+	noting, fail, err := a.noting(f, tx.ID)
 	if err != nil {
 		return false, false, err
 	}

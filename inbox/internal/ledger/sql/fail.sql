@@ -5,6 +5,8 @@
 -- $5 class   $6 fingerprint   $7 the failure   $8 true: later events of the event's key do not
 -- wait for the event   $9 true: the attempt counts as snoozed. Then, if the class of the last
 -- failure is snoozed, $7 replaces that failure, so that other failures stay among the last ten
+-- $10 NULL, or the id of a transaction: if it committed, the statement changes nothing, because
+-- the event must not be tried again
 --
 -- Locks   the held row.
 -- Index   held_pkey (id).
@@ -18,4 +20,5 @@ SET next_at = now() + $3::interval,
         || ($7::jsonb || jsonb_build_object('at', now())),
     first_failed_at = coalesce(first_failed_at, now()), snoozed_at = CASE WHEN $9::bool THEN coalesce(snoozed_at, now()) END,
     claimed_by = NULL, key = CASE WHEN $8::bool THEN NULL ELSE key END
-WHERE id = $1 AND epoch = $2 AND claimed_by IS NOT NULL;
+WHERE id = $1 AND epoch = $2 AND claimed_by IS NOT NULL
+  AND ($10::text IS NULL OR pg_xact_status($10::text::xid8) IS DISTINCT FROM 'committed');
