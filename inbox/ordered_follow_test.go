@@ -11,9 +11,9 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// followed publishes event a-00000, which is held after its first attempt. During its second
-// attempt it publishes a-00001, and waits until that event waits behind the first. Then the second
-// attempt calls the function then.
+// followed publishes event a-00000. Its first attempt fails, so it is held. Its second attempt
+// publishes a-00001, waits until a-00001 is held behind a-00000, and calls the function then. The
+// function second handles a-00001.
 func (b *bench) followed(sub inbox.Subscription, cfg inbox.Config, then, second postroom.HandlerFunc) {
 	b.Helper()
 	entered, resume, runs := make(chan struct{}), make(chan struct{}), 0

@@ -14,15 +14,15 @@
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).
 -- Called  by Log.Lag.
-SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - least(postroom.clamped(above.created_at), postroom.clamped(owed.created_at))), 0), 0)::float8 AS age,
+SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - least(above.at, owed.at)), 0), 0)::float8 AS age,
        greatest(coalesce(last.seq, 0) - r.high, 0) + coalesce((SELECT sum(upper(p) - lower(p)) FROM unnest(r.pending) p), 0)::bigint AS events,
        s.last_value - (NOT s.is_called)::int AS appended,
        held.*, writers.*
 FROM postroom.relay r
 CROSS JOIN postroom.outbox_seq_seq s
 LEFT JOIN LATERAL (SELECT seq FROM postroom.outbox ORDER BY seq DESC LIMIT 1) last ON true
-LEFT JOIN LATERAL (SELECT created_at FROM postroom.outbox WHERE seq > r.high ORDER BY seq LIMIT 1) above ON true
-LEFT JOIN LATERAL (SELECT created_at FROM postroom.outbox
+LEFT JOIN LATERAL (SELECT postroom.clamped(created_at) AS at FROM postroom.outbox WHERE seq > r.high ORDER BY seq LIMIT 1) above ON true
+LEFT JOIN LATERAL (SELECT postroom.clamped(created_at) AS at FROM postroom.outbox
                    WHERE seq >= lower(r.pending) AND seq < upper(r.pending) ORDER BY seq LIMIT 1) owed ON true
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE next_at IS NOT NULL AND class IS NULL AND key IS NULL) AS scheduled,

@@ -1,42 +1,26 @@
 package deadview
 
 import (
-	"strings"
-
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
 )
 
 // Filter describes a filter in words.
 func Filter(f deadletter.Filter) string {
-	var parts []string
-	add := func(name, v string) {
-		if v != "" {
-			parts = append(parts, name+" "+output.Cell(v, 60))
-		}
+	var c output.Conditions
+	c.AddIDs(f.IDs)
+	c.Add("handler", f.Handler)
+	c.Add("type", f.Type)
+	c.Add("key", f.Key)
+	c.Add("class", f.Class)
+	c.Add("cause", f.Cause)
+	c.Add("source", f.Source)
+	c.Add("event", f.EventID)
+	c.Add("text", f.Text)
+	c.AddTime("since", f.Since)
+	c.AddTime("until", f.Until)
+	if f.Discarded {
+		return c.Or("all discarded events")
 	}
-	if len(f.IDs) > 0 {
-		parts = append(parts, output.Plural(len(f.IDs), "id"))
-	}
-	add("handler", f.Handler)
-	add("type", f.Type)
-	add("key", f.Key)
-	add("class", f.Class)
-	add("cause", f.Cause)
-	add("source", f.Source)
-	add("event", f.EventID)
-	add("text", f.Text)
-	if !f.Since.IsZero() {
-		add("since", output.Stamp(f.Since))
-	}
-	if !f.Until.IsZero() {
-		add("until", output.Stamp(f.Until))
-	}
-	switch {
-	case len(parts) == 0 && f.Discarded:
-		return "all discarded events"
-	case len(parts) == 0:
-		return "all dead events"
-	}
-	return strings.Join(parts, ", ")
+	return c.Or("all dead events")
 }

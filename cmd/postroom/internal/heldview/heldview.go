@@ -55,34 +55,20 @@ func Set(out io.Writer, asJSON bool, set held.Set) error {
 
 // Filter describes a filter in words.
 func Filter(f held.Filter) string {
-	var parts []string
-	add := func(name, v string) {
-		if v != "" {
-			parts = append(parts, name+" "+output.Cell(v, 60))
-		}
-	}
-	if len(f.IDs) > 0 {
-		parts = append(parts, output.Plural(len(f.IDs), "id"))
-	}
-	add("handler", f.Handler)
 	states := make([]string, len(f.States))
 	for i, state := range f.States {
 		states[i] = string(state)
 	}
-	add("state", strings.Join(states, " or "))
-	add("type", f.Type)
-	add("key", f.Key)
-	add("class", f.Class)
-	if !f.DueSince.IsZero() {
-		add("due since", output.Stamp(f.DueSince))
-	}
-	if !f.DueUntil.IsZero() {
-		add("due until", output.Stamp(f.DueUntil))
-	}
-	if len(parts) == 0 {
-		return "all held events"
-	}
-	return strings.Join(parts, ", ")
+	var c output.Conditions
+	c.AddIDs(f.IDs)
+	c.Add("handler", f.Handler)
+	c.Add("state", strings.Join(states, " or "))
+	c.Add("type", f.Type)
+	c.Add("key", f.Key)
+	c.Add("class", f.Class)
+	c.AddTime("due since", f.DueSince)
+	c.AddTime("due until", f.DueUntil)
+	return c.Or("all held events")
 }
 
 // Result prints the result of an action. The parameter verb names the action.

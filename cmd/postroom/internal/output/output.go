@@ -62,6 +62,38 @@ func Line(w io.Writer, format string, args ...any) error {
 	return nil
 }
 
+// Conditions are the conditions of a filter, in words.
+type Conditions []string
+
+// Add adds a condition, unless the value is empty.
+func (c *Conditions) Add(name, value string) {
+	if value != "" {
+		*c = append(*c, name+" "+Cell(value, 60))
+	}
+}
+
+// AddTime adds a condition on a time, unless the time is zero.
+func (c *Conditions) AddTime(name string, t time.Time) {
+	if !t.IsZero() {
+		c.Add(name, Stamp(t))
+	}
+}
+
+// AddIDs adds how many ids the filter has, if it has any.
+func (c *Conditions) AddIDs(ids []int64) {
+	if len(ids) > 0 {
+		*c = append(*c, Plural(len(ids), "id"))
+	}
+}
+
+// Or returns the conditions in one line. If there are none, it returns the text all.
+func (c *Conditions) Or(all string) string {
+	if len(*c) == 0 {
+		return all
+	}
+	return strings.Join(*c, ", ")
+}
+
 // Stamp formats a time to the second, in UTC.
 func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
