@@ -65,8 +65,8 @@ func Main(m *testing.M) {
 		skipExamples()
 		code = m.Run()
 	}
-	if err := errors.Join(stopPostgres(), stopNATS()); err != nil {
-		fmt.Fprintln(os.Stderr, "devtest: stop servers:", err)
+	if err := errors.Join(awaitDrops(), stopPostgres(), stopNATS()); err != nil {
+		fmt.Fprintln(os.Stderr, "devtest: drop databases and stop servers:", err)
 		code = max(code, 1)
 	}
 	os.Exit(code)
@@ -122,6 +122,13 @@ func announce(what, version, source, hostname string) {
 	fmt.Fprintf(os.Stderr, "devtest: %s %s from %s\n", what, version, source)
 }
 
+// The times between two looks of [Eventually]. They grow, because a condition that does not come
+// soon costs a statement at each look, and the parts under test need the processor.
+const (
+	firstLook = 2 * time.Millisecond
+	mostLook  = 25 * time.Millisecond
+)
+
 // Eventually calls the function cond every few milliseconds until cond returns true. If cond does
 // not return true in time, Eventually fails the test with a message that ends with the given text.
 // The parameter within is the longest time that cond may need on an idle machine, and [Patience]
@@ -131,16 +138,14 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() boo
 	within = Patience(t, within)
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !cond() {
+	for look := firstLook; !cond(); look = min(look*3/2, mostLook) {
 		select {
 		case <-deadline.C:
 			if cond() { // look again, because this goroutine may have waited long for a processor
 				return
 			}
 			t.Fatalf("not so after %s: %s", within, what)
-		case <-ticker.C:
+		case <-time.After(look):
 		}
 	}
 }

@@ -87,13 +87,13 @@ func TestDatabaseIsDroppedWithItsSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	var n int
-	if err := admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname = $1", name).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	if n != 0 {
-		t.Errorf("database %s is left", name)
-	}
+	devtest.Eventually(t, 10*time.Second, "the database to be dropped", func() bool {
+		var n int
+		if err := admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname = $1", name).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == 0
+	})
 }
 
 func TestOwnPostgresCanBeKilled(t *testing.T) {

@@ -143,7 +143,7 @@ func PoolerURL(t testing.TB, database string, cfg devstack.PoolerConfig) string 
 }
 
 // Pool returns a pool for a migrated database that only this test uses. When the test ends, Pool
-// closes the pool and then drops the database.
+// closes the pool. The database is dropped soon after.
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return pool(t, DatabaseURL(t))
@@ -156,8 +156,8 @@ func EmptyPool(t testing.TB) *pgxpool.Pool {
 }
 
 // DatabaseURL returns the URL of a migrated database that only this test uses. It is for tests that
-// start processes or open connections themselves. When the test ends, DatabaseURL ends the
-// remaining sessions and drops the database.
+// start processes or open connections themselves. Soon after the end of the test, DatabaseURL ends
+// the remaining sessions and drops the database.
 func DatabaseURL(t testing.TB) string {
 	t.Helper()
 	p := Postgres(t)
@@ -175,11 +175,32 @@ func database(t testing.TB, p *devstack.Postgres, from string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := drop(Patience(t, dropTime)); err != nil {
-			t.Error(err)
-		}
+		within := Patience(t, dropTime)
+		drops.Go(func() {
+			if err := drop(within); err != nil {
+				dropErrs.Store(t.Name(), err)
+			}
+		})
 	})
 	return url
+}
+
+// drops are the databases that are being dropped, and dropErrs the errors by the name of the test.
+// No test waits for that: the server sleeps a tenth of a second until the sessions have ended.
+var (
+	drops    sync.WaitGroup
+	dropErrs sync.Map
+)
+
+// awaitDrops waits until the databases of the tests are dropped.
+func awaitDrops() error {
+	drops.Wait()
+	var errs []error
+	dropErrs.Range(func(test, err any) bool {
+		errs = append(errs, fmt.Errorf("after %s: %w", test, err.(error)))
+		return true
+	})
+	return errors.Join(errs...)
 }
 
 // NewDatabase is [DatabaseURL] for a test that needs many databases one after the other, or that
