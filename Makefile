@@ -5,7 +5,7 @@ GOLANGCI  = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.
 
 ARGS      ?=
 ALL        = ./... ./cmd/postroom/... ./postmill/... ./examples/... ./bench/... ./integration/... # the modules that go.work joins
-PKG       ?= ./integration ./relay $(ALL) # first what takes longest, and what mostly waits
+PKG       ?= ./integration ./inbox $(ALL) # first what takes longest, and mostly waits
 TESTS     ?= .
 NATS      ?= v2.10.27
 BENCH     ?= --runs 3 --seconds 3
@@ -20,10 +20,11 @@ PLANTED   ?=
 # Without the race detector, which is about our code: it slows a broker to a fraction of its speed.
 BROKER    = POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd
 SCRATCH   = env $$(integration/scratch)
-TESTFLAGS = -race -vet=off -timeout 40m # vet is one of the linters
+RACE      = GORACE=atexit_sleep_ms=50 # by default, each program with the race detector sleeps for a second at its end
+TESTFLAGS = -race -vet=off -timeout 40m -p 4 # vet is one of the linters; four packages at a time, since half of their time is waiting
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
+.PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test quick test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,7 +59,10 @@ example-refunds: setup ## Run the refunds example: requests that are repeated, a
 	@$(BROKER) bin/refunds $(ARGS)
 
 test: servers ## Run all tests, against real servers, with the race detector
-	$(SCRATCH) $(BROKER) $(GO) test $(TESTFLAGS) $(PKG)
+	$(SCRATCH) $(BROKER) $(RACE) $(GO) test $(TESTFLAGS) $(PKG)
+
+quick: ## Run the tests that need no server, without the race detector, in less than a minute
+	@$(GO) test -vet=off $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.TestImports}} {{.XTestImports}}{{end}}' $(ALL) | awk '!/internal\/dev(test|stack)|postroomtest/ { print $$1 }')
 
 test-nats: ## Run the tests of what talks to the broker on another version of NATS (NATS=v2.10.27)
 	@mkdir -p bin; cp integration/go.mod bin/natsd-$(NATS).mod; cp integration/go.sum bin/natsd-$(NATS).sum
