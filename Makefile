@@ -89,19 +89,19 @@ build: ## Build all packages, and the command line into bin/postroom
 	$(GO) build $(ALL)
 	$(GO) build -o bin/postroom ./cmd/postroom
 
-lint: ## Run the linters, check the formatting, the limits of CONTRIBUTING.md, and docs/api.txt
-	@$(GO) test -vet=off -count=1 -run 'KeepToTheirLimits|AreNamedByNouns|APIIsListed|LayersAreIn' .
+lint: ## Run the linters, check the formatting, and run the tests of internal/house
+	@$(GO) test -vet=off -count=1 ./internal/house
 	$(GOLANGCI) run $(ALL)
 	cd integration/alerts && GOWORK=off $(GOLANGCI) run
 
-api: ## Write docs/api.txt, the generated pages of docs/reference, and the table of layers in CONTRIBUTING.md
-	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run 'APIIsListed|LayersAreIn|CLIReference|ConfigurationReference' . ./cmd/postroom
+api: ## Write docs/api.txt and the generated pages of docs/reference
+	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run 'APIIsListed|LayersPage|CLIReference|ConfigurationReference' ./internal/house ./cmd/postroom
 
 pictures: ## Draw the pictures of docs/pictures from their texts (needs graphviz)
 	docs/pictures/draw
 
 wrap: ## Wrap lines of the documentation that are wider than 100 columns
-	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run '^TestProseOf' . >/dev/null; git status --short -- '*.md'
+	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run '^TestDocumentationIsWrapped$$' ./internal/house >/dev/null; git status --short -- '*.md'
 
 fmt: ## Format all files
 	$(GOLANGCI) fmt
