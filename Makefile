@@ -23,7 +23,7 @@ SCRATCH   = env $$(integration/scratch)
 TESTFLAGS = -race -vet=off -timeout 40m # vet is one of the linters
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
+.PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test test-times test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ example-refunds: setup ## Run the refunds example: requests that are repeated, a
 test: servers ## Run all tests, against real servers, with the race detector
 	$(SCRATCH) $(BROKER) $(GO) test $(TESTFLAGS) $(PKG)
 
+test-times: servers ## Run all tests, and write how long they take to docs/reference/sizes.md
+	$(SCRATCH) $(BROKER) $(GO) test $(TESTFLAGS) -count=1 -json $(PKG) | $(GO) run ./integration/testtimes integration/results/test-times.txt
+	@$(MAKE) api
+
 test-nats: ## Run the tests of what talks to the broker on another version of NATS (NATS=v2.10.27)
 	@mkdir -p bin; cp integration/go.mod bin/natsd-$(NATS).mod; cp integration/go.sum bin/natsd-$(NATS).sum
 	$(GO) mod edit -require=github.com/nats-io/nats-server/v2@$(NATS) bin/natsd-$(NATS).mod
@@ -95,7 +99,7 @@ lint: ## Run the linters, check the formatting, and run the tests of internal/ho
 	cd integration/alerts && GOWORK=off $(GOLANGCI) run
 
 api: ## Write docs/api.txt and the generated pages of docs/reference
-	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run 'APIIsListed|LayersPage|CLIReference|ConfigurationReference' ./internal/house ./cmd/postroom
+	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run 'APIIsListed|LayersPage|SizesPage|CLIReference|ConfigurationReference' ./internal/house ./cmd/postroom
 
 pictures: ## Draw the pictures of docs/pictures from their texts (needs graphviz)
 	docs/pictures/draw
