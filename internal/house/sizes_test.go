@@ -102,7 +102,7 @@ on its load.
 `)
 	writeTimes(t, &page)
 	if update() {
-		generated(t, sizesFile, page.String())
+		generated(t, sizesFile, wrap(page.String()))
 	}
 }
 
