@@ -24,7 +24,7 @@ RACE      = GORACE=atexit_sleep_ms=50 # by default, each program with the race d
 TESTFLAGS = -race -vet=off -timeout 40m -p 4 # vet is one of the linters; four packages at a time, since half of their time is waiting
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test quick test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
+.PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test quick test-times test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ test: servers ## Run all tests, against real servers, with the race detector
 quick: ## Run the tests that need no server, without the race detector, in less than a minute
 	@$(GO) test -vet=off $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.TestImports}} {{.XTestImports}}{{end}}' $(ALL) | awk '!/internal\/dev(test|stack)|postroomtest/ { print $$1 }')
 
+test-times: servers ## Run all tests, and write how long they take to docs/reference/sizes.md
+	$(SCRATCH) $(BROKER) $(RACE) $(GO) test $(TESTFLAGS) -count=1 -json $(PKG) | $(GO) run ./integration/testtimes integration/results/test-times.txt
+	@$(MAKE) api
+
 test-nats: ## Run the tests of what talks to the broker on another version of NATS (NATS=v2.10.27)
 	@mkdir -p bin; cp integration/go.mod bin/natsd-$(NATS).mod; cp integration/go.sum bin/natsd-$(NATS).sum
 	$(GO) mod edit -require=github.com/nats-io/nats-server/v2@$(NATS) bin/natsd-$(NATS).mod
@@ -93,19 +97,19 @@ build: ## Build all packages, and the command line into bin/postroom
 	$(GO) build $(ALL)
 	$(GO) build -o bin/postroom ./cmd/postroom
 
-lint: ## Run the linters, check the formatting, the limits of CONTRIBUTING.md, and docs/api.txt
-	@$(GO) test -vet=off -count=1 -run 'KeepToTheirLimits|AreNamedByNouns|APIIsListed|LayersAreIn' .
+lint: ## Run the linters, check the formatting, and run the tests of internal/house
+	@$(GO) test -vet=off -count=1 ./internal/house
 	$(GOLANGCI) run $(ALL)
 	cd integration/alerts && GOWORK=off $(GOLANGCI) run
 
-api: ## Write docs/api.txt, the generated pages of docs/reference, and the table of layers in CONTRIBUTING.md
-	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run 'APIIsListed|LayersAreIn|CLIReference|ConfigurationReference' . ./cmd/postroom
+api: ## Write docs/api.txt and the generated pages of docs/reference
+	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run 'APIIsListed|LayersPage|SizesPage|CLIReference|ConfigurationReference' ./internal/house ./cmd/postroom
 
 pictures: ## Draw the pictures of docs/pictures from their texts (needs graphviz)
 	docs/pictures/draw
 
 wrap: ## Wrap lines of the documentation that are wider than 100 columns
-	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run '^TestProseOf' . >/dev/null; git status --short -- '*.md'
+	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run '^TestDocumentationIsWrapped$$' ./internal/house >/dev/null; git status --short -- '*.md'
 
 fmt: ## Format all files
 	$(GOLANGCI) fmt

@@ -3,8 +3,6 @@ package deadletter
 import "time"
 
 // Details is everything that the database has about one held or discarded event.
-//
-// It has many fields because programs read it as one JSON document.
 type Details struct {
 	Letter
 

@@ -9,8 +9,6 @@ import (
 
 // Filter selects events. An event must match every field that is set. The zero value selects all
 // dead events.
-//
-// It has many fields because it has the properties of an event.
 type Filter struct {
 	IDs     []int64 `json:"ids,omitempty"`     // ids of the events in the table held
 	Handler string  `json:"handler,omitempty"` // [Outgoing] for events that could not be published

@@ -7,8 +7,6 @@ import (
 )
 
 // Letter is a held or discarded event in a list.
-//
-// It has many fields because programs read it as one line of JSON.
 type Letter struct {
 	ID          int64      `json:"id"`
 	Handler     string     `json:"handler"`

@@ -83,8 +83,6 @@ func (o ReplayOptions) validate() error {
 }
 
 // Replay is an operator's order to run dead events again, and its progress.
-//
-// It has many fields because programs read it as one JSON document.
 type Replay struct {
 	ID        int64         `json:"id"`
 	CreatedAt time.Time     `json:"created_at"`

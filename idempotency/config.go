@@ -36,8 +36,6 @@ const Omit = "-"
 
 // Config has the settings that all routes of a [Guard] share. The zero value is ready to
 // use for [Do]; [Guard.Handler] needs Principal.
-//
-// It has many fields because each field is an independent choice, as in a [Route].
 type Config struct {
 	// Schema is the database schema that holds Postroom's tables.
 	//

@@ -69,9 +69,6 @@ const (
 )
 
 // Route says how a guard treats keys of one operation. The zero value is ready to use.
-//
-// It has many fields because each field is an independent choice. A service sets two or three of
-// them. If the fields were grouped in structs, each setting would need a nested literal.
 type Route struct {
 	// Mode says how the guard prevents two effects: with a transaction or with a claim.
 	Mode Mode

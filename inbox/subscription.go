@@ -46,8 +46,6 @@ const (
 // Subscription says which events a handler gets and how the handler runs. Name is required.
 // A handler that reads a stream also needs Stream, and either Types or Subjects. A handler
 // without any of these three gets its events from [Inbox.Accept].
-//
-// It has many fields because each field is an independent choice.
 type Subscription struct {
 	// Name identifies the handler. It must be unique within this database and must never
 	// change: do not derive it from the name of a Go type. Each event is handled once for

@@ -39,8 +39,6 @@ type AuditPage struct {
 }
 
 // AuditEntry is one action of an operator or a program, such as a handler that discards an event.
-//
-// It has many fields because programs read it as one JSON document.
 type AuditEntry struct {
 	ID       int64     `json:"id"`
 	At       time.Time `json:"at"`

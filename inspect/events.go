@@ -10,8 +10,6 @@ import (
 
 // EventFilter selects events. An event must match every field that is set. The zero value selects
 // the newest 100 events.
-//
-// It has many fields because its fields are the properties of an event.
 type EventFilter struct {
 	Key           string
 	Type          string
@@ -60,8 +58,6 @@ type EventPage struct {
 }
 
 // EventSummary describes an event and its progress.
-//
-// It has many fields because programs read it as one JSON document.
 type EventSummary struct {
 	Source        string    `json:"source"`
 	EventID       string    `json:"event_id"`

@@ -12,8 +12,6 @@ type Handlers struct {
 }
 
 // Handler is the state of one handler.
-//
-// It has many fields because programs read it as one JSON document.
 type Handler struct {
 	Name string `json:"handler"`
 

@@ -10,9 +10,7 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements are the SQL statements of this package, for one schema.
-//
-// It has many fields because each statement has a file in the directory sql.
+// statements are the SQL statements of this package, for one schema. Each has a file in sql.
 type statements struct {
 	Relay, HeldCounts, DiscardedCount, RunningReplays, Processes, Subscriptions string
 	Keys, Key, HandlersWithKeys                                                 string

@@ -9,8 +9,6 @@ import (
 )
 
 // A subscription is a row of the table postroom.subscription.
-//
-// It has many fields because it has the columns of the row.
 type subscription struct {
 	Handler, Stream string
 	Created         time.Time // when the stream was created

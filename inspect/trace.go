@@ -10,8 +10,6 @@ import (
 )
 
 // EventTrace is everything that is known about an event.
-//
-// It has many fields because programs read it as one JSON document.
 type EventTrace struct {
 	EventID string `json:"event_id"`
 
@@ -62,8 +60,6 @@ const (
 )
 
 // LogEntry is an event in the log.
-//
-// It has many fields because programs read it as one JSON document.
 type LogEntry struct {
 	Seq           int64        `json:"seq"`
 	Source        string       `json:"source"`
@@ -127,8 +123,6 @@ type Decision struct {
 }
 
 // HeldEvent is an event that is held for a handler, or was discarded.
-//
-// It has many fields because programs read it as one JSON document.
 type HeldEvent struct {
 	ID            int64     `json:"id"`
 	Handler       string    `json:"handler"`

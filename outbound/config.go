@@ -18,8 +18,7 @@ import (
 // Config tunes a [Transport]. The zero value is ready to use, for callers that wait for the answer.
 // For other callers, use [Background].
 //
-// It has many fields because each field is an independent choice, and a caller sets two or three of
-// them. Fields that belong together are types: Protocol, Budget, Breaker, Hosts.
+// Fields that belong together are types: Protocol, Budget, Breaker, Hosts.
 type Config struct {
 	// Next makes the attempts. It must not repeat attempts or follow redirects itself. An error
 	// that matches postroom.ErrPermanent says that Next refuses the request: no attempt follows,

@@ -68,8 +68,6 @@ func (w *watcher) sees(text string) bool {
 
 // wire is a connection that reads all messages. The client's messages show which statements the
 // client sends. The server's messages show which of these statements are done.
-//
-// It has many fields because it keeps both sides of the protocol.
 type wire struct {
 	net.Conn
 

@@ -15,8 +15,6 @@ import (
 const measureEvery = 15 * time.Second
 
 // gauges are instruments that are read when metrics are collected.
-//
-// It has many fields because each instrument is a field.
 type gauges struct {
 	age, events, leader, paused, check metric.Float64ObservableGauge
 	held, heldAge, keys, overdue       metric.Float64ObservableGauge

@@ -39,8 +39,6 @@ const (
 
 // Health describes a relay at one moment. Times are by the process's clock. The time of something
 // that has not happened since Run began is zero.
-//
-// It has many fields because it is a report.
 type Health struct {
 	State State
 	Since time.Time // when State began

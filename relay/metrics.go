@@ -14,8 +14,6 @@ import (
 
 // metrics counts what the relay did. The hot path counts in plain integers. It calls an instrument
 // once for each recording or batch of results, and for one event only if it failed.
-//
-// It has many fields because each instrument is a field.
 type metrics struct {
 	meter metric.Meter
 

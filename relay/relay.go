@@ -38,8 +38,6 @@ var ErrRunning = errors.New("relay: already running")
 const KeepForever time.Duration = -1
 
 // Config tunes a [Relay]. The zero value is ready to use.
-//
-// It has many fields because each setting is a field.
 type Config struct {
 	// Atomic publishes events in atomic batches: one acknowledgement for up to 1,000 events of one
 	// stream. A batch may contain any number of events of one key. Atomic is faster if the broker
@@ -169,8 +167,6 @@ func (c Config) validate(able broker.Abilities) error {
 
 // Relay publishes the events of one log. Any number of relays may run for a log, in one process or
 // in many. One of them leads at a time. All methods may be called concurrently.
-//
-// It has many fields because each of its parts is a field.
 type Relay struct {
 	log        eventlog.Source
 	pub        broker.Publisher

@@ -17,9 +17,6 @@ const (
 )
 
 // Republish is an order to publish events of the log again, and its progress.
-//
-// It has many fields because it has all that the database keeps of a republish, and is also encoded
-// as JSON.
 type Republish struct {
 	ID        int64     `json:"id"`
 	Kind      string    `json:"kind"` // range: events of a time, a type or a key; reconcile: events that a comparison found missing

@@ -25,8 +25,6 @@ import (
 var files embed.FS
 
 // statements has the statements of this package for one schema. Each has a file in sql.
-//
-// It has many fields because each statement has a field.
 type statements struct {
 	Owner                                             string
 	Begin, Input, Lock, Save, Record, Expire, Decided string // for the type Saga
@@ -38,8 +36,6 @@ type statements struct {
 var written = sqlfile.MustRead[statements](files)
 
 // row is a row of the table saga, without the column data, which is the user's state.
-//
-// It has many fields because each column has a field.
 type row struct {
 	key         string
 	version     int

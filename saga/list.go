@@ -208,8 +208,6 @@ func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int
 
 // listRow is a row of a list: the place at which the search stopped, and an instance if the search
 // found one.
-//
-// It has many fields because each column is a field.
 type listRow struct {
 	markAt                         *time.Time
 	markSaga, markKey              *string

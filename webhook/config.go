@@ -33,8 +33,6 @@ const (
 )
 
 // Config says what a [Receiver] receives. Source, Handler, and Scheme or Choose are required.
-//
-// It has many fields because each field is an independent choice.
 type Config struct {
 	// Source is the source of the events. An id is unique within its source, so give each endpoint
 	// that you set up at a provider its own source, such as "/webhooks/acme". If Choose is set, the

@@ -27,9 +27,6 @@ import (
 )
 
 // SenderConfig tunes a [Sender]. Name is required.
-//
-// It has many fields because each field is an independent choice, and a caller sets two or three of
-// them.
 type SenderConfig struct {
 	// Name is the name of the handler that delivers. It must never change; see inbox.Subscription.
 	Name string

@@ -10,8 +10,6 @@ import (
 var files embed.FS
 
 // statements has the statements of this package for one schema. Each has a file in sql.
-//
-// It has many fields because each statement has a field.
 type statements struct {
 	Add, Rotate, Disable, Enable, List    string // statements of Endpoints
 	Matching, Endpoint, Succeeded, Failed string // statements of a Sender

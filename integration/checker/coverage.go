@@ -4,8 +4,6 @@ import "slices"
 
 // Coverage says how often faults met work. If a fault did not meet work in a run, the run proves
 // nothing about that fault.
-//
-// It has many fields because it is a report.
 type Coverage struct {
 	Events          int // committed
 	Faults          map[string]int

@@ -31,8 +31,6 @@ type Reader struct{ sql statements }
 func NewReader(schemaName string) Reader { return Reader{load(schemaName)} }
 
 // Event is an event that was found, without its data.
-//
-// It has many fields because it is an event.
 type Event struct {
 	Seq           int64 // its seq in the log (the table outbox); 0 if the log does not have it
 	Source        string
@@ -58,8 +56,6 @@ type Handler struct {
 
 // Selection selects events. An event must match every field that is set. The zero value selects all
 // events.
-//
-// It has many fields because it has the properties of an event.
 type Selection struct {
 	Key, Type, Source, CorrelationID, CausationID string
 

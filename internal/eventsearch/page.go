@@ -144,8 +144,6 @@ func (r Reader) seqAt(ctx context.Context, db Queryer, t time.Time) (seq int64, 
 }
 
 // list is the part of a page that comes from one table.
-//
-// It has many fields because it has its reader, its position and its results.
 type list struct {
 	r     Reader
 	db    Queryer

@@ -11,8 +11,6 @@ import (
 var files embed.FS
 
 // statements are the statements of this package, for one schema.
-//
-// It has many fields because each statement has a file in sql.
 type statements struct {
 	List, ListDiscarded       string
 	Count, CountDiscarded     string

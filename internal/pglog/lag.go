@@ -13,9 +13,6 @@ import (
 )
 
 // lagRow is the row that lag.sql returns. Ages are in seconds.
-//
-// It has many fields because each column has a field (CONTRIBUTING.md says which types need a
-// sentence that gives this reason).
 type lagRow struct {
 	Age                                float64
 	Events, Appended                   int64

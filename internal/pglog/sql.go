@@ -11,8 +11,6 @@ import (
 var files embed.FS
 
 // statements has the statements of this package for one schema. Each has a file in the folder sql.
-//
-// It has many fields because each statement is a field.
 type statements struct {
 	Connect, Reader, PID                    string
 	LeaseFree, Confirm, Paused              string

@@ -7,9 +7,7 @@ import (
 )
 
 // HeldEvent is a held event that was claimed, or that runs in the transaction of a
-// claimed event.
-//
-// It has many fields because it is a row of the table held, as claim.sql returns it.
+// claimed event. It is a row of the table held, as claim.sql returns it.
 type HeldEvent struct {
 	Task
 

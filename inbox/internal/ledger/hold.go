@@ -63,8 +63,6 @@ func (db *DB) archiveStatement(handler, key, reason string) Statement {
 }
 
 // columns has the parameters of hold.sql except the fourth.
-//
-// It has many fields because hold.sql has that many array parameters.
 type columns struct {
 	handlers, keys                []string
 	digests                       [][]byte

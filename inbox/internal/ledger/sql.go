@@ -146,8 +146,6 @@ var (
 )
 
 // The statements are the statements of this package, for one schema.
-//
-// It has many fields because each statement is a field.
 type statements struct {
 	decide, decideBatch, decided, hold        string
 	decideOrdered, verdict, decideFree, keys  string

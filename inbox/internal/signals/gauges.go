@@ -24,8 +24,6 @@ const (
 )
 
 // Gauges reports the state of the inbox when the metrics are read. It implements postroom.Runner.
-//
-// It has many fields because each gauge is a field.
 type Gauges struct {
 	signals  *Signals
 	log      *slog.Logger

@@ -17,8 +17,6 @@ import (
 )
 
 // Report is the JSON document that the health endpoints send.
-//
-// It has many fields because programs read it as one JSON document.
 type Report struct {
 	OK        bool        `json:"ok"`
 	Why       string      `json:"why,omitempty"` // the reason if OK is false

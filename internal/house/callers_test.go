@@ -1,12 +1,8 @@
-package postroom_test
+package house
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,25 +19,23 @@ func TestSQLFilesNameTheirCallers(t *testing.T) {
 	t.Parallel()
 	known := declaredFunctions(t)
 	headers := 0
-	walkFiles(t, ".sql", func(path string, text []byte) {
-		if strings.Contains(path, "testdata") {
-			return
-		}
-		known[filepath.Base(path)] = true
-	})
-	walkFiles(t, ".sql", func(path string, text []byte) {
-		m := callersLine.FindStringSubmatch(string(text))
+	written := files(t, isSQL)
+	for _, f := range written {
+		known[path.Base(f.path)] = true
+	}
+	for _, f := range written {
+		m := callersLine.FindStringSubmatch(string(f.text))
 		if m == nil {
-			return
+			continue
 		}
 		headers++
 		for _, name := range callerName.FindAllString(strings.TrimSuffix(strings.TrimSpace(m[1]), "."), -1) {
 			parts := strings.Split(name, ".")
 			if !known[strings.Join(parts[max(0, len(parts)-2):], ".")] { // the last two parts of package.Type.Method
-				t.Errorf("%s is called by %s, which does not exist", path, name)
+				t.Errorf("%s is called by %s, which does not exist", f.path, name)
 			}
 		}
-	})
+	}
 	if headers < 200 {
 		t.Errorf("%d SQL files say who calls them: the test looks for it in the wrong way", headers)
 	}
@@ -52,18 +46,14 @@ func TestSQLFilesNameTheirCallers(t *testing.T) {
 func declaredFunctions(t *testing.T) map[string]bool {
 	t.Helper()
 	known := make(map[string]bool)
-	walkFiles(t, ".go", func(path string, text []byte) {
-		file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range file.Decls {
+	for _, f := range files(t, isGo) {
+		for _, decl := range f.syntax.Decls {
 			switch d := decl.(type) {
 			case *ast.FuncDecl:
 				if d.Recv != nil {
 					known[receiver(d)+"."+d.Name.Name] = true
 				} else {
-					known[d.Name.Name], known[file.Name.Name+"."+d.Name.Name] = true, true
+					known[d.Name.Name], known[f.syntax.Name.Name+"."+d.Name.Name] = true, true
 				}
 			case *ast.GenDecl:
 				for _, spec := range d.Specs {
@@ -72,8 +62,8 @@ func declaredFunctions(t *testing.T) map[string]bool {
 						continue
 					}
 					if typ, ok := s.Type.(*ast.StructType); ok {
-						for _, f := range typ.Fields.List {
-							for _, name := range f.Names {
+						for _, field := range typ.Fields.List {
+							for _, name := range field.Names {
 								known[s.Name.Name+"."+name.Name] = true
 							}
 						}
@@ -81,30 +71,6 @@ func declaredFunctions(t *testing.T) map[string]bool {
 				}
 			}
 		}
-	})
-	return known
-}
-
-// walkFiles calls do for each file of all modules whose name has an extension.
-func walkFiles(t *testing.T, ext string, do func(path string, text []byte)) {
-	t.Helper()
-	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			return skipDir(path)
-		}
-		if filepath.Ext(path) != ext {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err == nil {
-			do(path, text)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+	return known
 }

@@ -1,12 +1,10 @@
-package postroom_test
+package house
 
 import (
 	"cmp"
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"html"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +27,8 @@ var reported = []string{"relay", "inbox", "idempotency", "outbound", "webhook", 
 var (
 	metricName    = regexp.MustCompile("`(postroom\\.[a-z_]+\\.[a-z_.]+)`")
 	telemetryName = regexp.MustCompile(`(?m)^\t(\w+) += "(postroom\.[a-z_.]+)"`)
-	errorName     = regexp.MustCompile(`(?m)^\tvar (Err[A-Za-z]+)`)
+	errorName     = regexp.MustCompile(`(?m)^\tvar (Err[A-Za-z]+)`) // in docs/api.txt
+	nameOfError   = regexp.MustCompile(`\bErr\w+`)                  // on a page
 )
 
 // The reference has all metrics, log messages and exported errors. It names no metric that does not
@@ -57,16 +56,18 @@ func TestReferenceNamesWhatIsReported(t *testing.T) {
 			t.Errorf("docs/reference/log-messages.md does not have %q", message)
 		}
 	}
-	all := strings.Builder{}
+	named := make(map[string]bool)
 	for _, text := range documentation(t) {
-		all.WriteString(text)
+		for _, name := range nameOfError.FindAllString(text, -1) {
+			named[name] = true
+		}
 	}
 	found := errorName.FindAllStringSubmatch(readText(t, apiFile), -1)
 	if len(found) < 20 {
 		t.Fatalf("%d exported errors were found: the test looks for them in the wrong way", len(found))
 	}
 	for _, m := range found {
-		if !regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(all.String()) {
+		if !named[m[1]] {
 			t.Errorf("no page of the documentation names %s", m[1])
 		}
 	}
@@ -86,43 +87,29 @@ func telemetryNames(t *testing.T) map[string]string {
 func reports(t *testing.T) (metrics, messages []string) {
 	t.Helper()
 	names := telemetryNames(t)
-	for _, dir := range reported {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if d.IsDir() && (strings.HasPrefix(d.Name(), "dev") || d.Name() == "conformance") { // test servers, and code that runs only in tests
-				return fs.SkipDir
-			}
-			if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return nil
-			}
-			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-			if err != nil {
-				return err
-			}
-			ast.Inspect(file, func(n ast.Node) bool {
-				call, ok := n.(*ast.CallExpr)
-				if !ok {
-					return true
-				}
-				switch name := called(call); {
-				case slices.Contains(instruments, name):
-					for _, arg := range call.Args {
-						if sel, ok := arg.(*ast.SelectorExpr); ok && names[sel.Sel.Name] != "" {
-							metrics = append(metrics, names[sel.Sel.Name])
-						}
-					}
-				case slices.Contains(warnings, name):
-					messages = append(messages, firstText(call)...)
-				}
+	inUse := func(f *file) bool {
+		dirs := strings.Split(f.dir, "/")
+		return isCode(f) && slices.Contains(reported, dirs[0]) &&
+			!slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(dir, "dev") || dir == "conformance" }) // test servers, and code that runs only in tests
+	}
+	for _, f := range files(t, inUse) {
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
 				return true
-			})
-			return nil
+			}
+			switch name := called(call); {
+			case slices.Contains(instruments, name):
+				for _, arg := range call.Args {
+					if sel, ok := arg.(*ast.SelectorExpr); ok && names[sel.Sel.Name] != "" {
+						metrics = append(metrics, names[sel.Sel.Name])
+					}
+				}
+			case slices.Contains(warnings, name):
+				messages = append(messages, firstText(call)...)
+			}
+			return true
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 	return metrics, messages
 }
@@ -213,8 +200,8 @@ func TestQuotedMessagesAreThoseOfTheCode(t *testing.T) {
 	said := texts(t)
 	quoted := 0
 	for page, text := range documentation(t) {
-		if strings.Contains(page, "/decisions/") || page == "CONTRIBUTING.md" {
-			continue // decisions describe the past; CONTRIBUTING.md quotes bad wording
+		if isOfThePast(page) || page == "CONTRIBUTING.md" {
+			continue // CONTRIBUTING.md quotes bad wording
 		}
 		for _, m := range quotation.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 			quote := strings.Join(strings.Fields(m[1]), " ")
@@ -249,8 +236,8 @@ func says(text, quote string) bool {
 func texts(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	eachFile(t, func(_, _ string, _ []byte, file *ast.File) {
-		ast.Inspect(file, func(n ast.Node) bool {
+	for _, f := range files(t, isCode) {
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
 			expr, ok := n.(ast.Expr)
 			if !ok {
 				return true
@@ -262,7 +249,7 @@ func texts(t *testing.T) []string {
 			all = append(all, text)
 			return false
 		})
-	})
+	}
 	return all
 }
 

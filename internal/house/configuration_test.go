@@ -1,13 +1,8 @@
-package postroom_test
+package house
 
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
-	"go/printer"
-	"go/token"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -50,39 +45,31 @@ func TestConfigurationReference(t *testing.T) {
 	page.WriteString("# Configuration\n\nEvery setting, from the documentation of its field. The zero value of each struct works, except for\n" +
 		"the fields that say \"required\". `make api` writes this page.\n")
 	for _, c := range configured {
-		writeSettings(t, &page, c.dir, c.name)
-	}
-	if os.Getenv(updateVariable) == "1" {
-		if err := os.WriteFile(configurationFile, []byte(page.String()), 0o644); err != nil {
-			t.Fatal(err)
+		fmt.Fprintf(&page, "\n## %s.%s\n\n| field | type | what it does |\n| --- | --- | --- |\n", c.dir, c.name)
+		for _, s := range settings(t, c.dir, c.name) {
+			fmt.Fprintf(&page, "| `%s` | `%s` | %s |\n", s.name, s.typ, cell(s.text))
 		}
 	}
-	if got, err := os.ReadFile(configurationFile); err != nil || string(got) != page.String() {
-		t.Errorf("%s differs from the fields (%v): make api writes it", configurationFile, err)
-	}
+	generated(t, configurationFile, page.String())
 }
 
-func writeSettings(t *testing.T, page *strings.Builder, dir, name string) {
+// A setting is an exported field of a struct that users fill in.
+type setting struct{ name, typ, text string }
+
+// settings returns the settings of a struct.
+func settings(t *testing.T, dir, name string) []setting {
 	t.Helper()
-	paths, err := filepath.Glob(dir + "/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, found := token.NewFileSet(), false
-	for _, path := range paths {
-		file, err := parser.ParseFile(files, path, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
+	var all []setting
+	found := false
+	for _, f := range files(t, func(f *file) bool { return isCode(f) && f.dir == dir }) {
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok || spec.Name.Name != name {
 				return true
 			}
 			if fields, ok := spec.Type.(*ast.StructType); ok {
 				found = true
-				fmt.Fprintf(page, "\n## %s.%s\n\n| field | type | what it does |\n| --- | --- | --- |\n", dir, name)
-				writeFields(t, page, files, fields)
+				all = append(all, settingsOf(fields)...)
 			}
 			return false
 		})
@@ -90,10 +77,10 @@ func writeSettings(t *testing.T, page *strings.Builder, dir, name string) {
 	if !found {
 		t.Errorf("%s has no struct %s", dir, name)
 	}
+	return all
 }
 
-func writeFields(t *testing.T, page *strings.Builder, files *token.FileSet, fields *ast.StructType) {
-	t.Helper()
+func settingsOf(fields *ast.StructType) (all []setting) {
 	shared := "" // a comment also applies to the following fields that have none
 	for _, field := range fields.Fields.List {
 		text := strings.Join(strings.Fields(field.Doc.Text()+" "+field.Comment.Text()), " ")
@@ -101,16 +88,13 @@ func writeFields(t *testing.T, page *strings.Builder, files *token.FileSet, fiel
 			text = shared
 		}
 		shared = text
-		var typ strings.Builder
-		if err := printer.Fprint(&typ, files, field.Type); err != nil {
-			t.Fatal(err)
-		}
 		for _, name := range field.Names {
 			if name.IsExported() {
-				fmt.Fprintf(page, "| `%s` | `%s` | %s |\n", name.Name, strings.Join(strings.Fields(typ.String()), " "), cell(text))
+				all = append(all, setting{name.Name, source(field.Type), text})
 			}
 		}
 	}
+	return all
 }
 
 // cell returns documentation as the cell of a table.

@@ -1,10 +1,9 @@
-package postroom_test
+package house
 
 import (
+	"cmp"
 	"fmt"
-	"go/parser"
-	"go/token"
-	"io/fs"
+	"go/ast"
 	"maps"
 	"os"
 	"os/exec"
@@ -153,6 +152,7 @@ var layers = []struct {
 	{"internal/freeport", nil, "it asks the system for ports"},
 	{"internal/devstack", []string{module + "/internal/freeport", pgxAllPath}, "it starts servers and does not know which tests use them"},
 	{"internal/childproc", nil, "it runs programs of this repository as child processes"},
+	{"internal/house", nil, "it has only tests, of the form of the repository"},
 	{"internal/devtest/fakelog", []string{eventlogPath}, "it is a log in memory, for tests of packages that read a log"},
 	{"postroomtest", []string{rootPath, module + "/eventlog", module + "/inbox", module + "/relay", module + "/postroomtest/servers", module + "/internal/devtest", guardPath, identityPath, pgxAllPath, uuidPath}, "users' tests call it; it uses public functions of the parts, and its own SQL statements"},
 	{"postroomtest/servers", []string{natsjsPath, module + "/internal/devtest", pgxAllPath, natsPath}, "it starts servers for users' tests"},
@@ -279,15 +279,39 @@ func TestImportsKeepToTheirLayer(t *testing.T) {
 }
 
 func TestTheRelayHoldsNoSQL(t *testing.T) {
-	err := filepath.WalkDir("relay", func(name string, _ fs.DirEntry, err error) error {
-		if strings.HasSuffix(name, ".sql") {
-			t.Errorf("%s: the relay holds no SQL; statements belong to its Source", name)
+	for _, f := range files(t, isSQL) {
+		if matches("relay/...", f.dir) {
+			t.Errorf("%s: the relay holds no SQL; statements belong to its Source", f.path)
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+}
+
+// nameOf returns the name of a package on a page.
+func nameOf(dir string) string {
+	if dir == "." {
+		return "root"
+	}
+	return "`" + dir + "`"
+}
+
+// TestLayersPage checks that docs/reference/layers.md has the rows of layers.
+func TestLayersPage(t *testing.T) {
+	var page strings.Builder
+	page.WriteString("# Layers\n\nWhat each package may import. A test compares the imports with the table `layers` in\n" +
+		"`internal/house/layers_test.go`. `make api` writes this page from that table.\n\n" +
+		"| package | may import, besides the standard library | because |\n| --- | --- | --- |\n")
+	for _, l := range layers {
+		var may []string
+		for _, what := range l.may {
+			if what == "..." {
+				may = append(may, "everything")
+				continue
+			}
+			may = append(may, nameOf(strings.TrimSuffix(cmp.Or(strings.TrimPrefix(strings.TrimPrefix(what, module), "/"), "."), "/...")))
+		}
+		fmt.Fprintf(&page, "| %s | %s | %s |\n", nameOf(strings.TrimSuffix(l.dir, "/...")), cmp.Or(strings.Join(may, ", "), "nothing"), cmp.Or(l.why, "it is a program; no package imports it"))
+	}
+	generated(t, "docs/reference/layers.md", page.String())
 }
 
 // TestViolations checks that a violation of the rules is reported.
@@ -417,30 +441,6 @@ func TestTheLibraryRequiresLittle(t *testing.T) {
 	}
 }
 
-// TestProgramsBuild checks that the other modules and their tests build with the current library.
-// go build ./... and go test ./... in the root do not include these modules.
-func TestProgramsBuild(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes long")
-	}
-	args := []string{"vet", "-atomic"} // one analysis, because the linters run the others
-	for _, m := range append([]string{"postmill"}, programModules...) {
-		args = append(args, "./"+m+"/...")
-		err := filepath.WalkDir(m, func(name string, _ fs.DirEntry, err error) error {
-			if err == nil && strings.HasSuffix(name, ".go") {
-				_, err = os.Stat(name) // so that go test runs this again if it changes
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
-		t.Errorf("go %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-}
-
 // TestDependenciesOfTheCore checks all direct and indirect dependencies of a program that imports
 // outbox, relay and inbox.
 func TestDependenciesOfTheCore(t *testing.T) {
@@ -493,7 +493,7 @@ func violations(packages map[string][]imported) []string {
 			}
 		}
 		if row < 0 {
-			report("%s has no row in layers (arch_test.go): add one that says what it may import, and why no more", dir)
+			report("%s has no row in layers (internal/house/layers_test.go): add one that says what it may import, and why no more", dir)
 			continue
 		}
 		for _, im := range packages[dir] {
@@ -522,55 +522,27 @@ func sameModule(dir, importPath string) bool {
 	})
 }
 
-// readImports parses every Go file of the repository except tests, and returns the imports of each
-// directory that has such files.
+// readImports returns the imports of each directory that has Go files. It leaves out tests.
 func readImports(t *testing.T) map[string][]imported {
 	t.Helper()
 	packages := make(map[string][]imported)
-	files := token.NewFileSet()
-	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	for _, f := range files(t, isCode) {
+		if _, ok := packages[f.dir]; !ok {
+			packages[f.dir] = nil // so that a package without imports is listed too
 		}
-		if entry.IsDir() {
-			return skipDir(name)
+		for _, spec := range f.syntax.Imports {
+			packages[f.dir] = append(packages[f.dir], imported{importPath(spec), positions.Position(spec.Pos()).String()})
 		}
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.HasPrefix(entry.Name(), "_") || strings.HasPrefix(entry.Name(), ".") {
-			return nil
-		}
-		file, err := parser.ParseFile(files, name, nil, parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
-		dir := filepath.ToSlash(filepath.Dir(name))
-		if _, ok := packages[dir]; !ok {
-			packages[dir] = nil // so that a package without imports is listed too
-		}
-		for _, spec := range file.Imports {
-			what, err := strconv.Unquote(spec.Path.Value)
-			if err != nil {
-				return err
-			}
-			packages[dir] = append(packages[dir], imported{what, files.Position(spec.Pos()).String()})
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return packages
 }
 
-// skipDir returns fs.SkipDir for a directory that holds no package.
-func skipDir(name string) error {
-	if name == "." {
-		return nil
+func importPath(spec *ast.ImportSpec) string {
+	what, err := strconv.Unquote(spec.Path.Value)
+	if err != nil {
+		panic(err) // the parser accepts only strings
 	}
-	base := filepath.Base(name)
-	if base == "testdata" || base == "vendor" || base == "node_modules" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
-		return fs.SkipDir
-	}
-	return nil
+	return what
 }
 
 // listImports returns the given packages and all packages that they depend on, each with its

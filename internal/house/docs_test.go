@@ -1,44 +1,47 @@
-package postroom_test
+package house
 
 import (
 	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
-	"go/token"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"unicode"
 )
 
-// documentation returns the Markdown files that users read, by path.
-func documentation(t *testing.T) map[string]string {
-	t.Helper()
+// readPages reads the Markdown files that users read, by path.
+var readPages = sync.OnceValues(func() (map[string]string, error) {
 	pages := make(map[string]string)
-	read := func(path string) {
+	read := func(path string) error {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pages[path] = string(text)
+		pages[filepath.ToSlash(path)] = string(text)
+		return err
 	}
-	read("README.md")
-	read("CONTRIBUTING.md")
+	problems := []error{read("README.md"), read("CONTRIBUTING.md")}
 	for _, root := range []string{"docs", "examples"} {
-		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		problems = append(problems, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 			if err == nil && filepath.Ext(path) == ".md" {
-				read(path)
+				return read(path)
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
+	}
+	return pages, errors.Join(problems...)
+})
+
+// documentation returns the Markdown files that users read, by path. Tests share the map, so they
+// do not change it.
+func documentation(t *testing.T) map[string]string {
+	t.Helper()
+	pages, err := readPages()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return pages
 }
@@ -114,12 +117,12 @@ var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 func TestGoInTheDocumentation(t *testing.T) {
 	t.Parallel()
 	public := publicNames(t)
-	blocks := 0
+	blocks, programs := 0, 0
 	for page, text := range documentation(t) {
-		if strings.Contains(page, "/decisions/") || page == "docs/explanation/architecture.md" {
-			continue // decisions describe the past; architecture.md names internal code, and has its own test
+		if isOfThePast(page) || page == "docs/explanation/architecture.md" {
+			continue // architecture.md names internal code, and has its own test
 		}
-		program := ""
+		var program []*ast.File
 		for _, m := range goBlock.FindAllStringSubmatch(text, -1) {
 			blocks++
 			file, err := parseBlock(m[1])
@@ -134,11 +137,15 @@ func TestGoInTheDocumentation(t *testing.T) {
 			}
 			switch {
 			case file.Name.Name == snippet:
+				continue
 			case strings.Contains(m[1], "func Test"): // a test of the previous program
-				compile(t, page, program, m[1])
+				program = append(program, file)
 			default:
-				program = m[1]
-				compile(t, page, program)
+				program = []*ast.File{file}
+			}
+			programs++
+			if err := compile(theTypes(t), program); err != nil {
+				t.Errorf("%s: a program does not compile: %v", page, err)
 			}
 		}
 		for _, m := range inBackticks.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
@@ -147,10 +154,13 @@ func TestGoInTheDocumentation(t *testing.T) {
 			}
 		}
 	}
-	if blocks < 10 {
-		t.Errorf("%d blocks of Go were found: the test looks for them in the wrong way", blocks)
+	if blocks < 10 || programs < 3 {
+		t.Errorf("%d blocks of Go and %d programs were found: the test looks for them in the wrong way", blocks, programs)
 	}
 }
+
+// isOfThePast reports whether a page describes a decision, and so the past.
+func isOfThePast(page string) bool { return strings.Contains(page, "/decisions/") }
 
 var inBackticks = regexp.MustCompile("`([A-Za-z]+\\.[A-Z][A-Za-z]*(?:\\.[A-Z][A-Za-z]*)?)(?:\\([^`]*\\))?`")
 
@@ -161,7 +171,7 @@ const snippet = "snippet"
 func parseBlock(text string) (*ast.File, error) {
 	var first error
 	for _, form := range []string{"%s", "package " + snippet + "\n%s", "package " + snippet + "\nfunc _() {\n%s\n}", "package " + snippet + "\nfunc _() {\n_, _ = %s\n}"} {
-		file, err := parser.ParseFile(token.NewFileSet(), "block.go", fmt.Sprintf(form, strings.TrimRight(text, "\n")), 0)
+		file, err := parser.ParseFile(positions, "block.go", fmt.Sprintf(form, strings.TrimRight(text, "\n")), 0)
 		if err == nil {
 			return file, nil
 		}
@@ -214,13 +224,9 @@ var (
 
 func publicNames(t *testing.T) names {
 	t.Helper()
-	text, err := os.ReadFile(apiFile)
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := make(names)
 	pkg := ""
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(readText(t, apiFile)) {
 		switch line = strings.TrimSpace(line); {
 		case strings.HasPrefix(line, "github.com/"):
 			pkg = line[strings.LastIndex(line, "/")+1:]
@@ -233,21 +239,4 @@ func publicNames(t *testing.T) names {
 		}
 	}
 	return all
-}
-
-// compile runs go vet on a program, and on its test if there is one.
-func compile(t *testing.T, page string, texts ...string) {
-	t.Helper()
-	dir := t.TempDir()
-	args := []string{"vet"}
-	for n, text := range texts {
-		file := filepath.Join(dir, []string{"main.go", "main_test.go"}[n])
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		args = append(args, file)
-	}
-	if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
-		t.Errorf("%s: %v\n%s", page, err, out)
-	}
 }
