@@ -47,6 +47,7 @@ type options struct {
 	asJSON   bool
 	race     bool
 	parallel int
+	show     bool
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
@@ -58,6 +59,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.BoolVar(&opt.asJSON, "json", false, "print the results as JSON")
 	flags.BoolVar(&opt.race, "race", false, "run the tests with the race detector, which takes longer")
 	flags.IntVar(&opt.parallel, "parallel", 0, "how many guards or bugs to try at the same time (default one for each processor, and half as many with --planted)")
+	flags.BoolVar(&opt.show, "show", false, "print what the guards or bugs change, and try none")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -77,6 +79,18 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	chosen, err := choose(all, opt.only)
 	if err != nil {
 		return err
+	}
+	if opt.show {
+		for _, e := range chosen {
+			text, err := e.show(root)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintln(out, text); err != nil {
+				return fmt.Errorf("print a change: %w", err)
+			}
+		}
+		return nil
 	}
 	scratch, err := os.MkdirTemp("", "postroom-mutants-")
 	if err != nil {
