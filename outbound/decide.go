@@ -74,7 +74,7 @@ func underWay(resp *http.Response) bool {
 	}
 	//guard:a-problem-is-read-in-part 1 = @1
 	start, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
-	//guard:what-broke-off-is-not-whole 1.1.2 remove
+	//guard:what-broke-off-is-not-whole 1.1.2 = io.LimitReader(@, 0)
 	resp.Body = &prefixBody{Reader: io.MultiReader(bytes.NewReader(start), broken{err}, resp.Body), Closer: resp.Body}
 	var problem struct {
 		Code string `json:"code"`

@@ -57,8 +57,8 @@ func strayed(req *http.Request) (*http.Response, error) {
 		r := next.Response
 		hops++
 		switch {
-		//guard:an-orphaned-redirect-is-refused 2,3 false
 		case r.Request == nil || r.Request.URL == nil || next.URL == nil:
+			//guard:an-orphaned-redirect-is-refused 1,2 = nil
 			return r, errors.New("redirected by a response that does not name its request: the RoundTripper around this Transport must set Response.Request")
 		//guard:redirects-are-bounded false
 		case hops > maxRedirects:

@@ -4,10 +4,19 @@
 //
 //	make mutants
 //	make mutants ONLY=late-row-rule,key-lock
+//	make mutants ONLY=key-lock ARGS=--show
 //	make mutants PLANTED=1
 //
-// The checkout does not change: the go command gets the changed file as an overlay. With --planted,
-// mutants plants bugs instead. A chaos run or the model has to find these.
+// A marker above the code says which edit removes the guard, so that a rename or a reformat of the
+// code touches neither the lists nor the marker. In Go files a marker begins with two slashes, in
+// SQL files with two hyphens:
+//
+//	//guard:key-lock false
+//	if cl.Blocking != "" && !c.isOrdered() {
+//
+// See [edit] for the edits. The checkout does not change: the go command gets the changed file as
+// an overlay. With --planted, mutants plants bugs instead. A chaos run or the model has to find
+// these. Their markers have the word planted instead of guard.
 package main
 
 import (

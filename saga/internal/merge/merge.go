@@ -81,7 +81,7 @@ func member(object map[string]json.RawMessage, name string) (json.RawMessage, bo
 		return value, true
 	}
 	for its, value := range object {
-		//guard:a-member-keeps-no-former-value = @1 == @2
+		//guard:a-member-keeps-no-former-value = @1 == @2 && @
 		if strings.EqualFold(its, name) {
 			return value, true
 		}
