@@ -58,7 +58,7 @@ func strayed(req *http.Request) (*http.Response, error) {
 		hops++
 		switch {
 		case r.Request == nil || r.Request.URL == nil || next.URL == nil:
-			//guard:an-orphaned-redirect-is-refused 1,2 = nil
+			//guard:an-orphaned-redirect-is-refused do return nil, errors.Join()
 			return r, errors.New("redirected by a response that does not name its request: the RoundTripper around this Transport must set Response.Request")
 		//guard:redirects-are-bounded false
 		case hops > maxRedirects:

@@ -59,95 +59,32 @@ func isTarget(n ast.Node) bool {
 
 // node describes a node of the syntax tree and what is below it.
 func (f *goFile) node(n ast.Node) *node {
-	d := &node{from: f.at(n.Pos()), to: f.at(n.End())}
-	d.removed = f.removed(n)
-	value := func(v ast.Node) { d.value = f.node(v) }
+	d := &node{from: f.at(n.Pos()), to: f.at(n.End()), removed: f.removed(n)}
 	switch n := n.(type) {
 	case *ast.IfStmt:
-		value(n.Cond)
 		d.zero = f.optional(n.Init)
 	case *ast.ForStmt:
-		if n.Cond != nil {
-			value(n.Cond)
-		}
 		d.zero = f.optional(n.Init)
 	case *ast.SwitchStmt:
-		if n.Tag != nil {
-			value(n.Tag)
-		}
 		d.zero = f.optional(n.Init)
-	case *ast.RangeStmt:
-		value(n.X)
-	case *ast.ExprStmt:
-		value(n.X)
-	case *ast.ParenExpr:
-		value(n.X)
-	case *ast.DeferStmt:
-		value(n.Call)
-	case *ast.GoStmt:
-		value(n.Call)
-	case *ast.SendStmt:
-		value(n.Value)
-	case *ast.CommClause:
-		if n.Comm != nil {
-			value(n.Comm)
-		}
-	case *ast.KeyValueExpr:
-		value(n.Value)
-	case *ast.DeclStmt:
-		value(n.Decl)
-	case *ast.BinaryExpr:
-		d.parts = f.chain(n, n.Op.Precedence())
 	case *ast.CallExpr:
 		d.zero = f.node(n.Fun)
-		d.parts = nodes(f, n.Args)
-	case *ast.CompositeLit:
-		d.parts = nodes(f, n.Elts)
-	case *ast.UnaryExpr:
-		d.parts = []*node{f.node(n.X)}
-	case *ast.StarExpr:
-		d.parts = []*node{f.node(n.X)}
-	case *ast.SelectorExpr:
-		d.parts = []*node{f.node(n.X)}
-	case *ast.IndexExpr:
-		d.parts = []*node{f.node(n.X), f.node(n.Index)}
-	case *ast.SliceExpr:
-		d.parts = []*node{f.node(n.X)}
-		for _, bound := range []ast.Expr{n.Low, n.High} {
-			if bound != nil {
-				d.parts = append(d.parts, f.node(bound))
-			}
-		}
-	case *ast.FuncLit:
-		d.parts = nodes(f, n.Body.List)
-	default:
-		// What has one value stands for it.
-		if d.parts = f.list(n); len(d.parts) == 1 {
-			d.value, d.parts = d.parts[0], nil
-		}
+	}
+	below := values(n)
+	if len(below) == 1 {
+		d.value = f.node(below[0])
+		return d
+	}
+	if b, ok := n.(*ast.BinaryExpr); ok {
+		below = chain(b, b.Op.Precedence())
+	}
+	if below == nil {
+		below = parts(n)
+	}
+	for _, part := range below {
+		d.parts = append(d.parts, f.node(part))
 	}
 	return d
-}
-
-// list returns the values of a node that may have several.
-func (f *goFile) list(n ast.Node) []*node {
-	switch n := n.(type) {
-	case *ast.ReturnStmt:
-		return nodes(f, n.Results)
-	case *ast.AssignStmt:
-		return nodes(f, n.Rhs)
-	case *ast.CaseClause:
-		return nodes(f, n.List)
-	case *ast.ValueSpec:
-		return nodes(f, n.Values)
-	case *ast.GenDecl:
-		return nodes(f, n.Specs)
-	case *ast.FuncDecl:
-		if n.Body != nil {
-			return nodes(f, n.Body.List)
-		}
-	}
-	return nil
 }
 
 func (f *goFile) optional(s ast.Stmt) *node {
@@ -157,19 +94,91 @@ func (f *goFile) optional(s ast.Stmt) *node {
 	return f.node(s)
 }
 
-func nodes[N ast.Node](f *goFile, list []N) (all []*node) {
+// values returns the expressions of a statement, a case or a declaration. If there is only one, an
+// edit of the node means this expression.
+func values(n ast.Node) []ast.Node {
+	switch n := n.(type) {
+	case *ast.IfStmt:
+		return nodes(n.Cond)
+	case *ast.ForStmt:
+		return nodes(n.Cond)
+	case *ast.SwitchStmt:
+		return nodes(n.Tag)
+	case *ast.RangeStmt:
+		return nodes(n.X)
+	case *ast.ExprStmt:
+		return nodes(n.X)
+	case *ast.DeferStmt:
+		return nodes(n.Call)
+	case *ast.GoStmt:
+		return nodes(n.Call)
+	case *ast.SendStmt:
+		return nodes(n.Value)
+	case *ast.ReturnStmt:
+		return nodes(n.Results...)
+	case *ast.AssignStmt:
+		return nodes(n.Rhs...)
+	case *ast.CaseClause:
+		return nodes(n.List...)
+	case *ast.CommClause:
+		return nodes(n.Comm)
+	case *ast.DeclStmt:
+		return nodes(n.Decl)
+	case *ast.GenDecl:
+		return nodes(n.Specs...)
+	case *ast.ValueSpec:
+		return nodes(n.Values...)
+	case *ast.FuncDecl:
+		if n.Body != nil {
+			return nodes(n.Body.List...)
+		}
+	case *ast.ParenExpr:
+		return nodes(n.X)
+	case *ast.KeyValueExpr:
+		return nodes(n.Value)
+	}
+	return nil
+}
+
+// parts returns the parts of an expression.
+func parts(n ast.Node) []ast.Node {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		return nodes(n.Args...)
+	case *ast.CompositeLit:
+		return nodes(n.Elts...)
+	case *ast.FuncLit:
+		return nodes(n.Body.List...)
+	case *ast.UnaryExpr:
+		return nodes(n.X)
+	case *ast.StarExpr:
+		return nodes(n.X)
+	case *ast.SelectorExpr:
+		return nodes(n.X)
+	case *ast.IndexExpr:
+		return nodes(n.X, n.Index)
+	case *ast.SliceExpr:
+		return nodes(n.X, n.Low, n.High)
+	}
+	return nil
+}
+
+// nodes returns the nodes that are there.
+func nodes[N ast.Node](list ...N) (all []ast.Node) {
 	for _, n := range list {
-		all = append(all, f.node(n))
+		if ast.Node(n) != nil {
+			all = append(all, n)
+		}
 	}
 	return all
 }
 
 // chain returns the operands of operators that have the same precedence: three of a && b && c.
-func (f *goFile) chain(x ast.Expr, precedence int) []*node {
+func chain(x ast.Expr, precedence int) []ast.Node {
 	if b, ok := x.(*ast.BinaryExpr); ok && b.Op.Precedence() == precedence {
-		return append(f.chain(b.X, precedence), f.node(b.Y))
+		return append(chain(b.X, precedence), b.Y)
 	}
-	return []*node{f.node(x)}
+	return []ast.Node{x}
 }
 
 // removed says how to remove a node. The names in a condition or a statement stay, so that none

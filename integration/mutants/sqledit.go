@@ -112,18 +112,22 @@ var (
 // node describes the tokens from i to j-1.
 func (f *sqlFile) node(i, j int) *node {
 	n := &node{from: f.tokens[i].from, to: f.tokens[j-1].to}
-	word := f.tokens[i].word
-	value := func(i, j int) *node {
-		if i < j {
-			n.value = f.node(i, j)
-		}
-		return n
+	if from, to := f.value(i, j); from < to {
+		n.value = f.node(from, to)
+	} else {
+		n.parts = f.parts(i, j)
 	}
-	switch {
+	return n
+}
+
+// value returns the tokens of the expression that stands for the tokens from i to j-1. There may be
+// no such expression.
+func (f *sqlFile) value(i, j int) (from, to int) {
+	switch word := f.tokens[i].word; {
 	case word == "(" && f.end(i) == j:
-		return value(i+1, j-1)
-	case word == "AND", word == "OR", word == "THEN", word == "ELSE":
-		return value(i+1, j)
+		return i + 1, j - 1
+	case slices.Contains([]string{"AND", "OR", "THEN", "ELSE"}, word):
+		return i + 1, j
 	}
 	for _, head := range heads {
 		k := f.find(i, j, head)
@@ -131,62 +135,61 @@ func (f *sqlFile) node(i, j int) *node {
 			continue
 		}
 		if end := f.find(k+1, j, tails...); end > k+1 {
-			return value(k+1, end)
+			return k + 1, end
 		}
-		return value(k+1, j)
+		return k + 1, j
 	}
-	if list := f.split(i, j, ","); len(list) > 1 {
-		n.parts = list
-		for k, p := range list {
+	if j-i > 2 && f.tokens[j-2].word == "AS" && f.find(i, j, ",") < 0 {
+		return i, j - 2
+	}
+	return 0, 0
+}
+
+// Operators that compare or compute. The ones that bind least come first.
+var operators = [][]string{{"=", "<>", "<", ">", "<=", ">=", ":=", "IS", "IN", "LIKE", "~", "@>", "?"}, {"+", "-", "||", "#-"}, {"*", "/"}, {"::"}}
+
+// parts returns the parts of an expression.
+func (f *sqlFile) parts(i, j int) []*node {
+	for _, logic := range []struct{ word, without string }{{"OR", inSQL.isFalse}, {"AND", inSQL.isTrue}} {
+		all := f.split(i, j, logic.word)
+		if f.find(i, j, ",") >= 0 || all == nil {
+			continue
+		}
+		for _, p := range all {
+			p.removed = change{p.from, p.to, fmt.Sprintf(logic.without, f.text[p.from:p.to])}
+		}
+		return all
+	}
+	switch word := f.tokens[i].word; {
+	case word == "NOT" && f.find(i, j, ",") < 0:
+		return []*node{f.node(i+1, j)}
+	case word == "CASE" && f.end(i) == j:
+		return f.split(i+1, j-1, "WHEN", "THEN", "ELSE")
+	}
+	for _, words := range append([][]string{{","}}, operators...) {
+		all := f.split(i, j, words...)
+		for k, p := range all {
 			p.removed = change{from: p.from, to: p.to}
 			if k > 0 {
-				p.removed.from = list[k-1].to
-			} else {
-				p.removed.to = list[1].from
+				p.removed.from = all[k-1].to
+			} else if len(all) > 1 {
+				p.removed.to = all[1].from
 			}
 		}
-		return n
-	}
-	if j-i > 2 && f.tokens[j-2].word == "AS" {
-		return value(i, j-2)
-	}
-	for _, logic := range []struct{ word, without string }{{"OR", inSQL.isFalse}, {"AND", inSQL.isTrue}} {
-		if n.parts = f.split(i, j, logic.word); len(n.parts) > 1 {
-			for _, p := range n.parts {
-				p.removed = change{p.from, p.to, fmt.Sprintf(logic.without, f.text[p.from:p.to])}
-			}
-			return n
+		if all != nil {
+			return all
 		}
 	}
-	switch {
-	case word == "NOT":
-		n.parts = []*node{f.node(i+1, j)}
-		return n
-	case word == "CASE" && f.end(i) == j:
-		n.parts = f.split(i+1, j-1, "WHEN", "THEN", "ELSE")
-		return n
+	k := f.find(i, j, "(")
+	if k <= i || f.end(k) != j || k+2 > j-1 {
+		return nil
 	}
-	for _, operators := range [][]string{{"=", "<>", "<", ">", "<=", ">=", ":=", "IS", "IN", "LIKE", "~", "@>", "?"}, {"+", "-", "||", "#-"}, {"*", "/"}, {"::"}} {
-		if n.parts = f.split(i, j, operators...); len(n.parts) > 0 {
-			for k, p := range n.parts {
-				p.removed = change{from: p.from, to: p.to}
-				if k > 0 {
-					p.removed.from = n.parts[k-1].to
-				} else if len(n.parts) > 1 {
-					p.removed.to = n.parts[1].from
-				}
-			}
-			return n
-		}
+	// A call, or a word with a subquery. A call has its arguments as parts.
+	inside := f.node(k+1, j-1)
+	if f.find(k+1, j-1, ",") >= 0 && inside.value == nil {
+		return inside.parts
 	}
-	n.parts = nil
-	if k := f.find(i, j, "("); k > i && f.end(k) == j && k+1 < j-1 { // a call, or a word with a subquery
-		inside := f.node(k+1, j-1)
-		if n.parts = inside.parts; f.find(k+1, j-1, ",") < 0 || inside.value != nil {
-			n.parts = []*node{inside}
-		}
-	}
-	return n
+	return []*node{inside}
 }
 
 // split returns what is between the words, if there is at least one.

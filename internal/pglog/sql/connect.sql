@@ -8,6 +8,7 @@
 -- Locks   none.
 -- Index   none.
 -- Called  by Log.Lead.
+
 --guard:the-relays-own-plans remove
 SET enable_seqscan = off;
 SET jit = off;
