@@ -11,8 +11,8 @@
 // code touches neither the lists nor the marker. In Go files a marker begins with two slashes, in
 // SQL files with two hyphens:
 //
-//	//guard:key-lock false
-//	if cl.Blocking != "" && !c.isOrdered() {
+//	//guard:a-saga-gets-its-types false
+//	if missing := h.missingTypes(all); len(missing) > 0 {
 //
 // See [edit] for the edits. The checkout does not change: the go command gets the changed file as
 // an overlay. With --planted, mutants plants bugs instead. A chaos run or the model has to find
