@@ -53,6 +53,7 @@ func encodeProblem(err error) string {
 // decodeProblem says why bytes do not decode. The text does not quote the bytes.
 func decodeProblem(err error) string {
 	tree := guard.Tree(err) // may be an error from a user's UnmarshalJSON
+	//guard:an-error-that-is-nil-does-not-panic = func() bool { _, ok := guard.As[*json.SyntaxError](tree); return ok }()
 	if syntax, _ := guard.As[*json.SyntaxError](tree); syntax != nil {
 		return fmt.Sprintf(": it is no JSON from byte %d on", syntax.Offset)
 	}

@@ -26,6 +26,7 @@ import (
 // progress is not nil, Discard calls it after each transaction that discarded events, with the
 // number of events that it has discarded so far.
 func (s *Store) Discard(ctx context.Context, f Filter, limit int, audit Audit, progress func(n int64)) (int64, error) {
+	//guard:a-discard-needs-a-reason false
 	if audit.Reason == "" {
 		return 0, errors.New("deadletter: discard: Audit.Reason is empty: say why")
 	}
@@ -73,9 +74,11 @@ func (s *Store) Edit(ctx context.Context, id int64, c Edit, audit Audit) (EditRe
 		if err != nil {
 			return err
 		}
+		//guard:an-edit-of-another-revision-is-refused false
 		if c.Revision != nil && *c.Revision != e.revision {
 			return fmt.Errorf("%w: it is at revision %d, and this edit was made from revision %d; look at the event again", ErrEdited, e.revision, *c.Revision)
 		}
+		//guard:a-step-that-is-open-is-not-edited false
 		if len(e.open) > 0 {
 			return fmt.Errorf("%w: %s; ask the vendor whether the call happened, then call Resolve", ErrStepOpen, strings.Join(e.open, ", "))
 		}
@@ -122,6 +125,7 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 		if err != nil {
 			return fmt.Errorf("record the outcome: %w", err)
 		}
+		//guard:a-resolved-step-was-open remove
 		if tag.RowsAffected() == 0 {
 			open := cmp.Or(strings.Join(e.open, ", "), "none")
 			return fmt.Errorf("step %q: %w: this step has no open call; steps with an open call: %s", step, ErrNotFound, open)

@@ -67,10 +67,12 @@ func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit)
 		if err := check(); err != nil {
 			return nil, err
 		}
+		//guard:an-edited-body-is-json false
 		if isJSON(w.ContentType) && c.Data != nil && !json.Valid(w.Data) {
 			return nil, fmt.Errorf("the body is not valid JSON, but its content type is %s", w.ContentType)
 		}
 	}
+	//guard:an-edit-of-the-body-keeps-the-headers do headers, _ := jsonText(w.Headers)
 	headers := e.headers // unchanged, because a program that writes SQL may have stored values that are not texts
 	if c.Headers != nil {
 		if headers, err = jsonText(c.Headers); err != nil {

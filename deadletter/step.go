@@ -63,6 +63,7 @@ func (s *replayStep) advance(ctx context.Context) error {
 	if err := s.recordOutcomes(ctx); err != nil {
 		return err
 	}
+	//guard:what-is-given-back-after-a-cancel-stays-dead false
 	if j.phase == PhaseEnding {
 		// A process may have given back events that it had claimed, because it stopped or its
 		// handler was paused.
@@ -70,11 +71,13 @@ func (s *replayStep) advance(ctx context.Context) error {
 			return err
 		}
 	}
+	//guard:a-replay-that-fails-stops false
 	if j.phase != PhaseEnding && j.failsTooOften() {
 		if err := s.stopReleasing(ctx, ReplayStopped); err != nil {
 			return err
 		}
 	}
+	//guard:a-canary-has-events-that-ended 3.1 = @1+j.skipped >= @2
 	if j.phase == PhaseCanary && j.open == 0 && (j.released >= j.canary || j.remaining() == 0) {
 		j.phase = PhaseRest
 	}
@@ -101,13 +104,16 @@ func (j *replayState) failsTooOften() bool {
 	if j.phase == PhaseCanary {
 		// Compare the share of failures that results if all other events of the canary succeed.
 		// Skipped events do not count.
+		//guard:what-was-left-out-proves-nothing 1.3 remove
 		unreleased := max(min(j.canary, j.items)-j.released-j.skipped, 0)
 		return float64(failed) > j.stopAt*float64(ended+j.open+unreleased)
 	}
 	least := min(minEnded, j.items-before)
 	if j.stopAt <= StopAtFirstFailure {
+		//guard:the-first-failure-stops remove
 		least = 1
 	}
+	//guard:a-replay-of-which-all-is-released-stops 3.1 false
 	return ended >= least && float64(failed) > j.stopAt*float64(ended) && (j.open > 0 || j.remaining() > 0)
 }
 
@@ -152,6 +158,7 @@ func (s *replayStep) recordOutcomes(ctx context.Context) error {
 	j.added.failed, j.failed = j.added.failed+bad, j.failed+bad
 	j.countTakenBack(discarded)
 	j.changed = good+bad+discarded > 0
+	//guard:what-waits-behind-the-dead-is-taken-back remove
 	if err := s.takeBack(ctx, s.sql.ReplayStuck); err != nil {
 		return err
 	}
@@ -221,6 +228,7 @@ func (s *replayStep) release(ctx context.Context) error {
 		most = min(most, j.canary-j.released) // other events take the place of skipped events
 	}
 	if j.credit != nil {
+		//guard:a-replay-keeps-to-its-rate remove
 		most = int(min(float64(most), *j.credit)) // the credit may be more than an int can hold
 	}
 	if most <= 0 {

@@ -60,9 +60,11 @@ func checkConsumers(ctx context.Context, e *examination) error {
 // checkLimits examines the limits that a stream sets for the consumers of a handler.
 func checkLimits(e *examination, s *stream, sub subscription) {
 	faults := consumer.ExamineLimits(s.info.Config, sub.Ordered, sub.Subjects)
+	//guard:doctor-limits-of-consumers remove
 	for _, fault := range faults {
 		e.fault(sub.Handler, "change the stream: nats stream edit "+s.name, "its stream %s does not suit the handler: %v", s.name, fault)
 	}
+	//guard:doctor-consumers-that-are-removed 2 false
 	if most := s.info.Config.ConsumerLimits.InactiveThreshold; len(faults) == 0 && most > 0 && !sub.Ordered {
 		e.warn(sub.Handler, fmt.Sprintf("set consumer_limits.inactive_threshold of the stream %s to 0, and start a process of the handler again", s.name),
 			"if no process of the handler runs for %[2]s, its stream %[1]s removes the handler's consumer: the next process makes it again, and gets events of the last minute again, which the inbox drops",
@@ -78,6 +80,7 @@ func checkConsumer(e *examination, s *stream, sub subscription, info *jetstream.
 			"its consumer %s on the stream %s belongs to another Postroom: it was made for instance %q, handler %q", info.Name, s.name, instance, handler)
 		return false
 	}
+	//guard:doctor-consumers-that-lose-events false
 	if len(faults) > 0 {
 		e.fault(sub.Handler, fmt.Sprintf("restart a process of the handler, which corrects the settings that can be changed; if that does not help, delete the consumer and restart a process: nats consumer rm %s %s", s.name, info.Name),
 			"its consumer %s on the stream %s loses events or keeps them back: %s", info.Name, s.name, strings.Join(faults, "; "))

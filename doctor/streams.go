@@ -110,9 +110,13 @@ func compareTier(e *examination, of string, t jetstream.Tier) {
 		what      string
 		used, max float64
 	}{
+		//guard:doctor-accounts-full-of-storage remove
 		{"bytes of storage", float64(t.Store), float64(t.Limits.MaxStore)},
+		//guard:doctor-accounts-full-of-memory remove
 		{"bytes of memory", float64(t.Memory), float64(t.Limits.MaxMemory)},
+		//guard:doctor-accounts-full-of-streams remove
 		{"streams", float64(t.Streams), float64(t.Limits.MaxStreams)},
+		//guard:doctor-accounts-full-of-consumers remove
 		{"consumers", float64(t.Consumers), float64(t.Limits.MaxConsumers)},
 	} {
 		if l.max > 0 && l.used > nearlyFull*l.max {
@@ -169,9 +173,11 @@ func checkStream(e *examination, s *stream) {
 			}
 		}
 	}
+	//guard:doctor-streams-full-of-bytes false
 	if cfg.MaxBytes > 0 && float64(s.info.State.Bytes) > nearlyFull*float64(cfg.MaxBytes) {
 		e.warn(s.name, "raise its limit, or give it a max_age", "%d of %d bytes are used: when it is full, it refuses events", s.info.State.Bytes, cfg.MaxBytes)
 	}
+	//guard:doctor-streams-full-of-messages false
 	if cfg.MaxMsgs > 0 && float64(s.info.State.Msgs) > nearlyFull*float64(cfg.MaxMsgs) {
 		e.warn(s.name, "raise its limit, or give it a max_age", "it has %d of %d messages: when it is full, it refuses events", s.info.State.Msgs, cfg.MaxMsgs)
 	}

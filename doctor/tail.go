@@ -72,6 +72,7 @@ func compareTails(ctx context.Context, e *examination, streams []*stream) ([]Tai
 	}
 	var tails []TailCheck
 	for _, s := range streams {
+		//guard:a-named-stream-that-was-not-examined-is-reported false
 		if s.err != nil && len(s.handlers) == 0 { // otherwise the positions of its handlers say it
 			tails = append(tails, TailCheck{Stream: s.name, Missing: []LostEvent{}, Note: fmt.Sprintf("could not be compared: %v", s.err), Unknown: true})
 		}

@@ -156,8 +156,10 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e callResult) {
 	case what == replay:
 		t.rollback(ctx)
 		return g.replay(ctx, op, found)
+	//guard:twins-do-not-run-at-once false
 	case !held:
 		return callResult{err: ErrInProgress}
+	//guard:steps-of-lease-mode-are-not-done-again false
 	case what == resume && found.begun:
 		return callResult{err: fmt.Errorf("%w: an attempt in lease mode has done or begun steps, which a transaction would do again: let lease mode finish it, or forget the key with Guard.Delete",
 			ErrOutcomeUnknown)}
@@ -187,12 +189,14 @@ func (a *attempt) runTx(ctx context.Context) (result, error) {
 	res, err := a.op.run(inner, a)
 	lost := a.tx.Fate.Lost()
 	switch {
+	//guard:a-lost-transaction-is-told false
 	case lost && (err != nil || res.verdict != keepAll):
 		return res, errors.Join(ErrContention, err)
 	case err != nil:
 		return res, err
 	case res.verdict == undo:
 		return res, nil
+	//guard:a-client-that-has-gone-is-rolled-back false
 	case a.op.rules.CancelOnDisconnect && ctx.Err() != nil:
 		return res, fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(ctx.Err(), context.Cause(ctx)))
 	}
@@ -226,6 +230,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 	defer func() {
 		cancel()
 		letGo()
+		//guard:a-panic-gives-the-claim-back false
 		if !returned { // the function run panicked
 			l.Fail(ctx)
 		}
@@ -238,6 +243,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 	case err != nil || res.verdict == undo:
 		l.Fail(ctx)
 		e.to = StateFailed
+		//guard:a-lost-claim-is-told false
 		if errors.Is(context.Cause(inner), ErrLeaseLost) { // even if the handler returned another error
 			e.err, e.to = errors.Join(ErrLeaseLost, err), StatePending
 		}
@@ -287,6 +293,7 @@ func (g *Guard) replay(ctx context.Context, op *operation, f *row) callResult {
 		e.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		return e
 	}
+	//guard:a-dropped-answer-is-not-repeated false
 	if f.Dropped {
 		e.err = ErrDropped
 		return e
@@ -311,14 +318,17 @@ func (op *operation) decide(f *row) (decision, error) {
 	if f == nil || !f.counts() {
 		return free, nil
 	}
+	//guard:another-request-is-refused false
 	if seen := fingerprint.Sum(f.Fingerprint); seen != op.print {
 		if seen[0] == op.print[0] {
 			return free, ErrMismatch
 		}
 		other, err := op.reprint(fingerprint.Kind(seen[0]))
 		switch {
+		//guard:what-cannot-be-compared-is-not-answered false
 		case err != nil: // for instance, a newer version of this service wrote the row
 			return free, fmt.Errorf("%w: compare with the first request: %w", ErrUnavailable, err)
+		//guard:another-request-of-another-version-is-refused false
 		case other != seen:
 			return free, ErrMismatch
 		}
@@ -326,6 +336,7 @@ func (op *operation) decide(f *row) (decision, error) {
 	switch {
 	case f.State == StateComplete:
 		return replay, nil
+	//guard:what-is-held-is-not-run false
 	case f.leased:
 		return free, ErrInProgress
 	}
@@ -334,6 +345,7 @@ func (op *operation) decide(f *row) (decision, error) {
 
 // context returns the context of a run.
 func (op *operation) context(ctx context.Context, a *attempt) (context.Context, context.CancelCauseFunc, context.CancelFunc) {
+	//guard:a-handler-outlives-its-client false
 	if !op.rules.CancelOnDisconnect {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -388,6 +400,7 @@ func KeepRef(ctx context.Context, ref string) {
 // refOf returns the reference to store for a result. A stored error has no reference: the effects
 // are rolled back, and the reference may refer to them.
 func (a *attempt) refOf(res result) string {
+	//guard:an-error-has-no-reference false
 	if res.verdict != keepAll {
 		return ""
 	}

@@ -95,6 +95,7 @@ func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(c
 		if out, failure = fn(ctx); failure != nil {
 			return result{}, nil // the verdict is undo
 		}
+		//guard:do-stores-its-result remove
 		a.ref = "" // Do has no Render that could make the result from the reference
 		text, err := json.Marshal(out)
 		if err != nil {

@@ -69,10 +69,12 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	lines := rt.lines(r)
 	// If an outer guard already serves this request, pass it on. Exception: this request has a key
 	// and the outer request has none, for instance because the outer request is a batch.
+	//guard:a-nested-guard-passes-through remove
 	if keyed, ok := r.Context().Value(guardMark{}).(bool); ok && (keyed || len(lines) == 0) {
 		rt.next.ServeHTTP(w, r)
 		return
 	}
+	//guard:a-faulty-guard-runs-nothing false
 	if fault := rt.g.fault(); fault != nil {
 		rt.misconfigured(w, r, fault)
 		return
@@ -130,11 +132,13 @@ func (rt *route) misconfigured(w http.ResponseWriter, r *http.Request, fault err
 // and returns false.
 func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string) (*operation, []byte, bool) {
 	principal, err := rt.g.cfg.Principal(r)
+	//guard:who-cannot-be-asked-has-not-said-no = @ && false
 	if err != nil && failure.IsInterruption(err) { // Principal ran out of time
 		rt.g.cfg.Logger.WarnContext(r.Context(), "principal of a request not determined", "error", err)
 		rt.refuse(w, CodeUnavailable, "")
 		return nil, nil, false
 	}
+	//guard:no-principal-no-keys false
 	if err != nil || principal == "" {
 		rt.g.cfg.Logger.InfoContext(r.Context(), "a request with an idempotency key has no principal", "error", err)
 		rt.refuse(w, CodeUnauthorized, "")
@@ -150,6 +154,8 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 	if !ok {
 		return nil, nil, false
 	}
+	//guard:a-form-read-outside-is-no-body 3 = @1
+	//guard:a-body-read-outside-is-not-empty 3.1 false
 	if rt.PrintFunc == nil && len(body) == 0 && (r.ContentLength > 0 || len(r.PostForm) > 0 || r.MultipartForm != nil) {
 		rt.misconfigured(w, r, errors.New("the body was read before the guard, so the guard cannot compare requests: "+
 			"make its reader restore the body, move the reader behind the guard, or set Route.PrintFunc"))
@@ -211,6 +217,7 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	if r.Body == nil {
 		return nil, true
 	}
+	//guard:a-body-has-a-bound 1 = @2
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rt.MaxBody))
 	var large *http.MaxBytesError
 	switch {
@@ -234,6 +241,7 @@ func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
 	run := rt.runner(w, r, body)
 	op.run = func(ctx context.Context, a *attempt) (result, error) {
 		res, err := run(ctx, a)
+		//guard:an-error-without-a-key-is-undone false
 		if res.verdict == keepAnswer { // there is no key under which to keep the answer
 			res.verdict = undo
 		}
@@ -266,6 +274,7 @@ func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) fun
 		switch {
 		case b.Large() && !drops:
 			return res, ErrTooLarge
+		//guard:a-handler-without-the-transaction-is-told false
 		case rt.TxRequired && res.verdict == keepAll && !a.asked:
 			return res, errNoTx
 		}

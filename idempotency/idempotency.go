@@ -156,6 +156,8 @@ func (g *Guard) archive(ctx context.Context, limit int) (int, error) {
 		for _, f := range found {
 			rec, err := f.record(ctx, g.cfg.Codec)
 			if rec.Undecoded = err != nil; rec.Undecoded {
+				//guard:an-odd-answer-holds-up-no-other = @1 != nil || @
+				//guard:an-answer-is-decoded-in-time 1 = nil
 				if failure.IsInterruption(err) {
 					return err
 				}
@@ -194,6 +196,7 @@ func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 // Afterwards the same request has an effect again. Delete returns [ErrNotFound] if the key does not
 // exist or an attempt holds it.
 func (g *Guard) Delete(ctx context.Context, k Key) error {
+	//guard:delete-of-a-faulty-guard-deletes-nothing false
 	if err := g.fault(); err != nil {
 		return fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
 	}

@@ -35,6 +35,7 @@ func (rt *route) answer(w http.ResponseWriter, r *http.Request, e callResult) {
 
 // repeat answers with a kept answer.
 func (rt *route) repeat(w http.ResponseWriter, r *http.Request, rec Record) {
+	//guard:a-replay-is-authorized false
 	if rt.AuthorizeReplay != nil {
 		if err := rt.AuthorizeReplay(r, rec); err != nil {
 			if failure.IsInterruption(err) { // AuthorizeReplay ran out of time and did not refuse

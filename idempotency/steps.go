@@ -35,6 +35,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	if done, err := l.checkpoint(name, &out); done || err != nil {
 		return out, err
 	}
+	//guard:an-unanswered-commit-is-not-run-again false
 	if l.IsDark(name) {
 		return out, fmt.Errorf("phase %s: %w: the commit of an earlier run was not answered", name, ErrOutcomeUnknown)
 	}
@@ -58,6 +59,8 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 		if err := what.AsOwn(ctx, inner.Conn()); err != nil {
 			return fmt.Errorf("return to the guard's user: %w", err)
 		}
+		//guard:a-phase-has-its-own-transaction 0 remove
+		//guard:a-phase-asks-whether-it-is-the-same-transaction 0 do err = nil
 		if _, err = inner.Exec(ctx, l.store.sql.Still, t.began); failure.IsOther(err) {
 			return errEnded
 		} else if err != nil {
@@ -69,6 +72,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 		recorded = true
 		return nil
 	})
+	//guard:a-phase-in-doubt-is-dark = @ && false
 	if err != nil && recorded && !failure.IsRefusal(err) && !errors.Is(err, pgx.ErrTxCommitRollback) {
 		l.Darken(name)
 		err = fmt.Errorf("phase %s: %w: %w", name, ErrOutcomeUnknown, err)
@@ -101,6 +105,7 @@ func leaseFrom(ctx context.Context, who string) *lease {
 
 // enter marks a step as running. It returns an error if a step of this name already runs.
 func (l *lease) enter(what, name string) error {
+	//guard:a-call-is-made-once-at-a-time = @ && false
 	if !l.Enter(name) {
 		return fmt.Errorf("%s %s: %w", what, name, errStepBusy)
 	}
@@ -113,6 +118,8 @@ func (l *lease) derived(name string) string {
 		return DeriveKey(l.Owner(), name)
 	}
 	k := l.op.key
+	//guard:each-postroom-has-vendor-keys-of-its-own 1 = ""
+	//guard:each-schema-has-vendor-keys-of-its-own 2 = ""
 	here := DeriveKey(l.Instance(), l.store.schema) // tenants and services may share a vendor's account
 	return DeriveKey(here, DeriveKey(DeriveKey(k.Scope, k.Principal), DeriveKey(k.Value, name)))
 }
@@ -255,6 +262,7 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 			return none, c.unknown(ctx, noted) // another attempt began the call meanwhile
 		}
 	}
+	//guard:an-ended-attempt-does-not-call false
 	if ctx.Err() != nil { // ctx ended while the beginning was being recorded
 		return none, errors.Join(context.Cause(ctx), c.l.Undo(ctx, c.name, noted.Calls-1))
 	}
@@ -264,6 +272,7 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 		return result, c.l.done(ctx, c.name, result)
 	case failure.IsNotApplied(err):
 		return result, errors.Join(err, c.l.Undo(ctx, c.name, noted.Calls-1))
+	//guard:a-call-without-a-window-is-in-doubt false
 	case c.window == 0 && c.lookup == nil: // there is no way to find out
 		return result, fmt.Errorf("%w: %w", c.unknown(ctx, noted), err)
 	}

@@ -137,6 +137,7 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	// and effects are kept, this is store.sql. If a statement of the handler failed, it is the
 	// rollback to the savepoint, which only this transaction has. Otherwise it is still.sql.
 	if !t.failed() && (!op.keyed || res.verdict == keepAnswer) {
+		//guard:an-answer-asks-whether-it-is-the-same-transaction remove
 		batch.Queue(t.store.sql.Still, t.began)
 	}
 	if op.keyed {
@@ -147,6 +148,7 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 			}
 			return fmt.Errorf("%w: %w", ErrNotCommitted, err)
 		}
+		//guard:effects-of-a-kept-error-are-undone false
 		if res.verdict == keepAnswer {
 			if err := t.undo(ctx, batch); err != nil {
 				return err
@@ -156,6 +158,7 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 		}
 		k := op.key
 		if found != nil {
+			//guard:what-no-longer-counts-is-cleared remove
 			batch.Queue(t.store.sql.Clear, k.Scope, k.Principal, k.Value)
 		}
 		batch.Queue(t.store.sql.Store, k.Scope, k.Principal, k.Value, op.print[:], a.number,
@@ -181,6 +184,7 @@ type tx struct {
 // or if the handler's user lacks rights. The rollback also undoes the change of the user.
 func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 	const sql = "ROLLBACK TO SAVEPOINT " + savepoint
+	//guard:effects-of-another-role-are-rolled-back-at-once 2 true
 	if !t.failed() && !t.Fate.ChangesUser() {
 		batch.Queue(sql)
 		return nil
@@ -200,6 +204,7 @@ func (t *tx) failed() bool { return t.owner.Conn().PgConn().TxStatus() == 'E' }
 func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	t.Fate.End()
 	statements := batch.Len()
+	//guard:the-session-is-set-back-after-a-commit remove
 	t.store.sessions.End(t.owner.Conn(), batch)
 	results := t.owner.SendBatch(ctx, batch)
 	var tag pgconn.CommandTag
@@ -211,13 +216,17 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	}
 	left := results.Close() // an error that comes only now is from the reset of the session, after the commit
 	switch {
+	//guard:the-server-says-what-was-committed false
 	case err == nil && tag.String() != "COMMIT":
 		err = fmt.Errorf("%w: the server answered %s", ErrNotCommitted, tag)
 	case err == nil:
+	//guard:a-twins-answer-is-repeated false
 	case failure.IsTwin(err):
 		err = errTwin
 	case failure.IsOther(err):
 		err = errEnded
+	//guard:an-unanswered-commit-is-not-known 1 = @1 != nil
+	//guard:a-panic-during-the-commit-proves-nothing 1 = @ || failure.IsShort(@1)
 	case failure.IsContention(err), failure.IsRefusal(err):
 		err = whyFailed("commit", err)
 	default:
@@ -236,6 +245,7 @@ func (t *tx) rollback(ctx context.Context) {
 	defer cancel()
 	_ = t.Tx.Rollback(ctx) // if it fails, the connection is closed and the server rolls back
 	var left error
+	//guard:the-session-is-set-back-after-a-rollback false
 	if t.lent {
 		left = t.store.sessions.Reset(ctx, t.owner.Conn())
 	}
@@ -251,6 +261,7 @@ func (t *tx) give(ctx context.Context, left error) {
 
 // given closes a handler's connection if a reset cannot undo the changes of its session.
 func (s *store) given(ctx context.Context, conn *pgx.Conn, f *watched.Fate, left error) {
+	//guard:what-no-reset-undoes-closes-the-connection false
 	if f.Keeps() {
 		_ = conn.Close(ctx) // the pool opens a new connection
 	}
@@ -284,12 +295,14 @@ func (t *tx) healthy(v verdict) error {
 	switch conn := t.owner.Conn(); {
 	case conn.IsClosed():
 		return fmt.Errorf("%w: the connection broke while the handler used it", ErrUnavailable)
+	//guard:open-rows-are-noticed false
 	case conn.PgConn().IsBusy():
 		return fmt.Errorf("%w: the handler left rows or a batch open", ErrNotCommitted)
 	case conn.PgConn().TxStatus() == 'E' && v == keepAnswer:
 		return nil
 	case conn.PgConn().TxStatus() == 'E' && t.Fate.Lost():
 		return ErrContention
+	//guard:a-failed-statement-is-noticed false
 	case conn.PgConn().TxStatus() == 'E':
 		return whyFailed("a statement failed, and the handler answered with success", t.Fate.Failed())
 	}

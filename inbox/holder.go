@@ -24,6 +24,7 @@ type holds struct {
 // holdWithOthers queues a delivery, and the deliveries that follow it, for the holder. The holder
 // stores all of them in the table held and finishes them.
 func (c *holds) holdWithOthers(d *delivery.Delivery, h delivery.Holding, along ...*delivery.Delivery) delivery.Result {
+	//planted:held-before-ack-turned-round do d.Source.Ack(context.Background(), d); @
 	c.owing.Add(1)
 	c.inbox.holder.Put(holder.Parcel{Owner: c, D: d, H: h, Along: along})
 	return delivery.Result{}
@@ -68,6 +69,7 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 		became, err = deaths{c.loop}.store(life.Work, c.owe(d, h))
 		return err
 	}
+	//guard:held-before-ack do d.Source.Ack(life.Work, d); @
 	err := c.persist(life, write)
 	var death *delivery.DeathError
 	if errors.As(err, &death) && !life.IsStopping() {
@@ -110,6 +112,7 @@ func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.H
 	case delivery.FateDecided:
 	}
 	c.keys.Doubt(c.keyOf(d))
+	//guard:a-failure-that-the-handler-committed-is-held remove
 	if r, held := c.holdCommitted(life, d); held {
 		return r
 	}
@@ -171,6 +174,7 @@ func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 		if bytes += len(o.Event.Data); bytes > holder.MostBytes {
 			return false
 		}
+		//guard:one-term-at-a-time 1,2 true
 		return o.Source == d.Source && !o.IsOver() && c.isStraight(o)
 	})
 	return c.holdWithOthers(d, delivery.BehindKey, along...)

@@ -26,6 +26,7 @@ func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Resu
 	switch {
 	case r.Outcome != delivery.Released:
 		d.Source.Ack(ctx, d)
+	//guard:an-ordered-reader-gets-beyond-what-it-cannot-hold false
 	case r.Err != nil && c.isOrdered() && c.keys.Later(d, c.holds.unpark):
 		c.signals.Ended(ctx, r.Outcome, task)
 		return
@@ -73,6 +74,8 @@ func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ledg
 // decide runs the handler for a delivery and returns the result. The parameter known is the version
 // of the delivery's key, which the caller read earlier.
 func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead, known uint64) delivery.Result {
+	//guard:ack-after-commit do d.Source.Ack(life.Work, d); @
+	//planted:ack-before-commit do d.Source.Ack(life.Work, d); @
 	err := c.persist(life, func() error { return c.apply(life, d, ahead) })
 	var attempt *delivery.AttemptError
 	switch {
@@ -85,6 +88,7 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledge
 		return delivery.Result{Outcome: delivery.Done}
 	case errors.Is(err, delivery.ErrDuplicate):
 		c.keys.Doubt(c.keyOf(d))
+		//guard:a-duplicate-that-the-handler-committed-is-held remove
 		if r, held := c.holds.holdCommitted(life, d); held {
 			return r
 		}
@@ -129,6 +133,7 @@ const suspectAfter = 3
 // isTooOld reports whether the event may have had an inbox row that has expired. An event that was
 // in the stream before the handler existed has no row until it is decided.
 func (c *loop) isTooOld(d *delivery.Delivery) bool {
+	//guard:age-gate false
 	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom(c.window))
 }
 
@@ -144,6 +149,7 @@ func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 	for {
 		err := apply()
 		switch {
+		//guard:no-worker-waits-for-resources false
 		case delivery.IsShort(err) && failures+1 >= delivery.ShortRounds:
 			return err
 		case delivery.IsOutage(err) && !life.IsStopping():
@@ -173,6 +179,8 @@ func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger
 	if tx == nil {
 		return err
 	}
+	//guard:insert-before-handler false
+	//planted:inbox-insert-ignored false
 	if err == nil && tag.RowsAffected() == 0 {
 		return c.ledger.End(life.Work, tx, c.ledger.Undecided(life.Work, tx, d, c.keyOf(d)))
 	}

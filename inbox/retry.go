@@ -82,6 +82,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		c.fail(life, cl, c.held(cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
 			"the process that made attempt %d, the last one, ended or stalled", cl.Attempts())}, cl.Attempts(), 0))
 		return
+	//guard:a-handler-that-is-not-ordered-takes-events-out-of-their-key 2 remove
 	case !ok, cl.Blocking != "" && !c.isOrdered() && c.persist(life, func() error { return c.ledger.LeaveKey(life.Work, &cl.HeldEvent, c.follower(false)) }) != nil,
 		life.IsStopping() || c.external == nil && !cl.Solitary && time.Until(cl.Ends) < c.sub.Timeout+c.grace(): // the claim ends too soon for a run
 		c.release(life, cl.Claim)
@@ -118,6 +119,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		c.release(life, cl.Claim)
 	default:
 		c.signals.Report(life.Work, cl.Task, err)
+		//guard:a-claim-asks-what-became-of-its-transaction 0 = error(nil)
 		if ended := c.persist(life, func() error { return c.endedBefore(life.Work, cl.began) }); ended != nil {
 			err = ended
 		}
@@ -173,6 +175,7 @@ func (c *retries) fail(life delivery.Lifetime, cl *claim, h delivery.Holding) {
 func (c *retries) noted(ctx context.Context, cl *claim, h delivery.Holding) {
 	o := h.Outcome()
 	if first, pace, waits := h.Failure.KeyWaits(); waits && cl.Event.Key != "" && !c.isOrdered() {
+		//guard:a-key-that-waits-holds-up-no-other remove
 		c.queue.Later(cl.Claim, first, pace)
 	}
 	c.holds.moved(ctx, cl.Task, "claimed", o, h)
@@ -265,6 +268,7 @@ func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 		}
 		defer c.inbox.alone.RUnlock()
 	}
+	//guard:a-claim-is-not-repeated-after-its-handler-committed 0 = error(nil)
 	if err := c.endedBefore(life.Work, cl.began); err != nil { // in an earlier round, the handler may have committed the transaction itself
 		return err
 	}
@@ -303,6 +307,7 @@ func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error)
 // failRerun rolls back an attempt, and records its failure unless Config.OnDead must be called.
 func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, failed error) error {
 	h := c.failedAgain(cl, delivery.FailureOf(failed))
+	//guard:a-death-from-held-is-told false
 	if c.inbox.tells(h) {
 		c.ledger.Leave(ctx, tx, nil)
 		return &delivery.RecordedError{Err: failed, Holding: h}
@@ -320,6 +325,8 @@ func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, faile
 func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) error {
 	until := cl.Ends.Add(-2 * c.grace())
 	for i, other := range cl.along {
+		//guard:what-runs-along-does-not-meet-another-session 4 false
+		//guard:a-pause-ends-what-runs-along 2 false
 		if life.IsStopping() || !c.gate.IsOpen() || time.Until(until) < c.sub.Timeout*3/4 || tx.Differs() {
 			cl.along = cl.along[:i]
 			return nil
@@ -438,6 +445,7 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 // alone makes a claim run again without other events of its key if the handler ended their common
 // transaction. The inbox does not know for which of the events the handler ended it.
 func (c *retries) alone(cl *claim, err error) error {
+	//guard:the-event-that-ended-the-transaction-is-blamed false
 	if delivery.IsEnded(err) && len(cl.along) > 0 {
 		cl.reach = 0
 		return &delivery.AlongError{Err: err}

@@ -107,6 +107,7 @@ func (m *view) readRelated(j *EventTrace) (err error) {
 func (m *view) readLedger(j *EventTrace) (err error) {
 	keys := []string{}
 	for _, s := range j.Sources {
+		//guard:a-source-with-spaces-is-found 2 = @1+" "+identity.Bounded(@2)
 		keys = append(keys, identity.DedupeKey(s, j.EventID))
 	}
 	handlers, derived := []string{}, []string{}

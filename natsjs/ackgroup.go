@@ -63,6 +63,8 @@ func (g *ackGroup) clear() {
 
 // addAnswer adds an answer to a group of several events.
 func (g *ackGroup) addAnswer(o broker.Outcome) {
+	//guard:answers-of-a-group-follow-each-other true
+	//guard:duplicates-and-new-events-share-no-answer 2.3 true
 	follows := g.answered == 0 || o.Stream == g.stream && o.Sequence == g.last+1 && o.Duplicate == g.duplicate
 	if o.Class != broker.Stored || !follows {
 		g.ambiguous = true
@@ -86,6 +88,7 @@ func (w *window) split(batch []*broker.Message) (messages, rest []*broker.Messag
 	if w.singlesLeft > 0 {
 		w.singlesLeft--
 	} else if batch[0].AckGroup != "" {
+		//guard:streams-share-no-answer 2 true
 		for n < min(len(batch), maxGroup) && batch[n].AckGroup == batch[0].AckGroup {
 			n++
 		}
@@ -103,6 +106,7 @@ func (w *window) resolve(slot int) {
 	case g.ambiguous, g.answered > len(g.messages):
 		w.backOff(g)
 		w.sendAgain(g.messages)
+	//guard:a-group-needs-all-its-answers = @1 > 0
 	case g.answered == len(g.messages):
 		w.nextSingles = max(w.nextSingles-g.answered, minSingles)
 		for i, f := range g.messages {

@@ -110,6 +110,7 @@ func (v *duplicateVerifier) lookUp(ctx context.Context, f *broker.Message, o bro
 // messages that were consumed, the oldest messages at a limit, or the messages before a rollup. A
 // maximum age does not matter, because a message leaves the window before it reaches that age.
 func mayDrop(cfg jetstream.StreamConfig) bool {
+	//guard:replaced-messages-are-not-sent-again 2 = cfg.Discard == jetstream.DiscardOld && @
 	return cfg.Retention != jetstream.LimitsPolicy || dropsOld(cfg) != "" || cfg.AllowRollup
 }
 

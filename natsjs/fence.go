@@ -101,6 +101,7 @@ func (f *fence) try(ctx context.Context) error {
 	if last == 0 {
 		return fmt.Errorf("stream %s: %w: it does not keep its lease message", f.stream, ErrNotAtomic)
 	}
+	//guard:the-lease-is-confirmed-inside-the-fence remove
 	if err := f.run.token.Confirm(ctx); err != nil {
 		return err
 	}
@@ -119,6 +120,7 @@ func (f *fence) look(ctx context.Context) (last uint64, err error) {
 	switch {
 	case f.created.IsZero():
 		f.created = info.Created
+	//guard:a-stream-that-was-replaced-ends-the-term false
 	case !f.created.Equal(info.Created):
 		return 0, fmt.Errorf("stream %s: %w", f.stream, ErrStreamReplaced)
 	}

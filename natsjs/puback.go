@@ -15,6 +15,7 @@ func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error
 		name, rest, ok := bytes.Cut(rest, []byte(`"`))
 		digits, ok2 := bytes.CutPrefix(rest, []byte(`,"seq":`))
 		digits, ok3 := bytes.CutSuffix(digits, []byte(`}`))
+		//guard:a-stream-without-a-name-stored-nothing 4 true
 		if seq, number := parseNumber(digits); ok && ok2 && ok3 && len(name) > 0 && isPlain(name) && number {
 			return name, seq, false, nil
 		}

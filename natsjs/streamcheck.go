@@ -46,6 +46,7 @@ func (p *Publisher) inspect(ctx context.Context, streams, subjects []string, exa
 		err = look.bySubject(ctx, subjects)
 	}
 	if err == nil {
+		//guard:the-check-finds-full-accounts remove
 		err = look.checkAccount(ctx)
 	}
 	covered = len(wildcard.Uncovered(subjects, look.covered)) < len(subjects)
@@ -122,6 +123,7 @@ func (i *inspection) stream(ctx context.Context, name string) error {
 	for _, fault := range i.examine(cfg) {
 		i.faults = append(i.faults, fault)
 	}
+	//guard:the-check-finds-full-streams = nil
 	return i.checkRoom(ctx, s)
 }
 

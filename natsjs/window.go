@@ -129,6 +129,7 @@ func (w *window) reportSingle(p slotRef, o broker.Outcome) {
 
 // group returns a group, or nil if the group has its outcome already.
 func (w *window) group(p slotRef) *ackGroup {
+	//guard:an-answer-finds-its-own-publish 2 true
 	if p.slot < len(w.slots) && w.slots[p.slot].serial == p.serial && len(w.slots[p.slot].messages) > 0 {
 		return &w.slots[p.slot]
 	}
@@ -136,6 +137,8 @@ func (w *window) group(p slotRef) *ackGroup {
 }
 
 func (w *window) report(f *broker.Message, o broker.Outcome) {
+	//guard:a-closed-window-is-silent true
+	//planted:unknown-outcome-counts-as-stored do if o.Class == broker.Unknown { o = broker.Outcome{} }; @
 	if !w.closed {
 		w.reportFn(f, o)
 	}
@@ -177,6 +180,7 @@ func (w *window) fail(err error, which func(g *ackGroup, f *broker.Message) bool
 		if g := &w.slots[n]; g.allSent {
 			w.failGroup(n, err, which)
 		} else if slices.ContainsFunc(g.messages, func(f *broker.Message) bool { return which(g, f) }) {
+			//guard:denials-before-the-group-is-sent = @1[:0]
 			g.earlyFailures = append(g.earlyFailures, earlyFailure{err, which})
 		}
 	}

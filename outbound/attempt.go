@@ -25,6 +25,7 @@ var errLate = errors.New("the operation's time was over before the request could
 // attempt sends the request once.
 func (op *operation) attempt() result {
 	ctx := op.req.Context()
+	//guard:no-caller-waits-nothing-is-sent false
 	if err := contextError(ctx); err != nil {
 		return result{err: err, class: ClassCanceled, reason: ReasonCanceled}
 	}
@@ -43,6 +44,7 @@ func (op *operation) attempt() result {
 		}
 		return result{class: ClassBreaker, reason: ReasonBreaker}
 	}
+	//guard:a-panic-says-nothing = error(nil)
 	word := errNoWord // the variable word stays errNoWord if Next panics
 	defer func() { done(word) }()
 	op.attempts++
@@ -59,6 +61,7 @@ func (op *operation) attempt() result {
 
 	var astray error
 	if resp != nil {
+		//guard:a-next-that-follows-redirects-is-found remove
 		astray = op.astray(resp)
 	}
 	r := result{resp: resp, err: err, release: release}
@@ -67,6 +70,7 @@ func (op *operation) attempt() result {
 		r.resp, r.err, r.class, r.reason = nil, astray, ClassRedirect, ReasonFinal
 	case err == nil:
 		r.class, r.again = classOf(op.req.Method, resp)
+	//guard:a-callers-deadline-is-no-outage false
 	case ctx.Err() != nil:
 		r.err, r.class, r.reason = contextError(ctx), ClassCanceled, ReasonCanceled
 	case sending.broken() != nil:
@@ -86,27 +90,33 @@ func (op *operation) attempt() result {
 // send passes one attempt to Next.
 func (op *operation) send(ctx context.Context, body *sentBody, limit time.Duration) (*http.Response, error) {
 	req := op.req.Clone(ctx)
+	//guard:a-request-without-headers-is-one false
 	if req.Header == nil {
 		req.Header = make(http.Header)
 	}
 	if body != nil {
 		req.Body, req.GetBody, req.ContentLength = body, op.body.again, op.body.length
+		//guard:the-length-is-that-of-what-is-sent false
 		if op.body.kept != nil {
 			req.Header.Del("Content-Length")
 		}
 	}
 	op.t.metrics.propagate(ctx, req.Header)
+	//guard:no-context-of-a-trace-abroad do @; op.t.metrics.propagate(ctx, req.Header)
 	op.setHeaders(req, limit)
 	resp, err := op.t.cfg.Next.RoundTrip(req)
 	err = guard.Seal(err) // a user's code may have made the error
 	switch {
 	case err != nil && resp != nil:
+		//guard:an-error-beats-a-response false
 		if resp.Body != nil {
 			_ = resp.Body.Close()
 		}
 		return nil, err
+	//guard:nothing-is-no-answer false
 	case err == nil && resp == nil:
 		return nil, errNothing
+	//guard:a-response-without-a-body-is-one false
 	case resp != nil && resp.Body == nil:
 		resp.Body = http.NoBody
 	}
@@ -125,6 +135,7 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	carrier := op.t.cfg.Protocol.header()
 	if op.foreign || op.key == "" && !isSafe(req.Method) {
 		// If a request has one of these two headers, http.Transport itself may repeat it.
+		//guard:no-blind-repetition-below remove
 		req.Header.Del("Idempotency-Key")
 		req.Header.Del("X-Idempotency-Key")
 		if carrier != "" {
@@ -134,6 +145,7 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 		req.Header.Set(carrier, op.sent)
 	}
 	if op.foreign { // after all headers are set: no header of this package goes abroad either
+		//guard:no-secrets-abroad remove
 		goAbroad(req.Header)
 	}
 }
@@ -142,12 +154,15 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 // and, if necessary, Protocol.Decide.
 func (op *operation) account(r *result, unsent bool) {
 	r.unsent = r.err != nil && unsent
+	//guard:unsent-is-not-done true
 	if !r.unsent {
 		op.delivered = true
+		//guard:a-doubt-is-not-forgotten do op.unsure = @1 || @2
 		if r.resp == nil || !op.t.cfg.Protocol.rejected(r.resp) {
 			op.unsure = true
 		}
 	}
+	//guard:a-caller-who-has-gone-is-not-decided-on false
 	if r.reason != "" {
 		return
 	}
@@ -155,21 +170,27 @@ func (op *operation) account(r *result, unsent bool) {
 	if op.t.cfg.Decide != nil {
 		decision = op.t.cfg.Decide(r.resp, r.err)
 	}
+	//guard:the-config-decides-first 1 true
+	//guard:a-protocol-decides-about-responses 2 true
 	if decision == Undecided && r.resp != nil && op.t.cfg.Protocol.Decide != nil {
 		decision = op.t.cfg.Protocol.Decide(r.resp)
 	}
+	//guard:a-kept-failure-is-not-asked-for-again false
+	//guard:what-is-kept-decides-last 1 true
 	if decision == Undecided && r.resp != nil && op.key != "" && r.class != "" && r.resp.Header.Get("Idempotent-Replayed") == "true" {
 		decision = Stop // the vendor keeps this answer with the key, so the next answer would be the same
 	}
 	switch decision {
 	case Retry:
 		r.again = true
+		//guard:a-refused-success-is-a-failure 1 false
 		if r.class == "" || r.class == ClassConflict {
 			r.class = ClassBusy
 		}
 	case Stop:
 		r.again = false
 	}
+	//guard:a-call-under-way-is-not-permanent 2 false
 	r.later = r.again || decision == Undecided && r.resp != nil && op.sent != "" && slices.Contains(op.t.cfg.Protocol.Busy, r.resp.StatusCode)
 }
 
@@ -207,6 +228,8 @@ func (p *probe) unsent(err error) bool {
 		operation *net.OpError
 		name      *net.DNSError
 	)
+	//guard:next-says-that-nothing-was-sent 2 false
+	//guard:a-host-that-is-not-found-was-sent-nothing 3 = @2.1 != nil
 	return p.asked.Load() || errors.Is(err, ErrNotSent) || errors.As(err, &name) ||
 		errors.As(err, &operation) && (operation.Op == "dial" || operation.Op == "proxyconnect")
 }

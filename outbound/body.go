@@ -25,6 +25,7 @@ type body struct {
 // newBody takes over the body of a request. If the body must be in memory, newBody reads it.
 func newBody(req *http.Request, inMemory, repeat bool, limit int64) (*body, error) {
 	b := &body{length: req.ContentLength}
+	//guard:no-body-stays-none 2 false
 	if req.Body == nil || req.Body == http.NoBody {
 		b.none = true
 		return b, nil
@@ -59,9 +60,11 @@ func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte
 	defer closeOnce()
 	defer context.AfterFunc(ctx, closeOnce)()
 	tooLong := fmt.Errorf("the request's body has more than %d bytes, which must be in memory: raise Config.MaxBody; or, if the key is not in the body, set http.Request.GetBody, or Config.Attempts to 1", limit)
+	//guard:a-long-body-is-not-read false
 	if length > limit {
 		return nil, tooLong
 	}
+	//guard:a-kept-body-has-a-limit 1 = @1
 	kept, err := io.ReadAll(io.LimitReader(r, limit+1))
 	switch {
 	case ctx.Err() != nil:
@@ -70,6 +73,7 @@ func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte
 		return nil, fmt.Errorf("read the request's body: %w", err)
 	case int64(len(kept)) > limit:
 		return nil, tooLong
+	//guard:a-body-has-its-length false
 	case length > 0 && int64(len(kept)) != length:
 		return nil, fmt.Errorf("the request's body has %d bytes, its ContentLength is %d", len(kept), length)
 	}
@@ -147,6 +151,7 @@ type sentBody struct {
 
 func (s *sentBody) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
+	//guard:a-read-behind-the-end-is-no-fault 3 true
 	if err != nil && !errors.Is(err, io.EOF) && !s.closed.Load() {
 		s.fault.CompareAndSwap(nil, &err)
 	}
@@ -154,6 +159,7 @@ func (s *sentBody) Read(p []byte) (int, error) {
 }
 
 func (s *sentBody) Close() error {
+	//guard:a-body-is-closed-once = @ && false
 	if s.closed.Swap(true) {
 		return nil
 	}

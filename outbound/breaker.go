@@ -100,6 +100,7 @@ func newBreaker(cfg Breaker, changed func(to gobreaker.State)) *breaker {
 		return nil
 	}
 	b := &breaker{openFor: cfg.OpenFor}
+	//guard:a-breakers-window-moves 1.3 remove
 	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests: uint32(cfg.Probes), Interval: cfg.Window, BucketPeriod: max(cfg.Window/10, 1), Timeout: cfg.OpenFor,
 		ReadyToTrip: func(c gobreaker.Counts) bool {

@@ -99,6 +99,7 @@ func (a *account) withdraw(now time.Time, wait time.Duration) bool {
 		requests += n
 	}
 	share, floor := a.cfg.Ratio*float64(requests), a.cfg.Floor*a.cfg.Window.Seconds()
+	//guard:a-retry-counts-when-it-is-made = @1
 	at := max(a.current, a.part(now.Add(wait)))
 	second := int64((time.Second + a.width - 1) / a.width)
 	if float64(a.busiest(at, second+1)+1) > share/a.cfg.Window.Seconds()+floor || float64(a.busiest(at, parts+1)+1) > share+floor {
@@ -115,6 +116,7 @@ func (a *account) busiest(part, n int64) int {
 		sum += a.retries[i]
 	}
 	most := sum
+	//guard:a-budget-looks-ahead 2 = @1
 	for i := part + 1; i < part+n; i++ {
 		sum += a.retries[i] - a.retries[i-n]
 		most = max(most, sum)
@@ -131,6 +133,7 @@ func (a *account) advance(now time.Time) {
 		return
 	}
 	for n := max(a.current+1, number-parts+1); n <= number; n++ {
+		//guard:a-budget-forgets-requests remove
 		a.requests[n%parts] = 0
 	}
 	a.current = number

@@ -72,11 +72,14 @@ func underWay(resp *http.Response) bool {
 	if resp.Body == nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
 		return false
 	}
+	//guard:a-problem-is-read-in-part 1 = @1
 	start, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
+	//guard:what-broke-off-is-not-whole 1.1.2 = io.LimitReader(@, 0)
 	resp.Body = &prefixBody{Reader: io.MultiReader(bytes.NewReader(start), broken{err}, resp.Body), Closer: resp.Body}
 	var problem struct {
 		Code string `json:"code"`
 	}
+	//guard:a-conflict-is-no-call-under-way 2 true
 	return json.Unmarshal(start, &problem) == nil && strings.EqualFold(problem.Code, "idempotency_in_progress")
 }
 
@@ -101,9 +104,11 @@ func (p Protocol) rejected(resp *http.Response) bool {
 	switch status := resp.StatusCode; status {
 	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 		return true
+	//guard:a-rejection-is-proved 2 remove
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusLocked:
 		return false
 	default:
+		//guard:a-busy-vendor-may-be-at-it 3.1.1 = @[:0]
 		return status >= 400 && status < 500 && !slices.Contains(p.Busy, status)
 	}
 }

@@ -190,15 +190,18 @@ func ForHandler(err error) error {
 	}
 	switch e.Class {
 	case ClassInvalid, ClassAuth, ClassRedirect:
+		//guard:an-answer-to-try-again-is-not-permanent false
 		if e.later {
 			break
 		}
+		//guard:a-passing-fault-is-not-permanent false
 		if e.Reason == ReasonRequest && isPassing(e.Err) {
 			return err // the reader of the request's body may succeed the next time
 		}
 		return postroom.Permanent(err)
 	case ClassConflict:
 		// If the call has a key, the answer may be about an earlier call with the same key.
+		//guard:a-conflict-with-a-key-is-tried-again true
 		if !e.keyed {
 			return postroom.Permanent(err)
 		}

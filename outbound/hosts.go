@@ -55,11 +55,13 @@ func (hs *Hosts) of(u *url.URL, t *Transport) *host {
 	defer hs.mu.Unlock()
 	hs.total = max(hs.total, t.cfg.Total)
 	if known := hs.known[name]; known != nil {
+		//guard:a-host-in-use-is-not-forgotten remove
 		hs.byUse.MoveToBack(known)
 		h := hostIn(known)
 		h.used = now
 		return h
 	}
+	//guard:idle-hosts-are-forgotten remove
 	hs.forget(now)
 	h := &host{name: name, budget: newAccount(hs.budget, now), used: now}
 	h.breaker = newBreaker(hs.breaker, func(to gobreaker.State) { t.breakerIs(h, to) })

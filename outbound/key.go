@@ -54,10 +54,12 @@ func isIdempotent(method string) bool {
 // error, it also returns the key that could not be sent.
 func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error) {
 	p := c.Protocol
+	//guard:no-key-abroad-no-repetition 3 false
 	if p.Keyless || isSafe(req.Method) || from.foreign {
 		return keys{}, nil // setHeaders removes the caller's key, unless a safe method calls the first host
 	}
 	if from.earlier != nil && from.earlier.sent != "" {
+		//guard:a-redirect-keeps-the-key do sent, err := p.format(from.earlier.key); return keys{from.earlier.key, sent}, err
 		return from.earlier.keys, nil // the key is unchanged, because the caller may have formatted the key
 	}
 	given, _ := req.Context().Value(keyOf{}).(string)
@@ -65,6 +67,8 @@ func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error
 	case given != "":
 	case p.header() != "" && len(req.Header.Values(p.header())) > 0:
 		sent := req.Header.Get(p.header())
+		//guard:one-key-and-no-other 2 false
+		//guard:no-empty-key 1 false
 		if sent == "" || len(req.Header.Values(p.header())) > 1 {
 			return keys{sent, sent}, errors.New("the request's header with the key is empty, or the request has it twice")
 		}

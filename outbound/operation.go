@@ -150,16 +150,20 @@ func (op *operation) next(r result) (time.Duration, Reason) {
 		return 0, ""
 	case !r.again:
 		return 0, ReasonFinal
+	//guard:no-blind-repetition false
 	case !op.repeatable() && !r.unsent:
 		return 0, ReasonUnsafe
+	//guard:attempts-are-counted false
 	case op.attemptsLeft == 0:
 		return 0, ReasonAttempts
+	//guard:a-body-that-is-gone-is-not-sent-again false
 	case !op.body.rewindable():
 		return 0, ReasonRequest
 	}
 	wait := op.t.cfg.Schedule.Delay(op.attempts)
 	if r.resp != nil {
 		if asked, ok := ParseRetryAfter(r.resp.Header, time.Now()); ok {
+			//guard:retry-after-has-a-bound false
 			if asked > op.t.cfg.MaxRetryAfter {
 				return 0, ReasonWait
 			}
@@ -172,9 +176,11 @@ func (op *operation) next(r result) (time.Duration, Reason) {
 	if end, ok := op.req.Context().Deadline(); !until.Before(op.deadline) || ok && !until.Before(end) {
 		return 0, ReasonDeadline
 	}
+	//guard:an-open-breaker-ends-retrying remove
 	if _, open := op.host.breaker.open(); open {
 		return 0, ReasonBreaker
 	}
+	//guard:retries-have-a-budget false
 	if !op.host.budget.withdraw(time.Now(), wait) {
 		return 0, ReasonBudget
 	}
@@ -184,10 +190,13 @@ func (op *operation) next(r result) (time.Duration, Reason) {
 // refresh asks once for a new Authorization if the vendor refused the old one, and reports whether
 // it got a new one.
 func (op *operation) refresh(r result) bool {
+	//guard:a-refresh-is-for-a-refusal 6 false
+	//guard:a-refresh-stays-at-its-host 4 false
 	if op.t.cfg.Refresh == nil || op.refreshed || op.attemptsLeft == 0 || op.foreign ||
 		r.resp == nil || r.resp.StatusCode != http.StatusUnauthorized || !op.body.rewindable() {
 		return false
 	}
+	//guard:refresh-is-asked-once false
 	op.refreshed = true
 	value, err := op.t.cfg.Refresh(op.req)
 	if err != nil {
@@ -266,6 +275,7 @@ func Check(resp *http.Response) error {
 	if op != nil {
 		return op.failure(nil, kept, resp.Header)
 	}
+	//guard:a-doubt-is-no-rejection 1.8 remove
 	e := &Error{
 		Method: req.Method, Host: hostOf(req.URL), Attempts: 1, Class: class, Reason: ReasonFinal,
 		Last: kept, sent: true, unsure: !Protocol{}.rejected(resp),
@@ -282,6 +292,7 @@ const (
 // keep reads the part of a response that an Error keeps.
 func keep(resp *http.Response) *Response {
 	kept := &Response{Status: resp.StatusCode, Header: resp.Header}
+	//guard:a-failures-body-has-a-limit 1 = @1
 	body, err := io.ReadAll(io.LimitReader(resp.Body, keepAtMost))
 	kept.Body, kept.Truncated = body, err != nil
 	if !kept.Truncated && len(body) == keepAtMost {

@@ -28,11 +28,14 @@ func (op *operation) follow() {
 		}
 	}
 	if e := op.earlier; e != nil {
+		//guard:a-redirect-shares-the-time remove
 		op.deadline = e.deadline
 		acted := e.mayHaveActed()
+		//guard:a-doubt-outlives-a-redirect remove
 		op.delivered, op.unsure = acted, acted
 		// The redirected request is still the same attempt.
 		op.attempts = max(e.attempts-1, 0)
+		//guard:a-redirect-is-one-attempt remove
 		op.attemptsLeft = min(op.attemptsLeft, e.attemptsLeft+1)
 	}
 }
@@ -55,17 +58,23 @@ func strayed(req *http.Request) (*http.Response, error) {
 		hops++
 		switch {
 		case r.Request == nil || r.Request.URL == nil || next.URL == nil:
+			//guard:an-orphaned-redirect-is-refused do return nil, errors.Join()
 			return r, errors.New("redirected by a response that does not name its request: the RoundTripper around this Transport must set Response.Request")
+		//guard:redirects-are-bounded false
 		case hops > maxRedirects:
 			return req.Response, fmt.Errorf("redirected more than %d times", maxRedirects)
+		//guard:no-body-abroad false
 		case isSafe(r.Request.Method) && isSafe(next.Method) && hasBody(next) && !sameOrigin(r.Request.URL, next.URL):
 			return r, fmt.Errorf("redirected to %s: the body of a %s is not sent on to another host; correct the request's URL", hostOf(next.URL), orGet(r.Request.Method))
 		case isSafe(r.Request.Method):
+		//guard:a-post-follows-only-307-and-308 false
 		case r.StatusCode != http.StatusTemporaryRedirect && r.StatusCode != http.StatusPermanentRedirect:
 			return r, fmt.Errorf("redirected to %s by %d, which a %s does not follow: only 307 and 308 keep method and body; correct the request's URL",
 				hostOf(next.URL), r.StatusCode, r.Request.Method)
+		//guard:a-post-stays-on-its-host false
 		case !sameOrigin(r.Request.URL, next.URL):
 			return r, fmt.Errorf("redirected to %s: a %s is not sent on to another host; correct the request's URL", hostOf(next.URL), r.Request.Method)
+		//guard:a-redirect-keeps-the-method false
 		case next.Method != r.Request.Method:
 			return r, fmt.Errorf("redirected by %d, and sent on as %s instead of %s", r.StatusCode, orGet(next.Method), r.Request.Method)
 		}
@@ -77,6 +86,7 @@ func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != htt
 
 // refuse ends an operation that must not follow the redirect in resp.
 func (op *operation) refuse(resp *http.Response, err error) *Error {
+	//guard:a-refused-body-is-closed remove
 	op.body.close()
 	op.class, op.reason = ClassRedirect, ReasonFinal
 	e := op.failure(err, &Response{Status: resp.StatusCode, Header: resp.Header, Truncated: true}, nil)
@@ -96,10 +106,12 @@ func (op *operation) refuse(resp *http.Response, err error) *Error {
 // astray returns an error if Next itself followed redirects that the Transport would not follow.
 // Then the answer does not count, and astray closes the response.
 func (op *operation) astray(resp *http.Response) error {
+	//guard:an-answer-of-no-request 1 false
 	if resp.Request == nil || isSafe(op.req.Method) {
 		return nil
 	}
 	_, err := strayed(resp.Request)
+	//guard:another-method-is-no-answer false
 	if m := resp.Request.Method; err == nil && m != "" && m != op.req.Method {
 		err = fmt.Errorf("it was sent as %s", m)
 	}
@@ -112,6 +124,8 @@ func (op *operation) astray(resp *http.Response) error {
 
 // The list abroad has the headers that a request to another host keeps. Any other header may be a
 // secret between the caller and the first host, or quote a URL with a secret (Referer).
+//
+//guard:another-host-gets-no-referer 13 = "Referer", @
 var abroad = []string{
 	"Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Cache-Control", "If-Match", "If-Modified-Since", "If-None-Match",
 	"If-Range", "If-Unmodified-Since", "Pragma", "Range", "User-Agent",

@@ -61,10 +61,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if from, err := strayed(req); err != nil {
 		return nil, op.refuse(from, err)
 	}
+	//guard:an-upgrade-takes-no-secret-along 2 true
 	if req.Header.Get("Upgrade") != "" && !op.foreign {
 		return t.cfg.Next.RoundTrip(req) // no limit applies to an upgraded connection
 	}
 	if req.Context().Value(attemptOf{}) != nil {
+		//guard:one-layer-repeats remove
 		op.attemptsLeft = 1 // another Transport around this one repeats attempts
 	}
 	if err := op.prepare(); err != nil {
@@ -119,6 +121,8 @@ func sameOrigin(from, to *url.URL) bool {
 		return false
 	}
 	before, after := cmp.Or(from.Port(), portOf(from)), cmp.Or(to.Port(), portOf(to))
+	//guard:a-secret-keeps-its-tls 1.1 true
 	return strings.EqualFold(from.Scheme, to.Scheme) && before == after ||
+		//guard:a-port-is-another-host = @1
 		strings.EqualFold(to.Scheme, "https") && before == "80" && after == "443"
 }

@@ -33,6 +33,7 @@ func Handler(pub *Publisher, topic string, h message.HandlerFunc) postroom.Handl
 		case err != nil:
 			return err
 		case isNacked(msg):
+			//guard:watermill-a-handlers-nack = nil
 			return ErrNacked
 		case len(produced) == 0:
 			return nil

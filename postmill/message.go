@@ -75,6 +75,7 @@ func setContent(ev *postroom.Event, msg *message.Message) error {
 // event's id, and the metadata is the event's headers. The payload is a copy, because a subscriber
 // may change a message, but must not change an event.
 func toMessage(ev postroom.Event) *message.Message {
+	//guard:watermill-the-payload-is-a-copy 2 = @1
 	msg := message.NewMessage(ev.ID, bytes.Clone(ev.Data))
 	uuid, written := ev.Headers[uuidHeader]
 	var metadata message.Metadata

@@ -71,6 +71,7 @@ func (c *comparison) span(first []eventlog.HistoryEntry, last uint64) broker.Seq
 		return broker.SeqRange{From: max(seq, overlap) - overlap + 1, To: last}
 	}
 	oldest := slices.MinFunc(first, func(a, b eventlog.HistoryEntry) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	//guard:reading-begins-before-scheduled-events 1.0.1 = @1.LoggedAt
 	return broker.SeqRange{Since: oldest.CreatedAt.Add(-clockSkew), To: last}
 }
 

@@ -73,6 +73,7 @@ type logEvent struct {
 // clockSkew after FirstTime, the time of the first message that it still has.
 func coverageOf(s broker.StreamState) func(e eventlog.HistoryEntry) (takes, sure bool) {
 	subjects := make(map[string]bool)
+	//guard:a-stream-made-anew-has-it-all 2 false
 	whole := s.First <= 1 || s.Verdict == broker.Recreated
 	return func(e eventlog.HistoryEntry) (takes, sure bool) {
 		takes, known := subjects[e.Subject]
@@ -169,6 +170,7 @@ func (d *difference) addEntries(page []eventlog.HistoryEntry) {
 		if !takes {
 			continue
 		}
+		//guard:what-is-not-published-is-not-missing remove
 		sure = sure && e.Published
 		switch {
 		case sure:
@@ -192,6 +194,7 @@ func (d *difference) addEntries(page []eventlog.HistoryEntry) {
 func (d *difference) addStored(page []broker.StoredMessage) {
 	d.messages += len(page)
 	for _, m := range page {
+		//guard:messages-of-others-are-not-remembered 2 false
 		if m.ID == "" || !slices.Contains(d.sources, m.Source) {
 			continue // the message comes from another log
 		}

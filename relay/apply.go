@@ -20,6 +20,8 @@ func (d *dispatcher) applyResults(ctx context.Context) {
 		if b, ok := o.Batch.(*batchSpan); ok {
 			b.done(o.Outcome)
 		}
+		//guard:what-is-not-stored-is-not-recorded = @ && @1 != broker.Unknown
+		//planted:unknown-outcome-of-a-batch-counts-as-stored = @ && @1 != broker.Unknown
 		if o.Class != broker.Stored {
 			d.applyFailure(ctx, o, now, &counted)
 			continue

@@ -290,6 +290,7 @@ func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 		switch paused, err := r.operator.ask(ctx); {
 		case err != nil:
 			return err
+		//guard:relay-pause false
 		case paused:
 			t.stoodBy = true
 			r.state.setState(Paused)

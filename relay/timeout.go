@@ -31,6 +31,7 @@ func (p *adaptiveTimeout) run(ctx context.Context, read func(ctx context.Context
 	n := p.doublings.Load()
 	switch {
 	case err != nil && errors.Is(attempt.Err(), context.DeadlineExceeded) && ctx.Err() == nil:
+		//guard:a-long-read-gets-more-time 1 = @1.1
 		p.doublings.Store(min(n+1, maxDoublings))
 	case err == nil && n > 0 && time.Since(began) < within/4:
 		p.doublings.Store(n - 1)

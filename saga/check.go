@@ -66,6 +66,7 @@ func (o outline) problem(now outline) string {
 		before, now []string
 	}{{"Done", o.Done, now.Done}, {"Failed", o.Failed, now.Failed}, {"Undone", o.Undone, now.Undone}} {
 		inBoth := slices.ContainsFunc(r.before, func(eventType string) bool { return slices.Contains(r.now, eventType) })
+		//guard:a-program-that-waits-for-other-replies 2 false
 		if !inBoth && len(r.before)+len(r.now) > 0 {
 			return fmt.Sprintf("(%s) has other types for %s than before", o.Name, r.what)
 		}
@@ -140,6 +141,7 @@ func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err
 		return nil, err
 	}
 	after := p.outlines()
+	//guard:a-version-keeps-its-steps = @1.1 > @2.2
 	if len(before) > 0 && len(before) != len(after) {
 		return fmt.Errorf("version %d has %d steps and had %d: raise Version and keep the previous definition in Older", p.version, len(after), len(before)), nil
 	}

@@ -36,6 +36,7 @@ const (
 
 // decide handles an operator's decision, or returns an error that says why it cannot.
 func (t *turn[S]) decide(d decisionData) (outcome, error) {
+	//guard:a-decision-has-its-revision 2 false
 	if t.inst.state.Ended() || d.Revision != t.inst.revision {
 		t.touched = true
 		t.inst.note = fmt.Sprintf("a decision to %s was made for revision %d, but the instance has changed since then", d.Action, d.Revision)
@@ -116,6 +117,7 @@ func (t *turn[S]) mark(s *Step[S], d direction, given decisionData) error {
 	if found == nil {
 		return fmt.Errorf("%w: %s is not a reply that ends step %s", errLasting, given.Type, s.Name)
 	}
+	//guard:done-without-data-changes-no-state true
 	if len(given.Data) > 0 {
 		if err := found.apply(&t.inst.data, given.Data); err != nil {
 			return fmt.Errorf("%w: step %s: %s: %w", errLasting, s.Name, found.eventType, err)

@@ -304,6 +304,7 @@ func (t *turn[S]) localEnded(err error) error {
 	s, d := &t.plan.steps[i], t.direction()
 	var gaveUp *giveUp
 	switch {
+	//guard:an-undo-cannot-give-up 2 true
 	case err != nil && d == toDo && errors.As(err, &gaveUp) && !isContention(err):
 		t.record(s.Name, d, wasGivenUp, "", "")
 		t.inst.note = fmt.Sprintf("step %s: %v", s.Name, err)
@@ -351,6 +352,9 @@ func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 	}
 	if own != nil {
 		run, ok := isCommand(ev.CausationID, t.stepKey(s.Name), d)
+		//guard:a-reply-names-its-command = @1 || @2 && @3.1 > 99 || @3
+		//guard:nothing-counts-after-the-end 1 false
+		//guard:a-second-command-from-the-future 3 = @1 > 99
 		if t.inst.state.Ended() || !ok || run > t.inst.run {
 			return t.noted(ev, own), nil
 		}
@@ -425,6 +429,10 @@ func (t *turn[S]) leave(i int, d direction) {
 // the command is dead, if the step ran a local function, or if an operator sent its command again.
 // Then the step's own Undo comes first.
 func (t *turn[S]) fail(i int, a *answer[S]) {
+	//guard:a-dead-command-is-undone 2 false
+	//guard:a-failure-of-the-second-command 4 false
+	//guard:a-failure-of-any-cause 1 false
+	//guard:a-failure-of-an-earlier-run 4 false
 	if a.anyCause || a.died || t.plan.steps[i].Do.local != nil || t.inst.run > 1 {
 		t.backward(i)
 	} else {
@@ -444,6 +452,7 @@ type alarm struct {
 // alarm's cause, so that the events of a process form one tree.
 func (t *turn[S]) arm() {
 	due, set := t.inst.deadline, t.inst.alarm
+	//guard:a-lost-deadline-is-written-again 3.1 = !@0.1.IsZero()
 	if t.local != nil || due.IsZero() || set.After(t.now) && !set.After(due) {
 		return
 	}
@@ -459,6 +468,7 @@ func (t *turn[S]) arm() {
 
 // ring handles an event of type deadline.
 func (t *turn[S]) ring(a alarm) outcome {
+	//guard:a-deadline-is-compared 2 false
 	if t.inst.alarm.IsZero() || !a.At.Equal(t.inst.alarm) {
 		return stale
 	}
@@ -474,6 +484,7 @@ func (t *turn[S]) ring(a alarm) outcome {
 	t.change()
 	i := t.plan.find(t.inst.step)
 	t.record(t.inst.step, toDo, wasTooLate, "", t.cause)
+	//guard:a-deadline-undoes-its-own-step 1 = @ - 1
 	t.backward(i)
 	t.arm()
 	return counts

@@ -170,6 +170,7 @@ func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) 
 		return errors.New("the instance has just been removed; try again")
 	case err != nil:
 		return err
+	//guard:begin-compares-the-input false
 	case !bytes.Equal(before, sum):
 		return fmt.Errorf("%w: saga %s, key %s", ErrConflict, g.def.Name, key)
 	}
@@ -205,6 +206,7 @@ func (g *Saga[S]) compensate(ctx context.Context, tx pgx.Tx, key string, apply f
 		return ErrUnknown
 	}
 	cause := causeOf(ctx).id
+	//guard:only-the-undo-of-the-start-is-answered 1 true
 	answers := isUndo(cause, r.cause) && cause != r.undoCause
 	switch {
 	case r.state == Done:
@@ -225,12 +227,14 @@ func (g *Saga[S]) compensate(ctx context.Context, tx pgx.Tx, key string, apply f
 	}
 	t := &turn[S]{moment: m, plan: p, inst: inst, cause: cause, trace: telemetry.TraceOf(ctx)}
 	if answers {
+		//guard:a-nested-saga-answers-the-undo 2 = inst.undoCause
 		t.touched, inst.undoCause = true, cause
 	}
 	switch r.state {
 	case Running:
 		t.compensate()
 	case Undone:
+		//guard:a-nested-saga-that-is-undone-answers-again remove
 		t.announce(p.ended.Undone, ":ended:"+cause)
 	}
 	return g.finish(ctx, tx, t)
@@ -238,6 +242,7 @@ func (g *Saga[S]) compensate(ctx context.Context, tx pgx.Tx, key string, apply f
 
 // planOf returns the version of the definition with which an instance began.
 func (g *Saga[S]) planOf(r *row) (*plan[S], error) {
+	//guard:a-saga-keeps-its-version 2 = g.def.Version
 	p := g.plans[r.version]
 	if p == nil {
 		return nil, fmt.Errorf("this process does not know version %d; run a program that has it in Older", r.version)
@@ -334,6 +339,7 @@ func (g *Saga[S]) apply(ctx context.Context, tx pgx.Tx, t *turn[S], ev postroom.
 		return out, err
 	}
 	wrote, err := g.table.wrote(ctx, tx, ev.CausationID)
+	//guard:a-reply-from-the-future = @ && t.inst.state == Running
 	if err == nil && !wrote {
 		err = fmt.Errorf("%w: %s answers command %s, which the instance has not written; it is at step %s", errAhead, ev.Type, ev.CausationID, t.inst.step)
 	}
@@ -356,6 +362,7 @@ func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 // withoutInstance handles an event whose key no instance has. If the event is a reply to a command
 // of this saga, the instance was removed, or the database was restored.
 func (g *Saga[S]) withoutInstance(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	//guard:a-deadline-outlives-its-instance 1 false
 	if ev.Type == g.def.Name+deadlineSuffix || ev.Type == g.def.Name+decisionSuffix {
 		g.signals.ignored(ctx, g.def.Name, stale) // the instance ended long ago
 		return nil
@@ -366,6 +373,7 @@ func (g *Saga[S]) withoutInstance(ctx context.Context, tx pgx.Tx, ev postroom.Ev
 	}
 	for _, p := range g.plans {
 		t := turn[S]{moment: m, plan: p, inst: &instance[S]{row: row{key: ev.Key}}}
+		//guard:a-lost-instance-is-noticed false
 		if own := t.ownStep(ev.CausationID); own != nil {
 			return fmt.Errorf("%s answers step %s of key %s, but there is no such instance: it was removed, or the database was restored; begin it again, or discard this reply", ev.Type, own.Name, ev.Key)
 		}
@@ -377,6 +385,7 @@ func (g *Saga[S]) withoutInstance(ctx context.Context, tx pgx.Tx, ev postroom.Ev
 // finish runs the Local functions of a turn, and stores the turn.
 func (g *Saga[S]) finish(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
 	for t.local != nil {
+		//guard:what-gives-up-is-rolled-back = (@3)(@2)
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return t.local(ctx, tx, &t.inst.data) })
 		if err := t.localEnded(err); err != nil {
 			return err

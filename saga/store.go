@@ -175,6 +175,7 @@ func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, er
 	if err != nil {
 		return "", err
 	}
+	//guard:a-decision-fits-its-step = errors.Is(@1, ErrOver)
 	if err := d.fits(story.Instance, steps); err != nil {
 		return "", fmt.Errorf("saga %s, key %s: %w", d.Saga, d.Key, err)
 	}

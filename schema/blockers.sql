@@ -31,7 +31,11 @@ WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
   AND (c.oid IS NOT NULL
        OR l.locktype = 'advisory' AND l.objsubid = 1
           AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended('postroom.migrate', 0))
+  --guard:who-ended-just-now-is-not-in-the-way true
+  --guard:sessions-of-which-little-is-told-are-named 3 false
+  --guard:prepared-transactions-are-in-the-way 1 false
   AND (p.gid IS NOT NULL OR a.xact_start IS NOT NULL OR a.pid IS NOT NULL AND coalesce(a.state, 'disabled') = 'disabled')
+  --guard:only-who-was-there-before-is-in-the-way 1 = l.virtualtransaction IS NOT NULL AND $1::text[] IS NOT NULL
   AND (l.virtualtransaction = ANY ($1::text[])
        OR $1::text[] IS NULL AND coalesce(a.xact_start, p.prepared, '-infinity') < clock_timestamp() - interval '100 ms')
 GROUP BY l.pid, l.virtualtransaction

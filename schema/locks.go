@@ -22,6 +22,7 @@ const (
 	// firstLock is how long to wait for the first lock, while the migration holds no lock. The time
 	// is longer than the default of deadlock_timeout, because after that default the server ends an
 	// autovacuum that is in the way.
+	//guard:a-migration-waits-for-its-first-lock-for-a-short-time = 6000 * @2
 	firstLock = 1500 * time.Millisecond
 
 	// allLocks is how long to wait for all locks together. If the migration has locked a table
@@ -209,6 +210,7 @@ func setLockTimeout(ctx context.Context, tx pgx.Tx, d time.Duration) error {
 func isBlocked(err error) bool {
 	const lockNotAvailable, deadlock = "55P03", "40P01"
 	var pg *pgconn.PgError
+	//guard:a-migration-that-is-blocked-tries-again = @1 && @2.2 && @2.1.1 != @2.1.2
 	return errors.As(err, &pg) && (pg.Code == lockNotAvailable || pg.Code == deadlock)
 }
 
@@ -227,6 +229,7 @@ func blockers(ctx context.Context, db DB, name string, holders []string) (all []
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		// In a transaction, the server repeats its first answer about the sessions. So if db is a
 		// transaction, this statement makes the server look again.
+		//guard:each-look-at-sessions-is-new 0.2 = "SELECT"
 		if _, err := tx.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil {
 			return err
 		}

@@ -212,6 +212,7 @@ func migrateOne(ctx context.Context, db DB, name string, steps []Migration, fron
 				return err
 			}
 		}
+		//guard:migrations-leave-the-callers-lock-timeout 2 = "SELECT $1::text"
 		_, err = tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true)", before) // because the transaction of a caller goes on after the migration
 		return err
 	})
@@ -245,6 +246,7 @@ func beginCommitted(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
 	if b, ok := db.(interface {
 		BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 	}); ok {
+		//guard:migrations-are-read-committed 3.1 remove
 		return pgx.BeginTxFunc(ctx, b, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, f)
 	}
 	return pgx.BeginFunc(ctx, db, f)
@@ -295,6 +297,7 @@ func Require(ctx context.Context, db DB, name string) error {
 		return err
 	})
 	switch {
+	//guard:tables-that-are-too-old-are-refused 2 remove
 	case isUndefined(err), err == nil && version < len(steps):
 		has, command := fmt.Sprintf("version %d", version), "postroom migrate up"
 		if version == 0 {
@@ -307,6 +310,7 @@ func Require(ctx context.Context, db DB, name string) error {
 			ErrOutdated, name, has, len(steps), command))
 	case err != nil:
 		return fmt.Errorf("schema: read version: %w", err)
+	//guard:tables-that-are-too-new-are-refused false
 	case needs > len(steps):
 		return postroom.Unrecoverable(fmt.Errorf("schema: %w: %s has version %d, which needs code of version %d, and this is %d; deploy a newer Postroom",
 			ErrTooNew, name, version, needs, len(steps)))
@@ -357,5 +361,6 @@ func current(ctx context.Context, tx pgx.Tx, name string) (version, needs int, e
 // migration was applied yet.
 func isUndefined(err error) bool {
 	var pg *pgconn.PgError
+	//guard:missing-tables-are-refused 2.1 false
 	return errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000")
 }

@@ -3,6 +3,8 @@
 -- Locks   an advisory lock of this schema's name, until the transaction ends.
 -- Index   none.
 -- Called  by Migrate, first in each of its transactions, and by Print.
+
+--guard:those-who-migrate-take-turns = 1
 SELECT pg_advisory_xact_lock(hashtextextended('postroom.migrate', 0));
 
 -- This block looks for the schema first, because CREATE SCHEMA IF NOT EXISTS requires the right to

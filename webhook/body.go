@@ -23,7 +23,9 @@ func (r *Receiver) read(w http.ResponseWriter, req *http.Request) ([]byte, outco
 	}
 	// If this ResponseWriter cannot set a deadline, the server's deadline applies.
 	control := http.NewResponseController(w)
+	//guard:webhook-patience-with-a-body false
 	limited := control.SetReadDeadline(time.Now().Add(slowest*r.cfg.Patience)) == nil
+	//guard:webhook-large-body 1 = @2
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, int64(r.cfg.MaxBody)))
 	var size *http.MaxBytesError
 	switch {

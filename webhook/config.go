@@ -142,6 +142,7 @@ func (c Config) validate() error {
 	}
 	add(c.Changed < ChangedDefault || c.Changed > IgnoreChanged, "Changed is %d, want ChangedDefault, HoldChanged or IgnoreChanged", c.Changed)
 	add(c.MaxBody < 0 || c.MaxBody > postroom.MaxData, "MaxBody is %d, want 1 to %d", c.MaxBody, postroom.MaxData)
+	//guard:webhook-patience-has-a-limit 1.2 false
 	add(c.Patience < 0 || c.Patience > time.Hour, "Patience is %s, want more than 0 and at most an hour", c.Patience)
 	return errors.Join(faults...)
 }

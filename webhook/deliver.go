@@ -52,6 +52,7 @@ type Receipt struct {
 // deliver is the external handler. It tries once to send an event to its endpoint.
 func (s *Sender) deliver(ctx context.Context, attempt *inbox.Attempt) error {
 	if s.err != nil {
+		//guard:webhook-faulty-config-spends-no-attempt = @2
 		return postroom.Snooze(faultyWait, s.err)
 	}
 	err := s.try(ctx, attempt)
@@ -82,6 +83,7 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	switch {
 	case err != nil:
 		return err
+	//guard:webhook-disabled-endpoint-gets-nothing false
 	case to.disabled:
 		return disabled(to.id)
 	case to.paused > 0:
@@ -109,6 +111,7 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 func (s *Sender) noRoom(to *target, w lanes.Wait) error {
 	err := fmt.Errorf("webhook: the limit of running deliveries to endpoint %s is reached", to.id)
 	after := spread(s.waitFor(to, w.Busy))
+	//guard:a-slow-endpoint-holds-up-no-other false
 	if w.Many {
 		return postroom.SnoozeKey(after, w.Pace, err)
 	}
@@ -255,6 +258,7 @@ func (s *Sender) refused(ctx context.Context, attempt *inbox.Attempt, to *target
 	switch status := resp.StatusCode; {
 	case status == http.StatusGone:
 		reason := "it answered 410 Gone"
+		//guard:webhook-gone-disables remove
 		f.gone = &reason
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests, status >= 500:
 		f.outage = true
@@ -297,7 +301,9 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 	switch {
 	case isDisabled:
 		return postroom.Permanent(&cause.ClassError{Class: ClassDisabled, Err: fmt.Errorf("%w, and the endpoint is disabled: %s", f.err, reason)})
+	//guard:webhook-retry-after false
 	case f.wait != nil:
+		//guard:webhook-retry-after-floor 1 = @1
 		return postroom.RetryAfter(max(*f.wait, s.schedule.Delay(attempt.Number)), f.err)
 	}
 	return f.err

@@ -29,6 +29,7 @@ func newTransport(cfg SenderConfig) *http.Transport {
 		if isAllowed(cfg.AllowedPrefixes, address) {
 			return nil
 		}
+		//guard:webhook-address false
 		if err := public.Safe(network, address, c); err != nil {
 			return postroom.Permanent(fmt.Errorf("%w: %w", errBlocked, err))
 		}
@@ -38,8 +39,10 @@ func newTransport(cfg SenderConfig) *http.Transport {
 	// endpoints on one connection. An endpoint that does not read would then block the other
 	// endpoints.
 	only1 := new(http.Protocols)
+	//guard:webhook-no-shared-connection do @; @0.1.SetHTTP2(true)
 	only1.SetHTTP1(true)
 	// A slow lookup fails before the attempt's time is over, so that the error names the lookup.
+	//guard:webhook-lookup-takes-long 1.1 = 2 * @1
 	dialer := &net.Dialer{Timeout: cfg.Timeout / 2, Control: control, Resolver: cfg.Resolver}
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -63,12 +66,14 @@ func isAllowed(prefixes []netip.Prefix, address string) bool {
 // server for the root's name servers, which every name server knows. If there is an answer, the
 // fault is at the endpoint's name servers, which are the customer's.
 func isOursToMend(ctx context.Context, resolver *net.Resolver, err error) bool {
+	//guard:webhook-no-name-server = @1
 	if !isLookup(err) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_, err = resolver.LookupNS(ctx, ".")
+	//guard:webhook-lookup-fails true
 	return isLookup(err)
 }
 

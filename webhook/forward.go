@@ -28,6 +28,7 @@ const SourceHeader = "webhook-source"
 //	in.Handle(inbox.Subscription{Name: "webhooks.forward"}, webhook.Forward(out))
 func Forward(out Writer) postroom.Handler {
 	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		//guard:webhook-forward-has-an-id-of-its-own do @; next.ID = ev.ID
 		next := ev.Follow(ev.Type, nil)
 		next.Time, next.ContentType, next.Data = ev.Time, ev.ContentType, ev.Data
 		next.Headers = maps.Clone(ev.Headers)
@@ -35,6 +36,7 @@ func Forward(out Writer) postroom.Handler {
 			next.Headers = make(map[string]string, 1)
 		}
 		next.Headers[SourceHeader] = ev.Source
+		//guard:webhook-forward-writes = nil
 		return out.Write(ctx, tx, next)
 	})
 }

@@ -93,6 +93,8 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 		return result{outcome: outcome, err: err}
 	}
 	// The sender may disconnect. Even then, a request that arrived completely is stored.
+	//guard:webhook-outlives-its-sender 1 = @1
+	//guard:webhook-patience = context.WithCancel(@1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Patience)
 	defer cancel()
 	m, within, err := r.verify(ctx, req, body)
@@ -112,12 +114,14 @@ func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (
 	tenant, scheme, err := r.choose(ctx, req, body)
 	switch {
 	case errors.Is(err, ErrUnknownTenant):
+		//guard:webhook-unknown-tenant-takes-as-long remove
 		_, _ = verify(scheme, req.Header, body) // so that the answer takes as long as for a known tenant
 		return Message{}, "", refused(UnknownTenant)
 	case err != nil:
 		return Message{}, "", &chooseError{err}
 	}
 	m, err = verify(scheme, req.Header, body)
+	//guard:webhook-tenant-is-escaped 2 = "/" + @2.1 + url.PathEscape("")
 	return m, "/" + url.PathEscape(tenant), err
 }
 
@@ -131,6 +135,7 @@ func (r *Receiver) choose(ctx context.Context, req *http.Request, body []byte) (
 		return guard.Seal(err)
 	})
 	switch {
+	//guard:webhook-tenant-has-a-name 3 false
 	case err == nil && scheme != nil && tenant == "":
 		return "", nil, postroom.Unrecoverable(errors.New("Config.Choose returned no tenant"))
 	case err == nil && scheme != nil:
@@ -195,6 +200,7 @@ func (r *Receiver) take(ctx context.Context, m Message, within string, h http.He
 	if len(r.cfg.Types) > 0 && !slices.ContainsFunc(r.cfg.Types, func(t string) bool { return wildcard.Covers(t, ev.Type) }) {
 		return result{outcome: ignored, event: ev}
 	}
+	//guard:webhook-without-id false
 	if ev.ID == "" {
 		return result{outcome: withoutID, event: ev}
 	}
@@ -214,6 +220,7 @@ func accepted(ev postroom.Event, results []inbox.AcceptResult, err error) result
 	case errors.Is(err, inbox.ErrUnknownHandler), errors.Is(err, inbox.ErrOrdered), errors.Is(err, postroom.ErrUnrecoverable):
 		res.outcome = misconfigured
 	case err != nil || len(results) != 1:
+		//guard:webhook-error-is-no-success = stored
 		res.outcome = unavailable
 	case results[0] == inbox.Stored:
 		res.outcome = stored
@@ -239,6 +246,7 @@ func (r *Receiver) event(m Message, within string, h http.Header, body []byte) (
 			return postroom.Event{}, fmt.Errorf("webhook: make the event: %w", err)
 		}
 	}
+	//guard:webhook-tenants-are-apart 2 = cmp.Or(@1.1, @1.2+@2)
 	ev.ID, ev.Source = cmp.Or(ev.ID, m.ID), cmp.Or(ev.Source, r.cfg.Source)+within
 	if r.cfg.Key != nil {
 		err := guard.Call(func() error {

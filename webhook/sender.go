@@ -179,6 +179,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	}
 	s.out = outbound.New(outbound.Config{
 		Next: newTransport(cfg), Attempts: 1, AttemptTimeout: cfg.Timeout, Total: cfg.Timeout, Logger: cfg.Logger,
+		//guard:webhook-no-breaker remove
 		Breaker: outbound.Breaker{Off: true}, Budget: outbound.Budget{Off: true}, // these work for a host, which may have endpoints of several customers; the sender has pauses and lanes for each endpoint instead
 		TracerProvider: cfg.TracerProvider, MeterProvider: noop.NewMeterProvider(), // no metrics of outbound: they would contain the names of customers' hosts
 	})
@@ -226,6 +227,8 @@ type fanOut struct{ *Sender }
 // an endpoint that hangs does not delay FanOut.
 //
 // An endpoint that is disabled at that moment gets the event only if you call [Sender.Resend].
+//
+//guard:webhook-faulty-sender-is-refused = postroom.HandlerFunc(@.Handle)
 func (s *Sender) FanOut() postroom.Handler { return fanOut{s} }
 
 // Handle accepts the deliveries of an event.
@@ -233,6 +236,7 @@ func (s fanOut) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error 
 	if s.err != nil {
 		return postroom.Snooze(faultyWait, s.err)
 	}
+	//guard:webhook-types-of-fanned-out 2 false
 	if len(s.cfg.Types) > 0 && !slices.Contains(s.cfg.Types, ev.Type) {
 		return nil
 	}
@@ -241,6 +245,7 @@ func (s fanOut) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error 
 	if err != nil {
 		return fmt.Errorf("webhook: find the endpoints of an event: %w", s.endpoints.explain(err))
 	}
+	//guard:webhook-bytes-of-fanned-out 2 = @2
 	for some := range slices.Chunk(ids, min(max(bytesAtOnce/size(ev), 1), acceptAtOnce)) {
 		all := make([]inbox.Acceptance, len(some))
 		for i, id := range some {

@@ -21,6 +21,7 @@ LEFT JOIN LATERAL (
     FROM postroom.revision r
     WHERE r.held = h.id AND h.revision > 0
 ) earlier ON true
+--guard:purge-keeps-what-the-log-has true
 WHERE NOT $12 OR h.handler <> 'outbox' OR h.republish IS NOT NULL
    OR NOT EXISTS (SELECT FROM postroom.outbox o WHERE o.seq = h.pos)
 ORDER BY discarded_at, h.id;

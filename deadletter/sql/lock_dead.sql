@@ -10,5 +10,6 @@ SELECT h.handler, h.dedupe_key, h.source, h.event_id, h.revision, h.content_type
        coalesce((SELECT array_agg(DISTINCT r.step) FROM postroom.receipt r
                  WHERE r.handler = h.handler AND r.dedupe_key = h.dedupe_key AND r.done_at IS NOT NULL), '{}')
 FROM postroom.held h
+--guard:only-what-is-dead-is-edited 2 true
 WHERE h.id = $1 AND h.dead_at IS NOT NULL
 FOR UPDATE;

@@ -3,4 +3,6 @@
 -- Locks   the removed rows.
 -- Index   none of job, which has few rows; job_item_pkey (job, n).
 -- Called  by Store.Purge.
+
+--guard:purge-keeps-young-replays = ended_at IS NOT NULL
 DELETE FROM postroom.job WHERE ended_at < $1;

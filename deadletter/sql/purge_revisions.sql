@@ -7,8 +7,11 @@
 -- Called  by Store.Purge.
 WITH gone AS (
     DELETE FROM postroom.revision r
+    --guard:purge-keeps-young-revisions true
     WHERE r.replaced_at < $1
+      --guard:purge-keeps-revisions-of-what-is-held true
       AND NOT EXISTS (SELECT FROM postroom.held WHERE held.id = r.held)
+      --guard:purge-keeps-revisions-of-what-is-archived true
       AND NOT EXISTS (SELECT FROM postroom.archive WHERE archive.id = r.held)
     RETURNING r.*
 )

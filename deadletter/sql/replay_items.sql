@@ -17,6 +17,7 @@ WITH wanted AS (
                      AND EXISTS (SELECT FROM postroom.subscription s WHERE s.handler = h.handler AND s.ordered)
                 THEN h.event_key END AS event_key
     FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
+    --guard:an-event-is-in-one-replay true
     WHERE NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running')
     ORDER BY h.dead_at, h.id
     LIMIT $13

@@ -11,26 +11,35 @@
 WITH wanted AS (
     SELECT held.id, held.handler, held.pos, held.failures, coalesce(i.chain, held.key) AS key
     FROM unnest($2::bigint[]) AS w (id)
+    --guard:a-release-is-of-the-replay 2 true
     JOIN postroom.held ON held.id = w.id AND held.job = $1
     JOIN postroom.job_item i ON i.job = $1 AND i.held = held.id
 ), placed AS (
     SELECT *, key IS NULL
+              --guard:a-release-keeps-the-order-of-a-key true
               OR row_number() OVER (PARTITION BY handler, key ORDER BY pos) = 1
                  AND NOT EXISTS (SELECT FROM postroom.held o
+                                 --guard:a-release-waits-for-what-is-before 3.1 false
+                                 --guard:a-release-waits-for-what-is-due 3.2 false
                                  WHERE o.handler = wanted.handler AND o.key = wanted.key AND (o.pos < wanted.pos OR o.next_at IS NOT NULL)) AS first
     FROM wanted
 ), released AS (
     UPDATE postroom.held
+    --guard:a-release-ends-former-claims 4 remove
     SET dead_at = NULL, next_at = CASE WHEN placed.first THEN now() END, key = placed.key, epoch = epoch + 1, snoozed_at = NULL,
+        --guard:an-outgoing-replay-has-its-own-id = @1
         last_attempt = attempts + $3, replays = replays + (held.handler = 'outbox')::int,
+        --guard:as-new-is-for-outgoing-events 2.1.2 true
         logged_at = CASE WHEN $4 AND held.handler = 'outbox' THEN now() ELSE logged_at END
     FROM placed
+    --guard:a-release-is-of-what-is-dead 2 true
     WHERE held.id = placed.id AND held.dead_at IS NOT NULL
     RETURNING held.id, placed.failures
 ), noted AS (
     UPDATE postroom.job_item i
     SET released_at = CASE WHEN released.id IS NOT NULL THEN now() END,
         failures = coalesce(released.failures, i.failures),
+        --guard:what-was-discarded-is-said-to-be 2 = CASE WHEN @1 THEN NULL ELSE @5 END
         outcome = CASE WHEN released.id IS NOT NULL THEN NULL WHEN archive.id IS NOT NULL THEN 'discarded' ELSE 'not_dead' END,
         ended_at = CASE WHEN released.id IS NULL THEN now() END
     FROM unnest($2::bigint[]) AS w (id)

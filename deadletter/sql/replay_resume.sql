@@ -7,7 +7,10 @@
 WITH again AS (
     UPDATE postroom.held SET job = $1
     FROM postroom.job_item i
+    --guard:what-was-tried-is-not-taken-up 2 true
+    --guard:what-is-not-dead-is-not-taken-up 4 true
     WHERE i.job = $1 AND i.outcome = 'withdrawn' AND held.id = i.held AND held.dead_at IS NOT NULL
+      --guard:what-another-replay-has-is-not-taken-up true
       AND NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = held.job AND j.state = 'running')
     RETURNING held.id, held.dead_at
 ), noted AS (

@@ -4,4 +4,6 @@
 -- Locks   an advisory lock.
 -- Index   none.
 -- Called  by Store.CreateReplay and Store.ResumeReplay.
+
+--guard:replays-are-made-one-after-the-other = 1
 SELECT pg_advisory_xact_lock(hashtextextended('postroom.replay', 0));

@@ -9,10 +9,15 @@
 -- Called  by replayStep.takeBack, after keys_lock.sql.
 WITH withdrawn AS (
     UPDATE postroom.held
+    --guard:what-is-taken-back-is-as-it-was 1.2 = now()
+    --guard:a-replay-that-is-taken-back-holds-up-no-event 3 remove
     SET dead_at = i.dead_at, next_at = NULL, key = CASE WHEN i.chain IS NULL THEN held.key END,
+        --guard:what-is-taken-back-ends-former-claims 1 remove
         epoch = held.epoch + 1, claimed_by = NULL, solitary = solitary OR claimed_by IS NOT NULL
     FROM postroom.job_item i
+    --guard:what-died-is-not-taken-back 2 true
     WHERE held.id = ANY ($2::bigint[]) AND held.dead_at IS NULL
+      --guard:what-began-is-not-taken-back true
       AND (held.claimed_by IS NULL OR held.next_at <= clock_timestamp())
       AND i.job = $1 AND i.held = held.id
     RETURNING held.id

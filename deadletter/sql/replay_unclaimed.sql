@@ -8,6 +8,10 @@
 -- Called  by replayStep.stopReleasing and replayStep.advance.
 SELECT held.id
 FROM postroom.job_item i
+--guard:a-cancel-leaves-what-may-be-published 3 true
 JOIN postroom.held ON held.id = i.held AND held.dead_at IS NULL AND held.handler <> 'outbox'
+    --guard:what-ran-out-is-taken-back 2 false
     AND (held.claimed_by IS NULL OR held.next_at <= clock_timestamp())
+--guard:a-cancel-leaves-what-has-ended 2 true
+--guard:a-cancel-leaves-what-it-did-not-release 3 true
 WHERE i.job = $1 AND i.outcome IS NULL AND i.released_at IS NOT NULL;

@@ -6,6 +6,8 @@
 --         keys and the row of relay.
 -- Index   held_pkey (id), inbox's primary key.
 -- Called  by action.archive, after lock.sql.
+
+--planted:cancelled-and-run do WITH gone AS (SELECT * FROM postroom.held WHERE id = ANY ($1::bigint[]) AND dead_at IS NULL)
 WITH gone AS (
     DELETE FROM postroom.held WHERE id = ANY ($1::bigint[]) AND dead_at IS NULL
     RETURNING *

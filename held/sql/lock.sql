@@ -13,6 +13,7 @@ WITH locked AS MATERIALIZED (
            CASE WHEN dead_at IS NOT NULL THEN 'dead'
             WHEN next_at IS NULL THEN 'waiting'
             WHEN next_at <= clock_timestamp() THEN CASE WHEN handler = 'outbox' THEN 'running' ELSE 'due' END
+            --guard:running-events-are-not-cancelled remove
             WHEN claimed_by IS NOT NULL THEN 'running'
             WHEN class IS NULL AND key IS NULL THEN 'scheduled'
             ELSE 'retrying' END AS state

@@ -10,5 +10,6 @@ UPDATE postroom.held
 SET next_at = greatest($2::timestamptz, clock_timestamp()),
     logged_at = CASE WHEN handler = 'outbox' AND class IS NULL AND key IS NULL THEN greatest($2::timestamptz, clock_timestamp()) ELSE logged_at END,
     claimed_by = NULL, solitary = solitary OR claimed_by IS NOT NULL,
+    --guard:a-move-ends-former-claims remove
     epoch = epoch + 1
 WHERE id = ANY ($1::bigint[]);

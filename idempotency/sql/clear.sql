@@ -8,7 +8,11 @@
 -- Index   the primary key.
 -- Called  by tx.finish, before store.sql.
 DELETE FROM postroom.idempotency
+--guard:clear-has-the-caller 2 true
 WHERE scope = $1 AND principal = $2 AND key = $3
+  --guard:clear-leaves-a-late-answer true
   AND (expires_at <= clock_timestamp() OR state <> 'complete')
+  --guard:clear-leaves-a-late-step true
   AND (expires_at <= clock_timestamp() OR coalesce(checkpoints IN ('{}', '{"": {}}'), true))
+  --guard:clear-leaves-a-claim true
   AND (state <> 'pending' OR lease_until <= clock_timestamp());

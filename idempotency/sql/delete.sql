@@ -4,4 +4,6 @@
 -- Index   the primary key.
 -- Called  by Guard.Delete.
 DELETE FROM postroom.idempotency
+--guard:what-is-held-is-not-deleted 4 true
+--guard:what-ran-out-is-deleted 4 = state <> 'pending'
 WHERE scope = $1 AND principal = $2 AND key = $3 AND NOT coalesce(state = 'pending' AND lease_until > clock_timestamp(), false);

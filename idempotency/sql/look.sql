@@ -6,6 +6,7 @@
 -- Called  by store.open and store.look.
 SELECT scope, principal, key, fingerprint, state, attempts, fence, point,
        status, headers, body, ref, dropped, created_at, completed_at, expires_at,
+       --guard:a-claim-that-ran-out-is-not-held 2 = @1.1
        expires_at > clock_timestamp() AS live, coalesce(state = 'pending' AND lease_until > clock_timestamp(), false) AS leased,
        coalesce(checkpoints NOT IN ('{}', '{"": {}}'), false) AS begun
 FROM postroom.idempotency

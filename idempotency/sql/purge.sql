@@ -7,7 +7,10 @@
 DELETE FROM postroom.idempotency
 WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM postroom.idempotency
+    --guard:purge-keeps-a-claim 2 true
+    --guard:purge-keeps-what-is-live 1 true
     WHERE expires_at <= clock_timestamp() AND (state <> 'pending' OR lease_until <= clock_timestamp())
     ORDER BY expires_at
     LIMIT $1
+    --guard:purge-waits-for-no-lock do FOR UPDATE
     FOR UPDATE SKIP LOCKED));

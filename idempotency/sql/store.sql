@@ -10,6 +10,7 @@
 INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, attempts, status, headers, body, ref, dropped,
                                   created_at, completed_at, expires_at)
 VALUES ($1, $2, $3, $4, 'complete',
+        --guard:the-row-is-of-the-transaction 1 true
         CASE WHEN now() = $13::timestamptz THEN $5::int
              ELSE ('a handler ended its transaction with a statement of its own; this one began at ' || now()::text)::int END, $6, $7, $8, $9, $10,
         now(), clock_timestamp(),

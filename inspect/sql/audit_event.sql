@@ -8,6 +8,7 @@
 -- Called  by Inspector.Audit and Inspector.Event.
 SELECT id, at, actor, action, reason, events, coalesce(handler, ''), coalesce(source, ''), coalesce(event_id, ''), coalesce(job, 0), details,
        true AS wanted, false AS last
+--guard:the-newest-actions-on-an-event-are-found do FROM (SELECT * FROM postroom.audit WHERE event_id = $1::text LIMIT 1000) a
 FROM (SELECT * FROM postroom.audit WHERE event_id = $1::text OFFSET 0) a
 WHERE ($2::text = '' OR actor = $2) AND ($3::text = '' OR action = $3) AND ($4::text = '' OR handler = $4)
   AND ($5::timestamptz IS NULL OR at >= $5) AND id < $6::bigint AND ($8::text = '' OR source IS NULL OR source = $8)

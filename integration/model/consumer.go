@@ -180,6 +180,7 @@ func (w World) settle(s state, n int, yield func(Step, state)) {
 	at := s.inbox.workers[n]
 	i := eventOf(at.message)
 	h := s.inbox.held[i]
+	//planted:settling-without-the-epoch 2.2 false
 	if w.has(ClaimCheck) && (h.is == notHeld || h.epoch != at.epoch) {
 		work(s, n, comesLate, idle, nil, yield)
 		return

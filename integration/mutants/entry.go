@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,8 +17,6 @@ type entry struct {
 	Name  string `json:"name"`
 	Guard string `json:"guard"` // the purpose of the guard, in a sentence
 	File  string `json:"file"`  // from the root of the module
-	Old   string `json:"-"`     // whole lines of the file, without the last line's end
-	New   string `json:"-"`     // the lines that replace them; may be empty
 
 	// Package and Run say which test has to fail: a package from the root of the module, and a
 	// regular expression as for go test -run. If chaos has to find the bug, Package is "chaos", and
@@ -26,7 +25,8 @@ type entry struct {
 	Package string `json:"package"`
 	Run     string `json:"run"`
 
-	Source string `json:"-"` // the list and the line that have the entry
+	Source  string   `json:"-"` // the list and the line that have the entry
+	markers []marker // the places that the entry changes, in the order of the file
 }
 
 // The programs that can find a planted bug, besides tests.
@@ -65,14 +65,47 @@ func readAll(root string, planted bool) ([]entry, error) {
 	if len(all) == 0 && errors.Join(errs...) == nil {
 		return nil, errors.New("the lists are empty")
 	}
+	found, err := findMarkers(root, planted)
+	errs = append(errs, err, place(all, found, planted))
 	return all, errors.Join(errs...)
 }
 
-// indent begins each line of the parts old and new.
-const indent = "    "
+// place gives each entry its markers.
+func place(all []entry, found map[string]marker, planted bool) error {
+	word := "guard"
+	if planted {
+		word = "planted"
+	}
+	var errs []error
+	for i := range all {
+		e := &all[i]
+		for n, name := 1, e.Name; ; n++ {
+			if n > 1 {
+				name = fmt.Sprintf("%s/%d", e.Name, n)
+			}
+			m, ok := found[name]
+			if !ok {
+				break
+			}
+			delete(found, name)
+			e.File = m.file
+			e.markers = append(e.markers, m)
+		}
+		slices.SortFunc(e.markers, func(a, b marker) int { return a.line - b.line })
+		switch {
+		case len(e.markers) == 0:
+			errs = append(errs, fmt.Errorf("%s: no Go or SQL file has the marker of %s: write //%s:%s and an edit above the code, in SQL --%s:%s", e.Source, e.Name, word, e.Name, word, e.Name))
+		case slices.ContainsFunc(e.markers, func(m marker) bool { return m.file != e.File }):
+			errs = append(errs, fmt.Errorf("%s: the markers of %s are in two files, want one", e.Source, e.Name))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		errs = append(errs, fmt.Errorf("%s: no list has an entry for the marker %s: add one to integration/mutants, or remove the marker", found[name], name))
+	}
+	return errors.Join(errs...)
+}
 
-// parse reads a list: blocks with blank lines between them. A line that begins with # outside of
-// the parts old and new is a comment.
+// parse reads a list: blocks with blank lines between them. A line that begins with # is a comment.
 func parse(file, text string) (all []entry, err error) {
 	var errs []error
 	var block []string
@@ -107,56 +140,27 @@ func parse(file, text string) (all []entry, err error) {
 }
 
 func parseBlock(lines []string) (e entry, err error) {
-	var old, replacement []string
-	var into *[]string // where indented lines go
-	var test string
-	said := make(map[string]bool)
+	said := make(map[string]string)
 	for _, line := range lines {
-		if text, ok := strings.CutPrefix(line, indent); ok {
-			if into == nil {
-				return e, fmt.Errorf("an indented line that belongs to neither old nor new: %q", line)
-			}
-			*into = append(*into, text)
-			continue
-		}
 		key, value, ok := strings.Cut(line, ":")
-		value = strings.TrimSpace(value)
-		if !ok || said[key] {
-			return e, fmt.Errorf("want one each of name, guard, file, old, new and test, and not %q", line)
+		if _, twice := said[key]; !ok || twice || !slices.Contains([]string{"name", "guard", "test"}, key) {
+			return e, fmt.Errorf("want one each of name, guard and test, and not %q", line)
 		}
-		said[key], into = true, nil
-		switch key {
-		case "name":
-			e.Name = value
-		case "guard":
-			e.Guard = value
-		case "file":
-			e.File = value
-		case "test":
-			test = value
-		case "old":
-			into = &old
-		case "new":
-			into = &replacement
-		default:
-			return e, fmt.Errorf("want one each of name, guard, file, old, new and test, and not %q", line)
-		}
-		if into != nil && value != "" {
-			return e, fmt.Errorf("the text of %s begins on the next line, indented by four spaces", key)
-		}
+		said[key] = strings.TrimSpace(value)
 	}
-	e.Old, e.New = strings.Join(old, "\n"), strings.Join(replacement, "\n")
+	e.Name, e.Guard = said["name"], said["guard"]
+	test := said["test"]
 	e.Package, e.Run, _ = strings.Cut(test, " ")
 	e.Package, e.Run = strings.TrimPrefix(e.Package, "./"), strings.TrimSpace(e.Run)
 	if e.Package != chaos { // Run may be written as on a command line: -run 'TestX'
 		e.Run = strings.Trim(strings.TrimSpace(strings.TrimPrefix(e.Run, "-run ")), `'"`)
 	}
-	return e, e.validate(said["new"])
+	return e, e.validate()
 }
 
 var nameFormat = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-func (e entry) validate(saysNew bool) error {
+func (e entry) validate() error {
 	var errs []error
 	fault := func(is bool, format string, args ...any) {
 		if is {
@@ -165,10 +169,6 @@ func (e entry) validate(saysNew bool) error {
 	}
 	fault(!nameFormat.MatchString(e.Name), "the name is %q, want lower-case words with hyphens between them", e.Name)
 	fault(e.Guard == "", "guard says nothing")
-	fault(e.File == "" || !filepath.IsLocal(e.File), "the file is %q, want a path from the root of the module", e.File)
-	fault(strings.TrimSpace(e.Old) == "", "old is empty")
-	fault(!saysNew, "there is no line new:, which may have nothing under it")
-	fault(e.Old == e.New, "old and new are the same")
 	fault(e.Package == "" || e.Run == "", "test is %q, want a package and a regular expression", strings.TrimSpace(e.Package+" "+e.Run))
 	if e.Package == chaos {
 		_, _, _, err := e.chaosRun()
@@ -195,52 +195,47 @@ func (e entry) chaosRun() (seed uint64, seconds int, faults string, err error) {
 	return seed, seconds, strings.Join(fields[2:], " "), nil
 }
 
-// errRotten says that an entry does not fit the code any more.
-var errRotten = errors.New("the list does not fit the code")
-
-// apply returns the text of the entry's file with the change. The file must have the old lines
-// exactly once; otherwise it is unclear which lines the entry removes. apply does not compare
-// comments, so that they can be reworded.
+// apply returns the text of the entry's file with the change.
 func (e entry) apply(root string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
 	if err != nil {
-		return "", fmt.Errorf("%s (%s): %w: %w", e.Name, e.Source, errRotten, err)
+		return "", fmt.Errorf("%s (%s): %w", e.Name, e.Source, err)
 	}
-	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-	old := e.code(strings.Split(e.Old, "\n"))
-	at, n := -1, 0
-	for i, all := 0, e.code(lines); i+len(old) <= len(all); i++ {
-		if slices.Equal(all[i:i+len(old)], old) {
-			at, n = i, n+1
+	changed := string(text)
+	for _, m := range slices.Backward(e.markers) { // the last first, so that the lines of the others stay
+		if changed, err = m.apply(changed); err != nil {
+			return "", err
 		}
 	}
-	if n != 1 {
-		return "", fmt.Errorf("%s (%s): %w: the old lines are %d times in %s, want once", e.Name, e.Source, errRotten, n, e.File)
-	}
-	var replacement []string
-	if e.New != "" {
-		replacement = strings.Split(e.New, "\n")
-	}
-	return strings.Join(slices.Replace(lines, at, at+len(old), replacement...), "\n") + "\n", nil
+	return changed, nil
 }
 
-// code returns lines of the entry's file without their comments. If a line is only a comment, it
-// keeps the mark with which the comment begins. A line of code with a quote after the mark stays
-// whole, because the mark may be part of a string.
-func (e entry) code(lines []string) []string {
-	begins := "//"
-	if strings.HasSuffix(e.File, ".sql") {
-		begins = "--"
+// show returns the lines that the entry changes, as a diff has them.
+func (e entry) show(root string) (string, error) {
+	changed, err := e.apply(root)
+	if err != nil {
+		return "", err
 	}
-	bare := slices.Clone(lines)
-	for i, line := range lines {
-		switch before, comment, found := strings.Cut(line, begins+" "); {
-		case !found:
-		case strings.TrimSpace(before) == "":
-			bare[i] = before + begins
-		case strings.HasSuffix(before, " ") && !strings.ContainsAny(comment, "\"`"):
-			bare[i] = strings.TrimRight(before, " ")
-		}
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", e.Name, err)
 	}
-	return bare
+	was, is := strings.Split(string(text), "\n"), strings.Split(changed, "\n")
+	first := 0
+	for first < min(len(was), len(is)) && was[first] == is[first] {
+		first++
+	}
+	last := 0
+	for last < min(len(was), len(is))-first && was[len(was)-1-last] == is[len(is)-1-last] {
+		last++
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n%s:%d\n", e.Name, e.Guard, e.File, first+1)
+	for _, line := range was[first : len(was)-last] {
+		b.WriteString("- " + line + "\n")
+	}
+	for _, line := range is[first : len(is)-last] {
+		b.WriteString("+ " + line + "\n")
+	}
+	return b.String(), nil
 }

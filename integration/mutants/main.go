@@ -4,10 +4,19 @@
 //
 //	make mutants
 //	make mutants ONLY=late-row-rule,key-lock
+//	make mutants ONLY=key-lock ARGS=--show
 //	make mutants PLANTED=1
 //
-// The checkout does not change: the go command gets the changed file as an overlay. With --planted,
-// mutants plants bugs instead. A chaos run or the model has to find these.
+// A marker above the code says which edit removes the guard, so that a rename or a reformat of the
+// code touches neither the lists nor the marker. In Go files a marker begins with two slashes, in
+// SQL files with two hyphens:
+//
+//	//guard:a-saga-gets-its-types false
+//	if missing := h.missingTypes(all); len(missing) > 0 {
+//
+// See [edit] for the edits. The checkout does not change: the go command gets the changed file as
+// an overlay. With --planted, mutants plants bugs instead. A chaos run or the model has to find
+// these. Their markers have the word planted instead of guard.
 package main
 
 import (
@@ -47,6 +56,7 @@ type options struct {
 	asJSON   bool
 	race     bool
 	parallel int
+	show     bool
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
@@ -58,6 +68,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.BoolVar(&opt.asJSON, "json", false, "print the results as JSON")
 	flags.BoolVar(&opt.race, "race", false, "run the tests with the race detector, which takes longer")
 	flags.IntVar(&opt.parallel, "parallel", 0, "how many guards or bugs to try at the same time (default one for each processor, and half as many with --planted)")
+	flags.BoolVar(&opt.show, "show", false, "print what the guards or bugs change, and try none")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -77,6 +88,18 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	chosen, err := choose(all, opt.only)
 	if err != nil {
 		return err
+	}
+	if opt.show {
+		for _, e := range chosen {
+			text, err := e.show(root)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintln(out, text); err != nil {
+				return fmt.Errorf("print a change: %w", err)
+			}
+		}
+		return nil
 	}
 	scratch, err := os.MkdirTemp("", "postroom-mutants-")
 	if err != nil {

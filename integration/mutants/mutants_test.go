@@ -19,21 +19,10 @@ import (
 const list = `# a comment
 name: epoch-check
 guard: Only the leader records.
-file: internal/pglog/sql/record.sql
-old:
-    WHERE epoch = $1;
-new:
-    WHERE true;
 test: outbox ^TestLease$
 
-name: two-lines
-guard: It has two lines, and one that is empty.
-file: a.go
-old:
-    	if x {
-    
-    	}
-new:
+name: two-words
+guard: It has a test that is part of another.
 test: ./relay -run 'TestA/part'
 `
 
@@ -44,14 +33,8 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []entry{
-		{
-			Name: "epoch-check", Guard: "Only the leader records.", File: "internal/pglog/sql/record.sql", Old: "WHERE epoch = $1;", New: "WHERE true;",
-			Package: "outbox", Run: "^TestLease$", Source: "guards.txt:2",
-		},
-		{
-			Name: "two-lines", Guard: "It has two lines, and one that is empty.", File: "a.go", Old: "\tif x {\n\n\t}",
-			Package: "relay", Run: "TestA/part", Source: "guards.txt:11",
-		},
+		{Name: "epoch-check", Guard: "Only the leader records.", Package: "outbox", Run: "^TestLease$", Source: "guards.txt:2"},
+		{Name: "two-words", Guard: "It has a test that is part of another.", Package: "relay", Run: "TestA/part", Source: "guards.txt:6"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("parsed\n%+v, want\n%+v", got, want)
@@ -64,18 +47,12 @@ func TestParseRefuses(t *testing.T) {
 	for _, tt := range []struct{ what, old, replacement, want string }{
 		{"a name with spaces", "name: epoch-check", "name: epoch check", "the name is"},
 		{"no guard", "guard: Only the leader records.\n", "", "guard says nothing"},
-		{"a file outside", "file: internal", "file: ../internal", "the file is"},
-		{"no new", "new:\n    WHERE true;\n", "", "no line new:"},
-		{"no change", "    WHERE true;", "    WHERE epoch = $1;", "are the same"},
-		{"nothing to remove", "    WHERE epoch = $1;\n", "", "old is empty"},
 		{"no test", "test: outbox ^TestLease$", "test: outbox", "test is"},
 		{"a test that is no expression", "^TestLease$", "(", "missing closing"},
 		{"chaos without seconds", "outbox ^TestLease$", "chaos 7", "want chaos SEED SECONDS"},
 		{"chaos with a seed that is none", "outbox ^TestLease$", "chaos x 30", "want chaos SEED SECONDS"},
 		{"a word that is none", "guard:", "watch:", `not "watch:`},
-		{"a word twice", "file:", "name: b\nfile:", `not "name: b"`},
-		{"text beside old", "old:\n", "old: WHERE\n", "begins on the next line"},
-		{"text that belongs nowhere", "old:\n", "", "belongs to neither"},
+		{"a word twice", "guard:", "name: b\nguard:", `not "name: b"`},
 	} {
 		text := strings.Replace(first, tt.old, tt.replacement, 1)
 		if text == first {
@@ -87,61 +64,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestApply(t *testing.T) {
-	t.Parallel()
-	root := t.TempDir()
-	text := "a\nb\nc\nb\nb\nlast"
-	if err := os.WriteFile(filepath.Join(root, "f"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct{ old, replacement, want string }{
-		{"a", "x\ny", "x\ny\nb\nc\nb\nb\nlast\n"},
-		{"b\nc", "", "a\nb\nb\nlast\n"},
-		{"last", "z", "a\nb\nc\nb\nb\nz\n"},
-		{"las", "z", ""}, // no whole line
-		{"b", "z", ""},   // three times, two of them side by side
-		{"d", "z", ""},
-	} {
-		got, err := entry{Name: "n", File: "f", Old: tt.old, New: tt.replacement}.apply(root)
-		if got != tt.want || errors.Is(err, errRotten) != (tt.want == "") {
-			t.Errorf("%q for %q: %q, %v; want %q", tt.replacement, tt.old, got, err, tt.want)
-		}
-	}
-	if _, err := (entry{File: "gone", Old: "a"}).apply(root); !errors.Is(err, errRotten) {
-		t.Errorf("a file that is gone: %v", err)
-	}
-}
-
-// Comments may be reworded: an entry still fits the code behind them. Text that only looks
-// like a comment is compared.
-func TestApplyWithoutComments(t *testing.T) {
-	t.Parallel()
-	root := t.TempDir()
-	text := "// f does it.\nfunc f() {\n\tg() // why\n\th(\"http:// x\")\n}\n"
-	if err := os.WriteFile(filepath.Join(root, "f.go"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		old  string
-		fits bool
-	}{
-		{"\tg() // why", true},
-		{"\tg()", true},
-		{"\tg() // another reason", true},
-		{"// F is another text.\nfunc f() {", true},
-		{"\th(\"http:// x\")", true},
-		{"\th(\"http:// y\")", false},
-		{"g() // why", false},
-	} {
-		got, err := entry{Name: "n", File: "f.go", Old: tt.old, New: "\tx()"}.apply(root)
-		if (err == nil) != tt.fits || tt.fits && !strings.Contains(got, "\n\tx()\n") && !strings.HasPrefix(got, "\tx()\n") {
-			t.Errorf("%q: %q, %v; want that it fits: %t", tt.old, got, err, tt.fits)
-		}
-	}
-}
-
-// Every entry of the lists still fits the code: its old lines are there once, and the test
-// that it names is in its package.
+// Every entry of the lists has a marker, the edit of the marker fits the code below it, and the
+// test that the entry names is in its package.
 func TestListsFitTheCode(t *testing.T) {
 	t.Parallel()
 	root, err := moduleRoot()
@@ -157,6 +81,9 @@ func TestListsFitTheCode(t *testing.T) {
 		for _, e := range all {
 			if _, err := e.apply(root); err != nil {
 				t.Error(err)
+			}
+			if strange, err := e.strangeNames(root); err != nil || len(strange) > 0 {
+				t.Errorf("%s: the marker of %s has names that are nowhere in its package: %s, %v: write the new names into the marker", e.markers[0], e.Name, strange, err)
 			}
 			if e.Package == chaos {
 				continue
@@ -196,10 +123,11 @@ func testsIn(t *testing.T, dir string) (names []string) {
 // module is a module with a guard in Go and one in SQL, each with a test, and an entry for
 // each way in which a removal can end.
 var module = map[string]string{
-	"go.mod":   "module example.com/m\n\ngo 1.26\n",
-	"go.work":  "go 1.26\n\nuse .\n",
-	"p/p.go":   "package p\n\nimport _ \"embed\"\n\n//go:embed p.sql\nvar SQL string\n\nfunc Guarded(n int) bool {\n\treturn n > 0\n}\n\nfunc Other() int {\n\treturn 1\n}\n",
-	"p/p.sql":  "SELECT 1\nWHERE true;\n",
+	"go.mod":  "module example.com/m\n\ngo 1.26\n",
+	"go.work": "go 1.26\n\nuse .\n",
+	"p/p.go": "package p\n\nimport _ \"embed\"\n\n//go:embed p.sql\nvar SQL string\n\nfunc Guarded(n int) bool {\n\t//guard:go-guard true\n\t//guard:panic true\n\treturn n > 0\n}\n\n" +
+		"func Other() int {\n\t//guard:not-noticed = 2\n\t//guard:does-not-build = \"1\"\n\t//guard:red-anyway = 2\n\t//guard:no-test = 2\n\t//guard:only-skipped = 2\n\treturn 1\n}\n",
+	"p/p.sql":  "SELECT 1\n--guard:sql-guard remove\nWHERE true;\n",
 	"p/go.sum": "",
 	"p/p_test.go": `package p
 
@@ -234,73 +162,34 @@ func TestPanics(t *testing.T) {
 
 const tried = `name: go-guard
 guard: a
-file: p/p.go
-old:
-    	return n > 0
-new:
-    	return true
 test: p ^TestGo$
 
 name: sql-guard
 guard: a
-file: p/p.sql
-old:
-    WHERE true;
-new:
 test: p ^TestSQL$
 
 name: panic
 guard: a
-file: p/p.go
-old:
-    	return n > 0
-new:
-    	return true
 test: p ^TestPanics$
 
 name: not-noticed
 guard: a
-file: p/p.go
-old:
-    	return 1
-new:
-    	return 2
 test: p ^TestGo$
 
 name: does-not-build
 guard: a
-file: p/p.go
-old:
-    	return 1
-new:
-    	return "1"
 test: p ^TestGo$
 
 name: red-anyway
 guard: a
-file: p/p.go
-old:
-    	return 1
-new:
-    	return 2
 test: p ^TestRed$
 
 name: no-test
 guard: a
-file: p/p.go
-old:
-    	return 1
-new:
-    	return 2
 test: p ^TestNobody$
 
 name: only-skipped
 guard: a
-file: p/p.go
-old:
-    	return 1
-new:
-    	return 2
 test: p ^TestSkipped$
 `
 
@@ -369,9 +258,25 @@ func TestRun(t *testing.T) {
 	if err := run(t.Context(), []string{"--only", "nobody"}, &out, &progress); err == nil || !strings.Contains(err.Error(), "nobody") {
 		t.Errorf("an entry that is not there: %v", err)
 	}
-	write("p/p.sql", "SELECT 1\nWHERE 1 = 1;\n")
-	if err := run(t.Context(), []string{"--only", "sql-guard"}, &out, &progress); !errors.Is(err, errRotten) {
-		t.Errorf("an entry that does not fit the code: %v", err)
+	out.Reset()
+	if err := run(t.Context(), []string{"--only", "sql-guard", "--show"}, &out, &progress); err != nil || !strings.Contains(out.String(), "- WHERE true;\n+ ;\n") {
+		t.Errorf("it shows %v\n%s", err, out.String())
+	}
+	for _, tt := range []struct{ what, file, text, want string }{
+		{"no marker", "p/p.sql", "SELECT 1;\n", "guards.txt:5: no Go or SQL file has the marker of sql-guard"},
+		{"a marker twice", "p/p.sql", "--guard:sql-guard true\nSELECT 1;\n--guard:sql-guard true\nSELECT 2;\n", "p/p.sql:3: the marker sql-guard is at p/p.sql:1 too"},
+		{"an edit that does not fit", "p/p.sql", "--guard:sql-guard 3 true\nSELECT 1;\n", "p/p.sql:1: the edit of sql-guard does not fit the code below it: there is no part 3"},
+		{"an edit that is none", "p/p.sql", "--guard:sql-guard delete\nSELECT 1;\n", `p/p.sql:1: the edit is "delete"`},
+		{"no entry", "p/q.sql", "--guard:unlisted true\nSELECT 1;\n", "p/q.sql:1: no list has an entry for the marker unlisted"},
+		{"markers in two files", "p/q.sql", "--guard:sql-guard/2 true\nSELECT 1;\n", "the markers of sql-guard are in two files"},
+	} {
+		write(tt.file, tt.text)
+		err := run(t.Context(), []string{"--only", "sql-guard"}, &out, &progress)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want an error with %q", tt.what, err, tt.want)
+		}
+		write("p/p.sql", module["p/p.sql"])
+		write("p/q.sql", "SELECT 1;\n")
 	}
 }
 

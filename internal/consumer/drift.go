@@ -55,6 +55,7 @@ func Drift(have, want jetstream.ConsumerConfig) []string {
 	if have.AckWait != want.AckWait {
 		faults = append(faults, fmt.Sprintf("ack_wait is %s, want %s", have.AckWait, want.AckWait))
 	}
+	//guard:a-threshold-goes-with-its-limit false
 	if have.InactiveThreshold > 0 && have.InactiveThreshold != want.InactiveThreshold {
 		faults = append(faults, fmt.Sprintf("inactive_threshold is %s, want %s", have.InactiveThreshold, want.InactiveThreshold))
 	}

@@ -142,6 +142,7 @@ func (r Reader) Handlers(ctx context.Context, db Queryer, events []Event) error 
 	}
 	sources, ids, keys := make([]string, len(events)), make([]string, len(events)), make([]string, len(events))
 	for n := range events {
+		//guard:a-list-finds-a-source-with-spaces 3 = @1+" "+identity.Bounded(@2)
 		sources[n], ids[n], keys[n] = events[n].Source, events[n].ID, identity.DedupeKey(events[n].Source, events[n].ID)
 	}
 	rows, _ := db.Query(ctx, r.sql.Handlers, pgx.QueryExecModeExec, sources, ids, keys) // ForEachRow reports the error

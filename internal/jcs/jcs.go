@@ -90,6 +90,7 @@ func (c *canon) take(b byte) bool {
 
 func (c *canon) value(depth int) error {
 	b := c.next()
+	//guard:nesting-has-a-bound false
 	if depth >= maxDepth && (b == '{' || b == '[') {
 		return ErrNoForm
 	}
@@ -196,6 +197,7 @@ func (c *canon) close(begin int, members []member, inner int) error {
 		slices.SortFunc(members, byName)
 	}
 	for i := 1; i < len(members); i++ {
+		//guard:one-name-twice-has-no-canonical-form false
 		if bytes.Equal(members[i-1].name, members[i].name) {
 			return ErrNoForm
 		}
@@ -237,6 +239,7 @@ func (c *canon) since(begin, inner int) span {
 // inOrder returns the output with the members of all noted objects sorted. It writes from the
 // end to the beginning, because the outermost object of a span was noted last.
 func (c *canon) inOrder() []byte {
+	//guard:members-are-put-in-order true
 	if len(c.objects) == 0 {
 		return c.out
 	}

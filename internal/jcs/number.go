@@ -126,12 +126,14 @@ func decimalOf(numeral []byte) (d decimal, ok bool) {
 	if d.fraction = bytes.TrimRight(d.fraction, "0"); len(d.fraction) == 0 {
 		d.whole = bytes.TrimRight(d.whole, "0")
 	}
+	//guard:zero-has-no-sign false
 	if d.digits() == 0 {
 		return decimal{}, true // zero, with any sign and exponent
 	}
 	if len(exponent) > 0 {
 		negative := exponent[0] == '-'
 		exponent = bytes.TrimLeft(bytes.TrimLeft(exponent, "+-"), "0")
+		//guard:an-exponent-is-not-carried-out false
 		if len(exponent) > maxExponent {
 			return decimal{}, false
 		}

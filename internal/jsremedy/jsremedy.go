@@ -31,6 +31,7 @@ func Explain(err error) error {
 // not say that there is no JetStream, Do returns "".
 func Do(err error) string {
 	switch {
+	//guard:an-account-without-jetstream-is-told-apart false
 	case IsOfAccount(err):
 		return EnableIt
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):

@@ -44,6 +44,7 @@ func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, f
 		case <-ctx.Done():
 			return ctx.Err()
 		case msg := <-came:
+			//guard:a-message-is-no-status-for-the-relay = @1.1.Header.Get("Status") != ""
 			if msg.Reply == "" { // a status message of the broker
 				if ended, err := readStatus(msg); ended || err != nil {
 					return err

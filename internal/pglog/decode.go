@@ -42,6 +42,7 @@ func (r *rows) keepDue(still func(seq int64) bool) {
 	}
 	blocked := make(map[string]bool)
 	r.due = slices.DeleteFunc(r.due, func(ev eventlog.Event) bool {
+		//guard:events-behind-one-that-is-being-cancelled 2 false
 		gone := !still(ev.Seq) || !ev.Unordered && blocked[ev.Key]
 		if gone && !ev.Unordered {
 			blocked[ev.Key] = true
@@ -126,6 +127,7 @@ func (r *rows) add(d *decoder) error {
 		var altered int
 		ev.Held, ev.Unordered = true, flag
 		note := d.text(colNote)
+		//guard:a-held-event-does-not-begin-anew false
 		if _, err := fmt.Sscan(note, &ev.Attempts, &ev.LastAttempt, &ev.Replays, &ev.RepublishID, &altered); err != nil {
 			return fmt.Errorf("note %q of a held event: %w", note, err)
 		}

@@ -83,9 +83,11 @@ func (m *memory) addLateRanges(late seqset.Set, now string, limit int) (head seq
 func (m *memory) readBacklogPage(found *rows, head seqset.Set) eventlog.Page {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	//guard:owed-events-that-the-bytes-cut-off-stay-owed false
 	if found.full(partLate) { // the rest of head was not read
 		head = head.UpTo(found.late[len(found.late)-1].Seq)
 	}
+	//guard:what-is-owed-while-the-backlog-is-read = @0.1.Above(@1[len(@1)-1].Hi)
 	m.progress.backlog = m.progress.backlog.Without(head)
 	m.progress.readLate(found.late)
 	page := m.pageOf(found)
@@ -205,6 +207,7 @@ func (m *memory) pendingChanges(published []int64, epoch int64) changes {
 func (m *memory) removeStored(held *changes, returned []int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	//guard:scheduled-events-read-beside-a-recording = nil
 	m.toSchedule = m.toSchedule[len(held.schedule):] // keep the events that Read has added since pendingChanges
 	m.toHold = nil
 	m.republishes.markStored(held.republishes)

@@ -42,9 +42,11 @@ func (r *recorder) Record(ctx context.Context, p eventlog.Progress) error {
 		r.positions[at.Stream] = at
 	}
 	next, held := r.memory.addResults(p, r.lease.epoch)
+	//guard:late-events-survive-a-failed-recording = @1
 	r.late = r.late.Union(seqset.Of(slices.Clone(p.LostBehindKey)))
 	held.late = r.late
 	held.checkpoint = len(r.positions) > 0 && len(p.Published)+len(p.Lost) > 0 && time.Since(r.checkpointAt) >= checkpointEvery
+	//guard:what-is-owed-is-recorded-while-idle 3 true
 	quiet := len(p.Published)+len(p.Positions) == 0 && next.high == r.recorded.high && slices.Equal(next.pending, r.recorded.pending)
 	if err := r.store(ctx, next, held, quiet); err != nil {
 		return err

@@ -59,6 +59,7 @@ func (s *stepSize) adapt(took time.Duration, err error) {
 	n := s.get()
 	switch {
 	case err != nil:
+		//guard:a-search-tries-less-after-a-timeout = 1
 		n /= 4
 	case took > searchTime:
 		n /= 2
@@ -97,6 +98,7 @@ func newSearch(sql *statements, from state, row searchBoundsRow) *search {
 	if below := from.high - row.Bottom; below <= max(row.Above, 0)/searchRatio {
 		s.bySeq, s.at, s.end = true, row.Bottom, from.high
 	} else {
+		//guard:late-rows-of-open-transactions-in-a-search 2 = @1
 		s.at, s.end = row.XIDFrom, max(row.XIDUntil, row.XIDFrom+1) // at least one step, because the first step also examines the transactions that were open in snap
 	}
 	return s
@@ -146,6 +148,7 @@ func (s *search) steps(ctx context.Context, db querier, width *stepSize, budget 
 // catchUp searches for late rows if the last pass was long ago and much was committed since then.
 // If more is true, the search is not done, and the next call continues it.
 func (r *reader) catchUp(ctx context.Context) (late int64, more bool, err error) {
+	//guard:a-search-keeps-what-it-found true
 	if r.search == nil {
 		if time.Since(r.lastPass) < r.searchAfter {
 			return 0, false, nil

@@ -58,6 +58,7 @@ type entry struct {
 func resume(s state) *progress {
 	return &progress{
 		high: s.high, floor: s.floor, snap: s.snap, passed: s.high, stated: s.high,
+		//planted:pending-forgotten-at-take-over remove
 		backlog: s.pending, late: make(map[int64]struct{}),
 		maxPending: maxPending,
 	}
@@ -138,6 +139,7 @@ func (p *progress) state() state {
 			high, open = e.seq, len(unpublished)
 			continue
 		}
+		//guard:high-goes-back 2 true
 		if len(unpublished)-len(p.late) >= p.maxPending && e.seq > p.stated {
 			break
 		}

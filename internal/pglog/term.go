@@ -26,6 +26,8 @@ type term struct {
 }
 
 // newTerm returns the term that begins with the row that lead.sql or adopt.sql returned.
+//
+//guard:memory-dropped-with-its-connection do var remembered = make(chan map[any]*progress, 1); func init() { remembered <- make(map[any]*progress) }; @
 func newTerm(ls *lease, conn *pgx.Conn, row leadRow) (*term, error) {
 	pending, err := seqset.Parse(row.Pending)
 	if err != nil {
@@ -37,6 +39,7 @@ func newTerm(ls *lease, conn *pgx.Conn, row leadRow) (*term, error) {
 	}
 	recorded := state{high: row.High, floor: row.Floor, snap: row.Snap, pending: pending}
 	known := newMemory(recorded)
+	//guard:memory-dropped-with-its-connection/2 do all := <-remembered; last := all[ls.log.pool]; all[ls.log.pool] = known.progress; remembered <- all; if last != nil { known.progress = last }; @
 	return &term{
 		lease:    ls,
 		reader:   newReader(ls.log, conn, known, row.High),

@@ -55,12 +55,14 @@ func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known := l.told[of]; known != nil {
+		//guard:repeated-warnings-are-left-out false
 		if now.Sub(known.at) < Every {
 			known.left++
 			return 0, false
 		}
 		left = known.left
 	}
+	//guard:remembered-warnings-are-bounded 2 false
 	if l.told == nil || len(l.told) >= most { // forget all lines: if there are so many different ones, few are repeated
 		l.told = make(map[line]*tally)
 	}

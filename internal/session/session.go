@@ -134,6 +134,7 @@ func (p *Pool) end(conn *pgx.Conn, batch *pgx.Batch, seen Traces) {
 		batch.Queue("RESET ROLE")
 	}
 	if !p.hooked {
+		//guard:settings-are-reset remove
 		batch.Queue("RESET ALL")
 		if p.restores.Load() {
 			batch.Queue(restoreSQL, p.names, p.settings)
@@ -159,11 +160,14 @@ func (p *Pool) Ended(ctx context.Context, conn *pgx.Conn, err error) error {
 	case err != nil:
 	case !s.before.known || !s.now.known:
 		err = errUnknown
+	//guard:another-user-closes-the-connection false
 	case !s.before.equal(s.now):
 		if len(p.names) > 0 && s.before.isUser(s.now) && p.restores.CompareAndSwap(false, true) {
+			//guard:what-a-pooler-set-is-restored = errOther
 			return p.Reset(ctx, conn) // this time End also restores the settings in the field names
 		}
 		err = errOther
+	//guard:temporary-tables-are-dropped false
 	case s.now.temporary && !s.before.temporary && !s.discards:
 		s.discards = true
 		_, err = conn.Exec(ctx, "DISCARD TEMP")

@@ -236,6 +236,7 @@ func Identity(header map[string][]string) (eventSource, eventID string) {
 	// Identity reads only the spelling that Encode writes. Headers of other programs may have other
 	// spellings.
 	ids, sources := header[id], header[source]
+	//guard:a-message-of-two-events-is-none = @1.1 == 0 || @2.1 == 0
 	if len(ids) != 1 || len(sources) != 1 {
 		return "", ""
 	}

@@ -84,6 +84,7 @@ func appendMessageID(text []byte, source, id string, c Copy) []byte {
 	if c.RepublishID > 0 {
 		text = strconv.AppendInt(append(text, "#g"...), c.RepublishID, 10)
 	}
+	//guard:a-copy-of-a-loss-has-its-own-id false
 	if c.Lost > 0 {
 		text = strconv.AppendUint(append(text, "#l"...), c.Lost, 10)
 	}
@@ -183,6 +184,7 @@ func (e *Encoder) setOwnTexts(ev *postroom.Event, c Copy) {
 func (e *Encoder) mark(republish int64) {
 	if republish > 0 {
 		e.header[Republish] = []string{strconv.FormatInt(republish, 10)}
+		//guard:a-republish-marks-its-own-events false
 	} else if e.marked {
 		delete(e.header, Republish)
 	}

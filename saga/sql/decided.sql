@@ -6,5 +6,6 @@
 -- Called  by table.decision.
 SELECT EXISTS (
     SELECT FROM postroom.audit
+    --guard:a-decision-has-its-content 4 = $3 <> ''
     WHERE event_id = $2 AND source = $1 AND action LIKE 'saga %' AND details ->> 'sha256' = $3
 )

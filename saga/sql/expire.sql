@@ -11,6 +11,7 @@ WITH old AS (
     SELECT s.key
     FROM postroom.saga s
     WHERE s.name = $1 AND s.ended_at < now() - $2::interval
+      --guard:ended-sagas-stay true
       AND s.ended_at < now() - (SELECT max(kept) FROM (SELECT kept FROM postroom.dedupe_window UNION ALL
                                                        SELECT longest_window FROM postroom.node) times)
     ORDER BY s.ended_at

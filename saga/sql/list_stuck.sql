@@ -25,6 +25,7 @@ WITH looked AS MATERIALIZED (
 ), page AS (
     SELECT l.name, l.key FROM looked l
     WHERE l.waits_since < now() - l.stuck AND l.state = ANY ($2::text[]) AND ($3 = '' OR l.step = $3)
+      --guard:a-list-of-stuck-sagas-leaves-nothing-out true
       AND NOT EXISTS (SELECT FROM mark m WHERE (l.waits_hour, l.name, l.key) > (m.waits_hour, m.name, m.key))
     ORDER BY l.waits_hour, l.name, l.key
     LIMIT $8

@@ -6,5 +6,7 @@
 SELECT clock_timestamp(), s.*
 FROM (
     SELECT owner, version, state, step, run, revision, data, correlation_id, causation_id, undo_id, waits_since, deadline, alarm_at
-    FROM postroom.saga WHERE name = $1 AND key = $2 FOR UPDATE
+    FROM postroom.saga WHERE name = $1 AND key = $2
+    --guard:a-saga-is-locked remove
+    FOR UPDATE
 ) s

@@ -274,13 +274,17 @@ COMMENT ON COLUMN postroom.unchecked.xid IS
 -- The search path is set, so that no SQL operator of the caller runs with these rights.
 CREATE FUNCTION postroom.check_unchecked()
 RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER
+--guard:the-check-of-plain-inserts-uses-no-operator-of-the-writer remove
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM postroom.check_event(o.source, o.event_id, o.digest, o.type, o.subject, o.key, o.content_type, o.correlation_id,
         o.causation_id, o.created_at, o.occurred_at, o.not_before, o.trace_parent, o.trace_state, o.headers, o.data)
     FROM postroom.outbox AS o
+    --guard:unchecked-rows-are-checked-at-the-end false
     WHERE o.xid = NEW.xid AND NOT o.checked;
+    --guard:unchecked-rows-leave-no-trace remove
     DELETE FROM postroom.unchecked AS u WHERE u.xid = NEW.xid;
     RETURN NULL;
 END
@@ -294,13 +298,16 @@ CREATE CONSTRAINT TRIGGER unchecked_rows AFTER INSERT ON postroom.unchecked
 -- notices that, because the trigger has removed the row that the function inserted into unchecked.
 CREATE FUNCTION postroom.unchecked()
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+--guard:the-default-of-checked-uses-no-operator-of-the-writer remove
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM postroom.unchecked AS u WHERE u.xid = pg_current_xact_id()) THEN
         RETURN false;
     END IF;
     INSERT INTO postroom.unchecked (xid) VALUES (pg_current_xact_id());
+    --guard:unchecked-rows-under-immediate-constraints false
     IF NOT EXISTS (SELECT FROM postroom.unchecked AS u WHERE u.xid = pg_current_xact_id()) THEN
         RAISE EXCEPTION 'an event that is inserted into outbox directly is checked at the end of its transaction, and constraints are immediate in this one'
             USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -393,6 +400,7 @@ BEGIN
     IF others IS NOT NULL THEN
         RAISE EXCEPTION 'another event with this source and id exists'
             USING ERRCODE = '23PR1', DETAIL = 'Taken: ' || others, CONSTRAINT = 'outbox_event';
+    --guard:a-deleted-twin-is-written-again false
     ELSIF missing > 0 THEN
         RAISE EXCEPTION 'the event with this source and id was deleted while it was written again'
             USING ERRCODE = 'serialization_failure', HINT = 'Try the transaction again.';
@@ -529,7 +537,11 @@ RETURNS trigger
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    UPDATE postroom.relay SET floor = 0, epoch = epoch + 1 WHERE floor > 0;
+    UPDATE postroom.relay
+    --guard:a-truncated-log-has-no-floor 1 remove
+    --guard:a-truncated-log-ends-the-term 2 remove
+    SET floor = 0, epoch = epoch + 1
+    WHERE floor > 0;
     RETURN NULL;
 END
 $$;
@@ -723,6 +735,7 @@ AS $$
                        postroom.instant, postroom.media_type, postroom.trace_state, postroom.body',
         'INSERT (source, event_id, digest, type, subject, key, content_type, correlation_id, causation_id, occurred_at,
                  not_before, trace_parent, trace_state, headers, data, checked) ON postroom.outbox',
+        --guard:producers-read-no-content do 'SELECT ON postroom.outbox'
         'SELECT (source, event_id, digest) ON postroom.outbox',
         'SELECT ON postroom.migration', -- Outbox.Check
         'EXECUTE ON FUNCTION postroom.write, postroom.content_digest, postroom.refuse_conflict, postroom.check_event,

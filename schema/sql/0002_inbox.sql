@@ -133,6 +133,7 @@ CREATE TABLE postroom.held (
     raw_headers     bytea,
 
     -- An event of a handler has its row in inbox for as long as it is held.
+    --guard:what-is-owed-does-not-expire remove
     CONSTRAINT held_decided FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox,
     CONSTRAINT held_outgoing_or_decided CHECK ((handler = 'outbox') = (dedupe_key IS NULL)),
     CONSTRAINT held_outgoing_pos CHECK (handler <> 'outbox' OR pos IS NOT NULL),
@@ -142,7 +143,9 @@ CREATE TABLE postroom.held (
     -- earlier event of its key.
     CONSTRAINT held_due_or_dead CHECK (num_nonnulls(next_at, dead_at) <= 1),
     CONSTRAINT held_reachable CHECK (next_at IS NOT NULL OR dead_at IS NOT NULL OR key IS NOT NULL),
+    --guard:a-dead-event-says-why 1 true
     CONSTRAINT held_dead_why CHECK (dead_at IS NULL OR class IS NOT NULL),
+    --guard:a-claim-ends 1 true
     CONSTRAINT held_claim_ends CHECK (claimed_by IS NULL OR next_at IS NOT NULL)
 );
 COMMENT ON TABLE postroom.held IS
@@ -200,6 +203,7 @@ COMMENT ON COLUMN postroom.held.raw_headers IS
 
 -- An event has at most one row for the relay, and at most one row for each handler.
 CREATE UNIQUE INDEX held_outgoing ON postroom.held (pos) WHERE handler = 'outbox';
+--guard:an-event-is-owed-once do CREATE INDEX held_owed ON postroom.held (handler, dedupe_key) WHERE dedupe_key IS NOT NULL
 CREATE UNIQUE INDEX held_owed ON postroom.held (handler, dedupe_key) WHERE dedupe_key IS NOT NULL;
 
 -- Due events of the relay and of each handler. Events that wait behind an earlier event of their
@@ -213,7 +217,9 @@ CREATE INDEX held_due ON postroom.held (handler, next_at, pos) WHERE next_at IS 
 CREATE INDEX held_alone ON postroom.held (handler, next_at) WHERE solitary OR claimed_by IS NOT NULL;
 
 -- The events of a key in their order. At most one of them is due.
+--guard:a-place-in-a-key-is-taken-once do CREATE INDEX held_key_pos ON postroom.held (handler, key, pos) WHERE key IS NOT NULL
 CREATE UNIQUE INDEX held_key_pos ON postroom.held (handler, key, pos) WHERE key IS NOT NULL;
+--guard:one-event-of-a-key-is-due do CREATE INDEX held_key_due ON postroom.held (handler, key) WHERE key IS NOT NULL AND next_at IS NOT NULL
 CREATE UNIQUE INDEX held_key_due ON postroom.held (handler, key) WHERE key IS NOT NULL AND next_at IS NOT NULL;
 
 -- Operators list dead events: all, those of a handler, and those of one cause.
@@ -243,6 +249,7 @@ CREATE TABLE postroom.receipt (
     done_at    timestamptz,
     result     bytea,
     PRIMARY KEY (handler, dedupe_key, step, revision),
+    --guard:receipts-live-as-long-as-their-inbox-row remove
     CONSTRAINT receipt_decided FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox ON DELETE CASCADE,
     CONSTRAINT receipt_started CHECK (unanswered > 0 OR done_at IS NOT NULL),
     CONSTRAINT receipt_result CHECK (result IS NULL OR done_at IS NOT NULL)
@@ -411,11 +418,13 @@ DECLARE
     reads boolean;
     waits boolean;
 BEGIN
+    --guard:a-key-is-entered-by-one 1 = @1
     IF pg_advisory_xact_lock(postroom.key_lock($1, $2)) IS NULL THEN -- this condition is never true; the IF only calls the lock function, which otherwise would need its own statement
         RETURN NULL;
     END IF;
     SELECT s.epoch = $4, EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2) INTO reads, waits
     FROM postroom.subscription s WHERE s.handler = $1;
+    --guard:a-reader-that-was-replaced-enters-no-key 2 = NULL
     IF reads IS NOT TRUE THEN
         RETURN 'stale';
     END IF;

@@ -156,13 +156,18 @@ BEGIN
         END IF;
         DELETE FROM postroom.held h WHERE h.id = event.id;
     ELSE
+        --guard:cancel-of-what-was-published 1 false
+        --planted:called-off-when-it-was-published false
         IF recorded OR due IS NULL OR due <= clock_timestamp()
+           --planted:called-off-when-it-was-published/2 false
            OR EXISTS (SELECT FROM postroom.relay_checkpoint c WHERE c.published_held @> place) THEN
             RETURN false;
         END IF;
         IF NOT own AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
             BEGIN
-                PERFORM FROM postroom.relay FOR NO KEY UPDATE;
+                PERFORM FROM postroom.relay
+                --guard:cancel-with-one-snapshot remove
+                FOR NO KEY UPDATE;
                 RAISE EXCEPTION 'the row is as it was' USING ERRCODE = '23PR2';
             EXCEPTION WHEN SQLSTATE '23PR2' THEN
                 NULL;

@@ -21,6 +21,7 @@ WITH before AS (
         paused_until = greatest(e.paused_until,
             now() + least($3::float8, 3600) * interval '1 second',
             CASE WHEN $4 THEN now() + least(greatest((now() - coalesce(before.failing_since, now())) / 10, interval '1 second'), interval '10 minutes') END),
+        --guard:webhook-disabled-after-five-days 2.1.2.2.2 = @1
         disabled_at = CASE WHEN before.disabled_at IS NULL AND ($5::text IS NOT NULL OR before.failing_since <= now() - $6::interval)
                            THEN now() ELSE before.disabled_at END,
         disabled_reason = CASE WHEN before.disabled_at IS NOT NULL THEN e.disabled_reason

@@ -6,5 +6,7 @@
 -- Called  by fanOut.Handle.
 SELECT id
 FROM postroom.webhook_endpoint
+--guard:webhook-disabled-endpoint-is-left-out 1 true
+--guard:webhook-account 2 true
 WHERE disabled_at IS NULL AND account = $1 AND (types = '{}' OR $2 = ANY (types))
 ORDER BY id;

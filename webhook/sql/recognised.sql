@@ -7,6 +7,8 @@
 -- Locks   none.
 -- Index   the primary key of dedupe_window. dedupe_window and node have few rows.
 -- Called  by Sender.mustRecognise.
+
+--guard:webhook-resend-knows-what-was-removed 1 false
 SELECT greatest((SELECT expired_before FROM postroom.dedupe_window WHERE handler = $1::text),
                 now() - coalesce((SELECT kept FROM postroom.dedupe_window WHERE handler = $1::text),
                                  (SELECT max(kept) FROM (SELECT kept FROM postroom.dedupe_window UNION ALL

@@ -56,11 +56,14 @@ func Keepable(header, outside http.Header, omitted []string) http.Header {
 	}
 	for name := range outside {
 		if _, ok := header[name]; !ok {
+			//guard:a-replay-takes-the-same-headers-away remove
 			kept[name] = nil
 		}
 	}
 	maps.DeleteFunc(kept, func(name string, _ []string) bool {
+		//guard:a-header-that-is-not-kept-in-any-letter-case remove
 		name = http.CanonicalHeaderKey(name)
+		//guard:no-cookies-in-a-replay 1 false
 		return neverKept(name) || contains(omitted, name)
 	})
 	return kept

@@ -99,6 +99,7 @@ func (c *Claim) write(ctx context.Context, db Execer, what, sql string, args ...
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+	//guard:a-lost-claim-writes-nothing false
 	if tag.RowsAffected() == 0 {
 		c.lose(ErrLost)
 		return fmt.Errorf("%s: %w", what, ErrLost)
@@ -131,6 +132,7 @@ func (c *Claim) renew(ctx context.Context) {
 			next.Reset(time.Until(begun.Add(length / 3)))
 		case errors.Is(err, ErrLost):
 			return
+		//guard:a-claim-that-cannot-be-renewed-is-lost false
 		case !time.Now().Before(until):
 			c.lose(ErrLost)
 			return

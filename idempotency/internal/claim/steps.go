@@ -154,6 +154,7 @@ func (c *Claim) persist(ctx context.Context, name string, write func(ctx context
 		if rest == firstPause {
 			c.table.Log.WarnContext(ctx, "the outcome of a call is not recorded yet", "call", name, "error", err)
 		}
+		//guard:a-known-outcome-is-recorded-later true
 		if !pause.For(ctx, rest) {
 			return err
 		}

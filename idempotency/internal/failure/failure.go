@@ -37,7 +37,10 @@ func HasCode(err error, codes ...string) bool {
 // nothing: the server may have sent it after the commit.
 func IsRefusal(err error) bool {
 	var pg *pgconn.PgError
+	//guard:a-broken-connection-proves-nothing 4 true
+	//guard:a-session-that-ends-proves-nothing 2 true
 	return errors.As(err, &pg) && cmp.Or(pg.SeverityUnlocalized, pg.Severity) == "ERROR" &&
+		//guard:a-server-that-shuts-down-proves-nothing true
 		!strings.HasPrefix(pg.Code, "57") && !strings.HasPrefix(pg.Code, "08")
 }
 
@@ -60,6 +63,7 @@ func IsAboutTheRow(err error) bool {
 // IsTwin reports whether store.sql failed because the key has a row already.
 func IsTwin(err error) bool {
 	var pg *pgconn.PgError
+	//guard:a-users-constraint-is-no-twin 3 true
 	return errors.As(err, &pg) && pg.Code == "23505" && pg.ConstraintName == "idempotency_pkey"
 }
 

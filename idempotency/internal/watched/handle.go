@@ -72,6 +72,7 @@ func (f *Fate) see(sql string) {
 	if f.sessions.Keeps(seen) {
 		f.keeps.Store(true)
 	}
+	//guard:the-guard-writes-as-its-own-user false
 	if seen&session.User != 0 {
 		f.user.Store(true)
 	}
@@ -90,6 +91,7 @@ func (f *Fate) AsOwn(ctx context.Context, conn *pgx.Conn) error {
 		return nil
 	}
 	batch := &pgx.Batch{}
+	//guard:deferred-triggers-keep-the-users-role 1 = "SELECT 1"
 	batch.Queue("SET CONSTRAINTS ALL IMMEDIATE")
 	sql, args := f.sessions.Own(conn)
 	batch.Queue(sql, args...)
@@ -105,6 +107,7 @@ var closed = func() pgx.Tx {
 
 // inner returns the transaction of pgx, or the variable closed if it has ended.
 func (h Handle) inner() pgx.Tx {
+	//guard:a-transaction-that-is-over-is-closed false
 	if h.Fate.over.Load() {
 		return closed
 	}
@@ -184,6 +187,7 @@ func (h Handle) LargeObjects() pgx.LargeObjects { return h.inner().LargeObjects(
 
 // Prepare prepares a statement.
 func (h Handle) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	//guard:a-prepared-statement-is-seen remove
 	h.Fate.see(sql)
 	prepared, err := h.inner().Prepare(ctx, name, sql)
 	return prepared, h.Fate.note(err)

@@ -67,6 +67,7 @@ func (a *Acceptor) Accept(ctx context.Context, tx pgx.Tx, all []Event) ([]delive
 	} else {
 		err = a.Store.Store(ctx, entries)
 	}
+	//guard:a-conflict-that-is-not-held-delays-no-other false
 	if errors.Is(err, delivery.ErrConflictNotHeld) {
 		a.Wake() // because the other events are stored
 	}
@@ -77,6 +78,7 @@ func (a *Acceptor) Accept(ctx context.Context, tx pgx.Tx, all []Event) ([]delive
 	case err != nil:
 		return nil, fmt.Errorf("inbox: accept %d events: %w", len(entries), err)
 	case tx == nil:
+		//guard:accept-wakes-the-runner remove
 		a.Wake()
 	default:
 		for _, after := range commitsAfter { // pgx does not tell when a transaction commits

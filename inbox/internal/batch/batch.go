@@ -165,6 +165,7 @@ func (c Batches) persistBatch(life delivery.Lifetime, b *batch) error {
 func (c Batches) persistOnce(life delivery.Lifetime, b *batch) error {
 	for failures := 1; ; failures++ {
 		err := c.applyBatch(life.Work, b)
+		//guard:no-batch-waits-for-resources 3 false
 		if !delivery.IsOutage(err) || life.IsStopping() || delivery.IsShort(err) && failures >= delivery.ShortRounds {
 			return err
 		}
@@ -193,10 +194,13 @@ func (c Batches) applyBatch(ctx context.Context, b *batch) error {
 		}
 		_, failed := b.failed[d]
 		switch {
+		//guard:insert-before-handler-of-a-batch false
+		//planted:inbox-insert-of-a-batch-ignored false
 		case !fresh[d.Key]:
 			b.known = append(b.known, d)
 		case !failed && !c.IsOpen():
 			err = errPaused
+		//guard:a-batch-whose-session-changed-runs-one-by-one = @ && false
 		case !failed && tx.Differs():
 			err = errMixed
 		case !failed:

@@ -57,6 +57,7 @@ func (l *later) asked(now time.Time) (p delivery.Postponement) {
 	l.sent = maps.Clone(l.keys)
 	for _, key := range slices.Sorted(maps.Keys(l.keys)) {
 		w := l.keys[key]
+		//guard:what-is-postponed-stands-in-line false
 		if end := l.ends[key]; end.After(w.until) {
 			w.until = end
 		}
@@ -78,6 +79,7 @@ func (l *later) done(now time.Time, p delivery.Postponement, moved map[string]in
 	}
 	if more = sum == mostPostponed; !more {
 		// A key stays if a worker called Later for it meanwhile: l.sent lacks the new entry.
+		//guard:a-key-is-postponed-again = clear(@1)
 		maps.DeleteFunc(l.keys, func(key string, w keyWait) bool { return l.sent[key] == w })
 	}
 	return more

@@ -123,6 +123,7 @@ func (q *Queue) Part() int64 { return q.most / int64(cap(q.waiting)) }
 // can settle an event and claim the next event of its key. Then both events use room until
 // Runner.Ended is called for the settled one.
 func (q *Queue) room() (events int32, bytes int64) {
+	//guard:nothing-is-claimed-while-a-backlog-is-postponed 3 false
 	if bytes = q.most - q.size.Load(); bytes <= 0 || !q.wants() || q.later.crowded.Load() {
 		return 0, max(bytes, 0)
 	}

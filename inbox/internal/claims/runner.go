@@ -164,6 +164,7 @@ func (r *Runner) Run(ctx context.Context) error {
 // that claims the next event of a key calls Begun before the commit. So of each claim that the
 // database returns, the process already knows, or the claim has ended.
 func (r *Runner) adopt(ctx context.Context) error {
+	//guard:a-lost-answer-has-the-claims-given-back true
 	if !r.unknown.Swap(false) {
 		return nil
 	}
@@ -183,6 +184,7 @@ func (r *Runner) knows(id, epoch int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	cl := r.known[id]
+	//guard:the-claim-of-a-worker-is-no-orphan false
 	return cl != nil && cl.Epoch == epoch
 }
 
@@ -196,6 +198,7 @@ func (r *Runner) Begun(cl *Claim) {
 	r.known[cl.ID] = cl
 	r.mu.Unlock()
 	cl.queue.claimed.Add(1)
+	//guard:what-is-claimed-counts-until-it-ends remove
 	cl.queue.size.Add(cl.size)
 	r.out.Add(1)
 }
@@ -291,6 +294,7 @@ func (r *Runner) rest(crowded bool) time.Duration {
 // paused, or whose workers have been busy for long.
 func (r *Runner) releasePaused(life delivery.Lifetime) {
 	for _, q := range r.queues {
+		//guard:claims-behind-slow-runs-are-given-back 2 false
 		if q.isPaused() || q.isStuck() {
 			r.release(life, q)
 		}

@@ -50,6 +50,7 @@ type Failure struct {
 // IsAboutEvent reports whether the failure is about the event itself. If so, it says nothing about
 // the systems that the handler needs.
 func (f Failure) IsAboutEvent() bool {
+	//guard:unknown-outcomes-pause-a-handler 2 true
 	return f.Permanent && !f.unanswered
 }
 
@@ -70,6 +71,7 @@ func FailureOf(err error) Failure {
 	case errors.Is(err, ErrOutcomeUnknown):
 		_, discarded := postroom.DiscardReason(err)
 		f.Class, f.Permanent = classUnknown, true
+		//guard:calls-of-a-crash-pause-no-handler 1 true
 		f.unanswered = errors.Is(err, ErrUnanswered) && !errors.Is(err, postroom.ErrPermanent) && !discarded
 	case errors.Is(err, postroom.ErrPermanent):
 		f.Class, f.Permanent = classPermanent, true
@@ -119,6 +121,7 @@ func (f *Failure) lacks(err error) bool {
 		return false
 	}
 	asked, _ := postroom.RetryDelay(err)
+	//guard:a-lack-of-resources-is-no-attempt 2 false
 	f.Class, f.Snoozed, f.after = pg.Code, true, max(asked, shortWait)
 	return true
 }
@@ -141,8 +144,10 @@ func (f *Failure) KeyWaits() (first, pace time.Duration, waits bool) {
 // the event gets back because its handler is paused.
 func (f Failure) Hold(schedule postroom.Backoff, attempts, most int, snoozed time.Duration, back int) Holding {
 	h := Holding{Failure: &f}
+	//guard:snoozes-end-after-a-day 2 true
 	if f.Snoozed && snoozed < postroom.SnoozeBound {
 		wait := max(f.after, shortestWait)
+		//guard:a-snooze-is-no-attempt 1 = @1.1
 		h.Attempts, h.After = max(attempts-max(back, 1), 0), &wait
 		return h
 	}

@@ -160,6 +160,7 @@ func (g *Gate) try(event string) (p Pass, ok bool, wait time.Duration, changed <
 	switch wait = time.Until(g.due); {
 	case !g.state.IsPaused():
 		return Pass{}, true, 0, nil
+	//guard:a-pause-lets-one-run 2 false
 	case g.state.Operator || g.probe != "":
 		return Pass{}, false, longest, g.changed
 	case wait > 0:
@@ -240,10 +241,12 @@ func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 		if f.Permanent {
 			return 0
 		}
+		//guard:attempts-during-a-pause = @2
 		back = 1 + g.back[event]
 		delete(g.back, event)
 		return back
 	}
+	//guard:bad-events-pause-no-handler false
 	if f.IsAboutEvent() {
 		g.window.ended(event, now)
 		return 0
@@ -268,6 +271,7 @@ func (g *Gate) probed(event string, counts bool, now time.Time) {
 	if g.probe != event {
 		return
 	}
+	//guard:a-bad-event-delays-no-probe 1 = @.Add(g.wait)
 	g.due, g.probe = now, ""
 	if counts {
 		g.wait = min(2*g.wait, g.cfg.MaxProbe)

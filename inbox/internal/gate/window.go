@@ -76,6 +76,7 @@ func (w *window) ended(event string, now time.Time) {
 
 // failed notes that an event failed, and whether that counts as an attempt.
 func (w *window) failed(event string, now time.Time, counts bool) {
+	//guard:a-pause-needs-different-events = 0
 	times := w.forget(event, now)
 	if counts {
 		times++

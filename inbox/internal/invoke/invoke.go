@@ -200,6 +200,7 @@ func (i *Invoker) guarded(call func() error) error {
 // Classify for that error. Classify is not called for errors that the event did not cause.
 func (i *Invoker) described(err error) error {
 	described := returned(err)
+	//guard:classify-and-outages = @1
 	if i.classify == nil || delivery.IsOutage(described) || delivery.IsContention(described) || errors.Is(described, delivery.ErrSettled) {
 		return described
 	}

@@ -32,6 +32,7 @@ func NewAccepts(db *DB) *Accepts {
 	a := &Accepts{db: db}
 	a.group.Bytes, a.group.Joint, a.group.Enough = acceptances.bytes, acceptances.waitsWith, enoughAccepts
 	a.group.Write = func(ctx context.Context, calls []acceptances) error {
+		//guard:an-accept-that-waits-stops-no-other 4 = WritePatience
 		return a.store(ctx, db.pool, slices.Concat(calls...), togetherPatience)
 	}
 	return a
@@ -63,6 +64,7 @@ func (all acceptances) waitsWith(other acceptances, err error) bool {
 // the events, they are not stored. If ctx ends later, they may be stored.
 func (a *Accepts) Store(ctx context.Context, all []*delivery.Acceptance) error {
 	for _, one := range all { // copies, because a caller that gives up may use its events while they are written
+		//guard:an-accept-keeps-the-callers-bytes do _, _ = @1, @2
 		one.D.Event.Data, one.D.Event.Headers = bytes.Clone(one.D.Event.Data), maps.Clone(one.D.Event.Headers)
 	}
 	err := a.storeOwn(ctx, all)

@@ -68,6 +68,7 @@ func (a *Handler) DryRun(ctx context.Context, run func(ctx context.Context, tx *
 		switch committed, asking := a.WasCommitted(ctx, tx.ID); {
 		case asking != nil:
 			return f, errors.Join(err, asking)
+		//guard:a-dry-run-tells-what-was-committed false
 		case committed: // the handler committed, so this was not a dry run
 			err = &delivery.EndedError{Committed: true}
 		}
@@ -104,6 +105,7 @@ func (db Claims) Tried(ctx context.Context, id int64, finding string) error {
 // couldCommit returns the error that a commit would return. Later statements run as the inbox's
 // user.
 func (a *Handler) couldCommit(ctx context.Context, tx *Tx) error {
+	//guard:a-dry-run-asks-whether-it-is-the-same-transaction 0 = error(nil)
 	if err := tx.isStill(ctx, a.sql.still); err != nil {
 		return err
 	}

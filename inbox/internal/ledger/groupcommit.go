@@ -72,6 +72,7 @@ func (g *Group[T]) DoUntil(ctx context.Context, item T) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	//guard:an-accept-that-is-given-up-is-not-written remove
 	g.waiting = slices.DeleteFunc(g.waiting, func(other *request[T]) bool { return other == s })
 	return context.Cause(ctx)
 }
@@ -151,6 +152,7 @@ func (g *Group[T]) serveEach(batch []*request[T], items []T) {
 	errs := make([]error, len(items))
 	for i, s := range batch {
 		for j := 0; j < i && errs[i] == nil && g.Joint != nil; j++ {
+			//guard:accepts-that-wait-together-are-tried-once 2 false
 			if errs[j] != nil && g.Joint(items[i], items[j], errs[j]) {
 				errs[i] = errs[j]
 			}

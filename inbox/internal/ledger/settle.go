@@ -21,6 +21,7 @@ func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldE
 	}
 	own := Statement{}
 	if own.sql, own.args = tx.loan.Own(); tx.joins {
+		//guard:a-held-event-is-settled-as-the-inbox 5 remove
 		return tx.commit(ctx, a.sql.still, a.isolation, next, own, settle)
 	}
 	if err := tx.asOwn(ctx); err != nil {
@@ -83,6 +84,7 @@ func (a *Handler) SettleAll(ctx context.Context, tx *Tx, all []*delivery.HeldEve
 	if err := tx.Tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
+	//guard:a-batch-commits-only-with-all-its-claims false
 	if settled != int64(len(all)) {
 		return delivery.ErrSettled
 	}
@@ -143,6 +145,7 @@ func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, 
 // for the key. So LeaveKey has its own transaction, at READ COMMITTED.
 func (a *Handler) LeaveKey(ctx context.Context, h *delivery.HeldEvent, by Follower) error {
 	_, err := a.exec(ctx, []Statement{
+		//guard:an-event-leaves-its-key-at-read-committed 1.1 = ""
 		{sql: beginStatement(pgx.ReadCommitted)},
 		{sql: a.sql.plan},
 		{sql: a.sql.lockKey, args: []any{a.name, h.Blocking}},
@@ -235,6 +238,7 @@ func (a *Handler) FailAlone(ctx context.Context, tx *Tx, f Failed) (now, noted b
 // stored reports whether the failure was recorded; if not, the caller must record it. The result
 // committed reports whether the handler committed the transaction; if so, FailIn records nothing.
 func (a *Handler) FailIn(ctx context.Context, tx *Tx, f Failed) (stored, committed bool, err error) {
+	//guard:a-failure-of-a-committed-transaction-is-not-recorded 2 = ""
 	noting, fail, err := a.noting(f, tx.ID)
 	if err != nil {
 		return false, false, err
@@ -249,6 +253,7 @@ func (a *Handler) FailIn(ctx context.Context, tx *Tx, f Failed) (stored, committ
 	if writing != nil {
 		return false, false, nil //nolint:nilerr // the caller records the failure in a separate transaction
 	}
+	//guard:a-failed-claim-tells-that-its-handler-committed remove
 	committed = tx.ID != "" && tags[len(tags)-1].RowsAffected() > 0
 	return tags[1+fail].RowsAffected() == 1, committed, nil
 }

@@ -208,6 +208,10 @@ func (t *Tx) flush(ctx context.Context) {
 // statement, so the inbox cannot know whether an earlier one ended the transaction.
 func (t *Tx) saw(sql string, args []any) {
 	t.loan.See(sql)
+	//guard:a-text-may-end-the-transaction = @1 || @2.1 > 0 && (@3 || @4)
+	//guard:an-option-may-end-the-transaction 3 false
+	//guard:named-arguments-may-end-the-transaction 4 false
+	//guard:a-simple-connection-may-end-the-transaction 1 false
 	if t.simple || len(args) == 0 || isOption(args[0]) || isRewriter(args[0]) {
 		t.unsure.Store(true)
 	}
@@ -237,6 +241,7 @@ const modeKey = "postroom.inbox.mode"
 // Conn returns the connection of the transaction. Before that, it sends the statements in the field
 // first, because the inbox does not see what the handler does with the connection.
 func (t *Tx) Conn() *pgx.Conn {
+	//guard:the-connection-may-end-the-transaction remove
 	t.unsure.Store(true)
 	t.loan.Unseen()
 	t.flush(context.Background())
@@ -288,6 +293,7 @@ func isOption(arg any) bool {
 
 // Begin begins a savepoint.
 func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
+	//guard:a-savepoint-may-end-the-transaction remove
 	t.unsure.Store(true)
 	t.flush(ctx)
 	return t.nest(t.inner().Begin(ctx))
@@ -309,6 +315,7 @@ func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 
 // SendBatch works like SendBatch of pgx.Tx.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	//guard:a-batch-may-end-the-transaction remove
 	t.unsure.Store(true)
 	t.sawBatch(b)
 	t.flush(ctx)

@@ -18,6 +18,7 @@ func (t *Tx) Abort(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackPatience)
 	defer cancel()
 	_ = t.Tx.Rollback(ctx) // if this fails, the connection is closed and the server rolls back
+	//guard:the-session-is-reset-after-a-rollback 2 = nil
 	t.give(ctx, t.loan.Undone(ctx))
 }
 
@@ -90,6 +91,7 @@ var (
 // process no longer had the claim, and a CommitError if the COMMIT failed or was not answered.
 func (t *Tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, next *Statement, last ...Statement) (*Opened, error) {
 	closing := slices.Concat(last, []Statement{commitStatement})
+	//guard:commit-asks-whether-it-is-the-same-transaction false
 	asks := t.ID != "" && t.unsure.Load() // if false, no handler ended the transaction: none ran in it, or none sent a statement that could end it
 	if asks {
 		closing = slices.Insert(closing, 0, Statement{sql: still, args: []any{t.ID}})
@@ -105,6 +107,7 @@ func (t *Tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, nex
 		}
 		return nil, fmt.Errorf("settle: %w", err)
 	case err != nil:
+		//planted:a-failed-commit-counts-as-done 2 = nil
 		return nil, &delivery.CommitError{Err: err}
 	case tags[len(tags)-1].String() == "ROLLBACK":
 		if following != nil {
@@ -158,10 +161,12 @@ func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statem
 	for _, s := range closing {
 		batch.Queue(s.sql, s.args...)
 	}
+	//guard:what-a-handler-leaves-begins-no-next-transaction false
 	if t.loan.Leaves() {
 		next = nil
 	}
 	if next == nil {
+		//guard:the-session-is-reset-at-the-end remove
 		t.loan.End(batch)
 	} else {
 		batch.Queue(beginStatement(level))

@@ -75,8 +75,10 @@ func (w *waitRoom) enter(ctx context.Context, all acceptances) (leave func(), en
 	over := make(chan struct{})
 	w.mu.Lock()
 	if w.of == nil {
+		//guard:few-accepts-wait-for-transactions 2.2 = 1000*@
 		w.of, w.waiting = make(map[identity]chan struct{}), make(chan struct{}, mostBlocked)
 	}
+	//guard:one-accept-waits-for-a-transaction 0 true
 	if entered = w.find(all) == nil; entered {
 		for _, one := range all {
 			w.of[identityOf(one)] = over

@@ -24,6 +24,7 @@ func (in *Inbox) checkLimits(ctx context.Context, js jetstream.JetStream, stream
 			continue
 		}
 		readers = append(readers, h)
+		//guard:check-looks-at-the-streams-limits 0 = @[:0]
 		if faults := consumer.ExamineLimits(cfg, h.Ordered, h.Filter); len(faults) > 0 {
 			return postroom.Unrecoverable(fmt.Errorf("stream %s of handler %s: %w: %w", cfg.Name, h.Name, ErrStreamLimit, errors.Join(faults...)))
 		}
@@ -39,6 +40,7 @@ func (in *Inbox) checkLimits(ctx context.Context, js jetstream.JetStream, stream
 	if err != nil {
 		return err
 	}
+	//guard:check-counts-consumers false
 	if has := stream.CachedInfo().State.Consumers; has+len(missing) > most {
 		return postroom.Unrecoverable(fmt.Errorf("stream %s: %w: it has %d consumers and may have %d (%s), and the handlers %s need one each: raise the limit or remove unused consumers",
 			cfg.Name, ErrStreamLimit, has, most, where, strings.Join(missing, ", ")))

@@ -25,6 +25,7 @@ type readMessage struct {
 func (f *floor) begin(m delivery.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	//planted:floor-before-it-is-decided do f.at = m
 	f.open = append(f.open, readMessage{Position: m})
 }
 

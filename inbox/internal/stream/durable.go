@@ -109,6 +109,7 @@ func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, dura
 	now.FilterSubject, now.FilterSubjects = "", all
 	now.InactiveThreshold = want.InactiveThreshold
 	now.AckWait, now.MaxDeliver, now.MaxAckPending, now.BackOff = want.AckWait, want.MaxDeliver, want.MaxAckPending, nil
+	//guard:a-consumer-gets-bodies-again remove
 	now.HeadersOnly = false
 	durable, err := stream.UpdateConsumer(ctx, now)
 	if err != nil {

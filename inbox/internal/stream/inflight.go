@@ -74,6 +74,7 @@ func (h *InFlight) now() int {
 	if h.allowed == nil {
 		return h.most
 	}
+	//guard:a-paused-handler-does-not-pull = @1
 	return min(h.most, h.allowed())
 }
 

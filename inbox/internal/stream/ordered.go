@@ -100,6 +100,7 @@ func (s *OrderedReader) standBy(ctx context.Context, stream jetstream.Stream) (*
 			lease: lease{epoch: lead.Epoch, taken: taken, noted: lead.Floor, over: make(chan struct{}), renewalEnded: make(chan struct{})},
 		}
 		t.floor.reset(lead.Floor)
+		//guard:a-reader-learns-with-the-lease-which-backfill-is-exempt remove
 		s.origin.Backfill = lead.Backfill // while this process waited, another reader may have begun again at a lower floor
 		if lead.Takeovers > suspectTerms {
 			t.left.Store(int32(s.InFlight.Most())) //nolint:gosec // Most counts messages in memory
@@ -167,11 +168,12 @@ func (t *term) read(ctx context.Context) error {
 	}
 	from := t.floor.now().Seq
 	consumer, err := t.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		Description:       "Postroom ordered handler " + t.reader.Handler,
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       from + 1,
-		AckPolicy:         jetstream.AckNonePolicy,
-		FilterSubjects:    wildcard.Union(nil, t.subjects),
+		Description:    "Postroom ordered handler " + t.reader.Handler,
+		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:    from + 1,
+		AckPolicy:      jetstream.AckNonePolicy,
+		FilterSubjects: wildcard.Union(nil, t.subjects),
+		//guard:the-readers-threshold-is-within-the-streams-limit = max(@2, @)
 		InactiveThreshold: consumer.Threshold(t.stream.CachedInfo().Config, readerThreshold),
 		MemoryStorage:     true,
 		Replicas:          1,

@@ -115,6 +115,7 @@ func (p *pull) rest(take func(jetstream.Msg) error) error {
 // receive handles one message: an event, a sign of life, or the end of the request.
 func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 	status := msg.Header.Get("Status")
+	//guard:a-message-is-no-status 3 false
 	if status == "" || len(msg.Data) > 0 || msg.Reply != "" { // another program may have published a message with this header; but only a status has no reply subject
 		p.taken++
 		return take(&message{msg})
@@ -129,6 +130,7 @@ func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 		return nats.ErrNoResponders
 	case status == "404", status == "408", strings.Contains(text, "batch completed"), strings.Contains(text, "message size exceeds maxbytes"):
 		if left, err := strconv.Atoi(msg.Header.Get("Nats-Pending-Messages")); err == nil {
+			//guard:messages-behind-the-end-of-a-request = p.taken + 0*@2
 			p.wanted = p.asked - left // some of the wanted messages may still be on their way
 		} else {
 			p.wanted = p.taken
@@ -197,6 +199,7 @@ func (r *requests) wait(ctx context.Context) bool {
 		if room {
 			return true
 		}
+		//guard:a-busy-reader-keeps-its-consumer remove
 		r.touch(ctx)
 	}
 	return false
@@ -225,6 +228,7 @@ const touchWait = 10 * time.Millisecond
 func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) error {
 	n, bytes := r.s.InFlight.room()
 	n = max(n, 1) // there was room a moment ago
+	//guard:pulls-are-bounded-by-bytes 0 = 0
 	if bytes = min(bytes, r.window); r.one {
 		n, bytes = 1, 0
 	}
@@ -239,6 +243,7 @@ func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) err
 	})
 	// If a message is larger than the byte limit, it ends this request, and would end each later
 	// request. So the next request is for one message of any size.
+	//guard:a-message-larger-than-a-request-is-asked-for-alone remove
 	r.one = m.messages == 0 && !r.one && p.ended
 	r.resize(m)
 	return err

@@ -26,6 +26,7 @@ func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) er
 	defer stop()
 	for r.wait(ctx) {
 		err := r.next(ctx, func(msg jetstream.Msg) error {
+			//guard:no-event-without-its-body false
 			if lacksBody(msg) {
 				if err := s.checkBodies(ctx, durable); err != nil {
 					return err
@@ -111,6 +112,7 @@ func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) e
 			}
 			continue
 		}
+		//guard:a-process-notices-that-its-consumer-was-created-again false
 		if !info.Created.Equal(made) {
 			return fmt.Errorf("%w, and created again", jetstream.ErrConsumerDeleted)
 		}
@@ -122,6 +124,7 @@ func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) e
 		faults = found
 		s.view.Store(&View{Pending: float64(info.NumPending), AckPending: float64(info.NumAckPending), Drifted: len(faults) > 0, Paused: info.Paused})
 		paused = s.reportPause(ctx, info, paused)
+		//guard:a-running-process-knows-up-to-where-the-backfill-is-decided remove
 		s.decided.Store(max(s.decided.Load(), info.AckFloor.Stream))
 		if time.Since(noted) >= s.FloorEvery {
 			noted = time.Now()
@@ -161,6 +164,7 @@ func (s *DurableReader) noteFloor(ctx context.Context, floor uint64) {
 // and an acknowledgement names only a sequence. So if the stream lost the message and stored
 // another message at its sequence, the broker would count that other message as decided.
 func (s *DurableReader) Ack(ctx context.Context, d *delivery.Delivery) {
+	//guard:a-late-acknowledgement-is-not-sent true
 	if s.last.isFrom(d.Place.Consumer) {
 		s.answer(ctx, d.Msg.Ack(), "ack")
 	}

@@ -74,6 +74,7 @@ func (n *Node) Name() string { return n.name }
 // Instance returns the id of this Postroom database. It returns "" before the first sign
 // of life.
 func (n *Node) Instance() string {
+	//guard:lag-before-run true
 	if beat := n.last.Load(); beat != nil {
 		return beat.Instance
 	}
@@ -88,7 +89,9 @@ const mostSkew = time.Hour
 // was logged after that time and is decided, the table still has its row. The time is w.Age ago. It
 // is later if rows were removed that this process would have kept.
 func (n *Node) TrustsFrom(w delivery.Window) time.Time {
+	//guard:each-handler-has-its-age 1.1 = -29*24*time.Hour
 	from, expired := n.Now().Add(-w.Age), n.last.Load().ExpiredBefore[w.Handler]
+	//guard:a-longer-window-trusts-no-removed-time true
 	if expired.IsZero() {
 		return from
 	}
@@ -112,6 +115,7 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 		pause.For(ctx, beatEvery)
 	}
+	//guard:a-stopping-process-needs-its-rows do n.Leave(ctx); @
 	return nil
 }
 

@@ -9,7 +9,9 @@
 -- Called  by Term.Record, after record.sql in its transaction.
 WITH leader AS (
     SELECT high, floor, snap, pending,
+           --guard:checkpoint-before-published-events = streams
            coalesce((SELECT jsonb_object_agg(name, at) FROM jsonb_each(streams) AS s (name, at) WHERE NOT at ? 'next_seq'), '{}') AS streams
+    --guard:marking-is-fenced true
     FROM postroom.relay WHERE epoch = $1
 ), old AS (
     DELETE FROM postroom.relay_checkpoint WHERE at < clock_timestamp() - interval '1 hour' AND EXISTS (SELECT FROM leader)

@@ -8,6 +8,8 @@
 -- Locks   none.
 -- Index   none.
 -- Called  by Log.Lead.
+
+--guard:the-relays-own-plans remove
 SET enable_seqscan = off;
 SET jit = off;
 
@@ -20,16 +22,22 @@ SET max_parallel_workers_per_gather = 0;
 -- Settings that the role or the database has for other programs must not disturb the relay. The
 -- first pass after an outage takes long, and a time limit would end it. At the isolation level
 -- serializable, the relay's reads could make serializable transactions of producers fail.
+--guard:the-relays-own-statement-timeout remove
 SET statement_timeout = 0;
+--guard:the-relays-own-lock-timeout remove
 SET lock_timeout = 0;
 SELECT set_config(name, '0', false)
 FROM pg_settings
+--guard:the-relays-own-idle-timeouts false
 WHERE name IN ('idle_session_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout'); -- some versions of PostgreSQL do not have transaction_timeout
+--guard:the-relays-own-isolation remove
 SET default_transaction_isolation = 'read committed';
+--guard:the-relays-own-read-only remove
 SET default_transaction_read_only = off;
 
 -- With this setting, statements fail if row-level security is enabled while the relay leads.
 -- Without it, they would leave out rows, and these rows would count as published.
+--guard:no-read-under-row-security remove
 SET row_security = off;
 SET datestyle = ISO;
 SET bytea_output = hex;

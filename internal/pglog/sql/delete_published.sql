@@ -13,9 +13,12 @@ WITH published AS (
 )
 INSERT INTO postroom.refused AS refused (seq, failures)
 SELECT pos, failures FROM published
+--guard:a-publishing-keeps-the-failures-before-it false
+--guard:failures-are-kept-of-what-is-in-the-log = @1
 WHERE failures IS NOT NULL AND (SELECT true FROM postroom.outbox WHERE seq = pos)
 ON CONFLICT (seq) DO UPDATE
 SET failures = (
     SELECT jsonb_agg(last.failure ORDER BY last.n)
     FROM (SELECT e.failure, e.n FROM jsonb_array_elements(refused.failures || excluded.failures) WITH ORDINALITY AS e (failure, n)
+          --guard:ten-failures-are-kept do ORDER BY e.n DESC
           ORDER BY e.n DESC LIMIT 10) AS last);

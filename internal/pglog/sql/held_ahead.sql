@@ -7,4 +7,5 @@
 -- Called  by Term.Read, the first time.
 SELECT pos FROM postroom.held WHERE handler = 'outbox' AND pos > $1
 UNION ALL
+--guard:cancelled-events-after-a-crash 1 false
 SELECT pos FROM postroom.archive WHERE handler = 'outbox' AND pos > $1 AND republish IS NULL;

@@ -31,6 +31,7 @@ SELECT 'outbox', o.seq, h.key, h.class, h.fingerprint, h.attempts,
        postroom.clipped(o.key, 255), postroom.clipped(o.content_type, 255), postroom.clipped(o.correlation_id, 255),
        postroom.clipped(o.causation_id, 255), postroom.clamped(o.occurred_at), postroom.clipped(o.trace_parent, 255),
        postroom.clipped(o.trace_state, 512),
+       --guard:compressed-headers-are-bounded 1.3 true
        CASE WHEN jsonb_typeof(o.headers) = 'object' AND pg_column_size(o.headers) <= 65536
             AND (pg_column_compression(o.headers) IS NULL OR octet_length(o.headers::text) <= 131072) THEN o.headers END, o.data,
        CASE WHEN greatest(octet_length(o.source), octet_length(o.event_id), octet_length(o.type), octet_length(o.subject), octet_length(o.key),

@@ -26,5 +26,6 @@ FROM (
           WHERE xid >= $5::bigint::text::xid8 AND xid < $6::bigint::text::xid8 AND seq <= $1::bigint AND seq > $2::bigint
           ORDER BY xid, seq
           OFFSET 0) o
+    --guard:the-search-by-transactions-ends-at-its-snapshot true
     WHERE pg_visible_in_snapshot(o.xid, $4::pg_snapshot)
 ) late;

@@ -11,6 +11,8 @@
 -- Locks   the one row of relay.
 -- Index   none; one row.
 -- Called  by Log.Lead.
+
+--guard:taking-the-lease-waits-for-the-disk 1 = @2
 WITH durable AS (SELECT set_config('synchronous_commit', 'on', true) AS setting)
 UPDATE postroom.relay
 SET epoch = epoch + 1,

@@ -59,10 +59,15 @@ WITH late AS (
                             WHERE (o.xid, o.seq) > (ended.xid, $2) AND (o.xid, o.seq) <= (ended.xid, $1)
                             ORDER BY o.xid, o.seq
                             OFFSET 0) o
+        --guard:late-row-rule false
+        --guard:open-transactions-cost-a-pass-nothing = @2 IS NOT NULL
+        --planted:late-rows-ignored false
         WHERE pg_visible_in_snapshot(ended.xid, pg_current_snapshot())
         UNION ALL
         (SELECT * FROM postroom.outbox
+         --guard:late-row-rule-of-new-transactions false
          WHERE xid >= pg_snapshot_xmax($3::pg_snapshot) AND xid < pg_snapshot_xmax(pg_current_snapshot())
+           --guard:late-rows-cost-no-rows-above-high = seq + 0 <= $1 AND seq + 0 > $2
            AND seq <= $1 AND seq > $2
          ORDER BY xid, seq
          OFFSET 0)
@@ -79,6 +84,7 @@ WITH late AS (
     SELECT held.*
     FROM (
         SELECT id, key, pos FROM postroom.held
+        --guard:held-events-in-flight-are-not-read-again 3 true
         WHERE handler = (SELECT 'outbox') AND next_at <= now() AND pos <> ALL ($5)
         ORDER BY next_at, pos
         LIMIT $4
@@ -92,6 +98,7 @@ WITH late AS (
                ORDER BY pos
                LIMIT 100) behind)
     ) held
+    --guard:events-behind-a-dead-one-wait true
     WHERE NOT held.blocked
     LIMIT $4
 )
@@ -109,6 +116,7 @@ UNION ALL
  FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
                  OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
        FROM late) late
+ --guard:late-events-are-bounded-by-their-bytes = @1 >= 0
  WHERE coalesce(before, 0) < 4194304
  ORDER BY seq)
 UNION ALL
@@ -118,6 +126,7 @@ UNION ALL
         CASE WHEN octet_length(data) <= 983040 THEN data END,
         greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
  FROM page
+ --guard:a-page-is-bounded-by-its-bytes = @1 >= 0
  WHERE (SELECT coalesce(sum(octet_length(data)), 0) < 4194304
         FROM (SELECT data FROM postroom.outbox WHERE seq > $1 ORDER BY seq LIMIT $4) sizes)
     OR seq <= (SELECT max(seq)
@@ -136,4 +145,5 @@ UNION ALL
  FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
                  OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
        FROM due) due
+ --guard:due-events-are-bounded-by-their-bytes = @1 >= 0
  WHERE coalesce(before, 0) < 4194304);

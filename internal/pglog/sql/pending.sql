@@ -21,5 +21,6 @@ SELECT 1 AS part, seq, CASE WHEN not_before > created_at AND not_before <= clock
 FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
                 OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
       FROM owed) owed
+--guard:owed-events-are-bounded-by-their-bytes = @1 >= 0
 WHERE coalesce(before, 0) < 4194304
 ORDER BY seq;

@@ -58,6 +58,7 @@ WITH RECURSIVE leader AS (
     FROM leader, LATERAL (
         SELECT seq, ctid, xid, created_at, pg_column_size(data) + coalesce(pg_column_size(headers), 0) AS size
         FROM postroom.outbox
+        --guard:pruning-stops-at-what-is-unpublished 3 true
         WHERE seq >= (SELECT at FROM start) AND seq < (SELECT at + 10000 FROM start) AND seq < leader.stop
         ORDER BY seq
         LIMIT 1000
@@ -74,7 +75,9 @@ WITH RECURSIVE leader AS (
                     0) AS old
     FROM batch
 ), judged AS (
+    --guard:rows-from-the-future-leave 2.2 = @3
     SELECT seq, late OR CASE WHEN ahead THEN known.old = 0 ELSE NOT batch.old END AS stays,
+           --guard:rows-from-the-future-do-not-leave-early 2 remove
            beyond OR ahead AND seq > known.old AS ends
     FROM batch, known
 ), reached AS (
@@ -89,6 +92,9 @@ WITH RECURSIVE leader AS (
     RETURNING seq
 ), forgotten AS (
     DELETE FROM postroom.refused
+    --guard:failures-leave-with-the-log 1 = seq < $2
+    --guard:a-former-leader-removes-no-failures 3 true
+    --guard:failures-stay-as-long-as-the-log = @1
     WHERE seq >= $2 AND seq < (SELECT next FROM reached) AND EXISTS (SELECT FROM leader)
 )
 SELECT (SELECT count(*) FROM removed) AS removed,

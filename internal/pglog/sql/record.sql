@@ -10,4 +10,6 @@
 UPDATE postroom.relay
 SET high = $2, floor = $3, snap = $4::pg_snapshot, pending = $5::int8multirange,
     expires_at = clock_timestamp() + $6::interval, streams = $7::jsonb
+--guard:epoch-check true
+--planted:recording-without-the-epoch true
 WHERE epoch = $1;

@@ -5,4 +5,5 @@
 -- Called  by Term.Release, and by Log.Lead if a term cannot begin.
 UPDATE postroom.relay
 SET owner = NULL, expires_at = '-infinity'
+--guard:release-is-fenced true
 WHERE epoch = $1;

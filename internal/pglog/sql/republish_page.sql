@@ -29,6 +29,7 @@ WITH running AS (
            CASE WHEN id = $1 THEN $2::bigint WHEN pending <> '{}' THEN lower(pending) - 1 ELSE passed END AS place
     FROM postroom.republish
     WHERE state = 'running'
+    --guard:a-republish-is-read-to-its-end = @1.1
     ORDER BY id = $1 DESC, id
     LIMIT 1
 ), narrowed AS (
@@ -66,8 +67,10 @@ WITH running AS (
         ) o
     ) o
     CROSS JOIN postroom.relay
+    --guard:events-of-a-republish-are-bounded-by-their-bytes true
     WHERE o.bytes - CASE WHEN octet_length(o.data) <= 983040 THEN octet_length(o.data) ELSE 0 END < 4194304
 ), reached AS (
+    --guard:a-republish-goes-on-where-the-bytes-ended 1.2 false
     SELECT CASE WHEN count(*) = $3 OR max(bytes) >= 4194304 THEN max(seq) ELSE (SELECT through FROM part) END AS seq,
            count(*) FILTER (WHERE NOT goes) AS skipped
     FROM found

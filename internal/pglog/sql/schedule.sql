@@ -11,5 +11,6 @@ SELECT 'outbox', seq, not_before, greatest(created_at, not_before), source, even
        correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data
 FROM postroom.outbox
 WHERE seq = ANY ($2::bigint[]) AND EXISTS (SELECT FROM postroom.relay WHERE epoch = $1)
+  --guard:cancelled-events-are-not-held true
   AND NOT EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = seq AND a.republish IS NULL OFFSET 0)
 ON CONFLICT (pos) WHERE handler = 'outbox' DO NOTHING;

@@ -15,6 +15,7 @@
 -- Called  by Term.Read, with unlocked.sql before it.
 WITH cancelled AS MATERIALIZED (
     SELECT e.seq FROM unnest($1::bigint[]) AS e (seq)
+    --guard:cancelled-events-leave-held false
     WHERE EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = e.seq AND a.republish IS NULL OFFSET 0)
 ), removed AS (
     DELETE FROM postroom.held

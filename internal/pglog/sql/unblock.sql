@@ -11,6 +11,7 @@
 WITH first AS (
     SELECT k.key, (SELECT min(pos) FROM postroom.held WHERE handler = 'outbox' AND key = k.key) AS pos
     FROM unnest($2::text[]) AS k (key)
+    --guard:waking-is-fenced true
     WHERE EXISTS (SELECT FROM postroom.relay WHERE epoch = $1)
 ), passed AS (
     UPDATE postroom.held AS held

@@ -7,4 +7,5 @@
 -- Called  by Term.Read, after a read of due events; still_due.sql follows in the same round trip.
 SELECT seq
 FROM unnest($1::bigint[]) AS e (seq)
+--guard:due-events-that-are-being-cancelled true
 WHERE CASE WHEN pg_try_advisory_lock_shared(postroom.event_lock(seq)) THEN pg_advisory_unlock_shared(postroom.event_lock(seq)) ELSE false END;

@@ -106,6 +106,7 @@ func (p Set) Advance(e *Acks) (moved []eventlog.StreamPosition, suspicious bool)
 			at.unverified = true
 		}
 		switch {
+		//guard:sequence-twice-behind-a-position 2 false
 		case at.later.high > 0 || told.low > 0 && told.low <= at.NextSeq:
 			if told.high > at.later.high {
 				at.later = *told
@@ -154,6 +155,7 @@ func (p Set) Verified(name string, created time.Time) (moved []eventlog.StreamPo
 	if at.Created.IsZero() {
 		at.Created = created
 	}
+	//guard:acknowledged-while-not-compared remove
 	at.moveToNext()
 	if at.unverified = at.later.high > 0; at.later.high > at.Seq {
 		at.NextSeq, at.NextID = at.later.high, at.later.messageID()

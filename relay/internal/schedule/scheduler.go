@@ -124,6 +124,7 @@ func (l *Scheduler) Add(events []eventlog.Event) {
 		if ev.Unordered {
 			key = ""
 		}
+		//guard:behind-what-is-held false
 		if key != "" && !ev.Held && ev.RepublishID == 0 && l.deferBehindKey(ev.Seq, key) {
 			continue
 		}
@@ -136,6 +137,7 @@ func (l *Scheduler) Add(events []eventlog.Event) {
 			continue
 		}
 		if last, busy := l.keys[key]; busy {
+			//guard:one-in-flight-for-each-key do @; l.ready.push(e)
 			last.next = e
 		} else {
 			l.ready.push(e)
@@ -189,11 +191,13 @@ func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 // requeued only a part of its batch. An event of a republish goes without the waiting events: if the
 // broker does not take this event, releaseKey makes the next waiting event ready.
 func (l *Scheduler) sendKey(batch []*broker.Message, e *Entry, n int, now time.Time) []*broker.Message {
+	//guard:repeats-go-by-themselves 3 false
 	byItself := !l.batching || e.Isolated || e.IsRepublished()
 	batch = l.send(batch, e, now)
 	if byItself || e.stream != nil && e.stream.unavailable {
 		return batch
 	}
+	//guard:sent-twice-at-once 2 true
 	for g := e.next; g != nil && !g.inFlight && !g.IsRepublished() && l.fits(batch, n); g = g.next {
 		if g.Subject != e.Subject && (e.stream == nil || l.routes[g.Subject] != e.stream) {
 			break

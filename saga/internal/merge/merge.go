@@ -62,6 +62,7 @@ func mergeObjects(its, known, now map[string]json.RawMessage) (json.RawMessage, 
 		if err != nil {
 			return nil, err
 		}
+		//guard:an-older-program-keeps-nested-fields remove
 		all[name] = merged
 	}
 	for name, value := range its {
@@ -80,6 +81,7 @@ func member(object map[string]json.RawMessage, name string) (json.RawMessage, bo
 		return value, true
 	}
 	for its, value := range object {
+		//guard:a-member-keeps-no-former-value = @1 == @2 && @
 		if strings.EqualFold(its, name) {
 			return value, true
 		}
@@ -114,13 +116,16 @@ func mergeArrays(its, known, now []json.RawMessage) (json.RawMessage, error) {
 		at := 0
 		if left[string(element)] < len(before) {
 			differ := slices.ContainsFunc(before, func(other int) bool { return !bytes.Equal(its[other], its[before[0]]) })
+			//guard:an-element-gets-no-other-elements-fields = @1 && @2.1.1 > @2.2.2
 			if at = slices.Index(before, i); differ && (at < 0 || len(now) != len(known)) {
 				found[i], shifted = true, true
 				continue
 			}
 			at = max(at, 0)
 		}
+		//guard:an-element-keeps-what-was-stored-with-it 1 = all[i]
 		all[i], found[i], moved[before[at]] = its[before[at]], true, true
+		//guard:a-new-element-gets-no-former-elements-fields remove
 		shifted = shifted || len(now) > len(known) && before[at] != i
 		left[string(element)]--
 		places[string(element)] = slices.Delete(before, at, at+1)

@@ -67,6 +67,7 @@ func (l *Lanes) Enter(id string, fails bool) (_ Wait, ok bool) {
 	if fails {
 		of.limit = 1
 	}
+	//guard:webhook-in-flight = @1 >= 1000*@2
 	if of.running >= of.limit {
 		of.refused++
 		w := Wait{Busy: time.Since(of.since), Many: of.refused >= manyRefused}
@@ -88,6 +89,7 @@ func (l *Lanes) Leave(id string, success bool) {
 	of := l.of[id]
 	of.running--
 	if of.since = time.Now(); success {
+		//guard:webhook-in-flight-at-most do @1.1++
 		of.limit = min(of.limit+1, l.most)
 	} else {
 		of.limit = 1

@@ -49,6 +49,7 @@ func read(ctx context.Context, in io.Reader) (string, error) {
 		answers <- answer{line, err}
 	}()
 	select {
+	//guard:an-interrupt-ends-a-question = <-context.Background().Done()
 	case <-ctx.Done():
 		return "", exit.Todof("interrupted: nothing was done")
 	case a := <-answers:

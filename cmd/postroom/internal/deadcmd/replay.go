@@ -119,6 +119,7 @@ func (d *commands) replay(cmd *cobra.Command, store *deadletter.Store, f deadlet
 			return err
 		}
 	}
+	//guard:a-replay-has-what-was-counted do @; these = f
 	for _, c := range groups {
 		if c.Events > 0 && !c.HasProcess {
 			output.Report(cmd.ErrOrStderr(), "no process runs handler %s: its events wait until one does\n", output.Cell(c.Handler, 60))
@@ -177,6 +178,7 @@ func (d *commands) run(cmd *cobra.Command, store *deadletter.Store, id int64, ca
 	case replay.State == deadletter.ReplayStopped:
 		return exit.Todof("replay %d stopped: %d of %d events failed. The rest did not run and are still dead. 'postroom dead groups' shows why events failed; 'postroom dead resume %d' continues",
 			id, replay.Failed, replay.Succeeded+replay.Failed, id)
+	//guard:a-replay-that-another-cancels-has-not-run false
 	case replay.State == deadletter.ReplayCancelled && replay.Skipped > 0 && !cancels:
 		return exit.Todof("replay %d was cancelled: %s did not run; 'postroom dead resume %d' continues", id, output.Plural(replay.Skipped, "event"), id)
 	case replay.Failed > 0:

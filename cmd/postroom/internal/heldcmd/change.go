@@ -125,6 +125,7 @@ func (c *change) run(cmd *cobra.Command, ids []string, verb string, do changeFun
 // broken prints how many events the action changed before it failed with err. It returns the error
 // of the command.
 func (c *change) broken(out io.Writer, verb string, done held.Result, err error) error {
+	//guard:an-act-that-fails-says-what-it-did true
 	if done.Events == 0 {
 		return err
 	}

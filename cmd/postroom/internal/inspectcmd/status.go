@@ -101,6 +101,7 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 		return err
 	}
 	for _, f := range s.Findings {
+		//guard:a-finding-is-one-line 0.3,0.4 = @1
 		if err := output.Line(cmd.OutOrStdout(), "! %s\n  %s", output.Flat(f.Text), output.Flat(f.Remedy)); err != nil {
 			return err
 		}

@@ -33,6 +33,7 @@ func JSON(w io.Writer, v any) error {
 // Table prints rows in aligned columns. On a terminal it cuts them to the terminal's width. The
 // first row has the names of the columns.
 func Table(w io.Writer, rows [][]string) error {
+	//guard:a-cell-does-not-command-the-terminal 0.3 = @1
 	if err := terminal.Table(w, Width(w), flat(rows)); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}

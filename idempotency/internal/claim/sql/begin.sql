@@ -11,10 +11,12 @@
 WITH mine AS (
     SELECT scope, principal, key, checkpoints -> '' -> $6::text AS was
     FROM postroom.idempotency
+    --guard:begin-has-owner-and-fence 4,5,6 true
     WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending'
     FOR UPDATE
 ), told AS (
     SELECT scope, principal, key,
+           --guard:a-call-beyond-its-window-is-not-made true
            was IS NULL OR (was ->> 'since')::timestamptz + $8::interval > clock_timestamp() AS free,
            coalesce((was ->> 'since')::timestamptz, clock_timestamp()) AS since,
            coalesce(was ->> 'key', $7::text) AS called_with,

@@ -8,5 +8,7 @@
 -- Called  by Claim.renew.
 UPDATE postroom.idempotency
 SET lease_until = clock_timestamp() + $6::interval,
+    --guard:a-renewal-keeps-the-row 2.2 = @1 - @2 - @3
     expires_at = greatest(expires_at, clock_timestamp() + $6::interval + $7::interval)
+--guard:renew-has-owner-and-fence 4,5,6 true
 WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending';

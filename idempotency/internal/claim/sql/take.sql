@@ -11,16 +11,28 @@
 -- Index   the primary key.
 -- Called  by Claim.TakeOver.
 UPDATE postroom.idempotency
+--guard:a-claim-has-a-fence-of-its-own 3 remove
 SET state = 'pending', owner = $5::uuid, fence = fence + 1, lease_until = clock_timestamp() + $6::interval,
     fingerprint = $4,
+    --guard:what-expired-has-no-attempts 2 = @2
     attempts = CASE WHEN expires_at > clock_timestamp() THEN attempts + 1 ELSE 1 END,
+    --guard:what-expired-has-no-point remove
     point = CASE WHEN expires_at > clock_timestamp() THEN point END,
+    --guard:what-expired-has-no-steps remove
     checkpoints = CASE WHEN expires_at > clock_timestamp() THEN checkpoints END,
+    --guard:what-expired-is-as-old-as-its-claim remove
     created_at = CASE WHEN expires_at > clock_timestamp() THEN created_at ELSE clock_timestamp() END,
+    --guard:a-claim-has-no-answer 2,4 remove
     status = NULL, headers = NULL, body = NULL, ref = NULL, dropped = false, completed_at = NULL,
+    --guard:a-row-outlives-its-next-claim 2.2 remove
     expires_at = clock_timestamp() + $6::interval + $8::interval
+--guard:take-has-fence-and-fingerprint 4,5 true
+--guard:take-has-the-fence 4 true
 WHERE scope = $1 AND principal = $2 AND key = $3 AND fence = $9 AND fingerprint = $10
+  --guard:take-leaves-an-answer true
   AND (expires_at <= clock_timestamp() OR state <> 'complete')
+  --guard:take-leaves-a-claim true
   AND (state <> 'pending' OR lease_until <= clock_timestamp())
+  --guard:take-waits-for-transactions true
   AND pg_try_advisory_xact_lock($7::bigint)
 RETURNING fence, attempts, point, checkpoints, (SELECT id::text FROM postroom.instance WHERE only_one);

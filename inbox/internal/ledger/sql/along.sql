@@ -15,6 +15,7 @@ FROM (
     SELECT *, bool_and(next_at IS NULL AND dead_at IS NULL AND NOT solitary AND attempts = 0
                        AND ($5::text IS NULL OR type = ANY (string_to_array($5::text, ' ')))
                        AND ($6::text IS NULL OR subject ~ $6::text)) OVER (ORDER BY pos)
+              --guard:what-runs-along-is-bounded-by-bytes true
               AND sum(octet_length(data) + coalesce(octet_length(raw_headers), 0) + coalesce(pg_column_size(headers), 0)) OVER (ORDER BY pos) <= $7::bigint AS may
     FROM (SELECT * FROM postroom.held
           WHERE held.handler = $1 AND held.key = $2 AND held.pos > $3

@@ -27,8 +27,11 @@ CROSS JOIN LATERAL (
                   AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
                 ORDER BY next_at
                 LIMIT h.most
+                --guard:claims-skip-what-is-locked do FOR UPDATE
                 FOR UPDATE SKIP LOCKED) first
           WINDOW earlier AS (ORDER BY first.next_at, first.id)) sized
+    --guard:claims-are-bounded-by-bytes true
+    --guard:an-event-larger-than-the-bound-is-claimed 2 false
     WHERE sized.bytes <= h.bytes OR sized.nth = 1 AND h.idle
 ) due
 WHERE held.id = due.id

@@ -18,6 +18,7 @@ WITH step AS (
     SELECT handler, dedupe_key, step, revision, key, now(), result FROM step
     ON CONFLICT (handler, dedupe_key, step, revision) DO UPDATE
     SET done_at = coalesce(r.done_at, excluded.done_at),
+        --guard:the-first-recorded-result-stays 2 = @2
         result = CASE WHEN r.done_at IS NULL THEN excluded.result ELSE r.result END
     RETURNING handler, dedupe_key, step, revision, result
 )

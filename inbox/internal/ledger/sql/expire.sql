@@ -21,7 +21,9 @@ WITH own AS (
     DELETE FROM postroom.inbox
     WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
       AND at < now() - (SELECT shortest FROM known)
+      --guard:a-sweep-asks-each-handler true
       AND at < coalesce((SELECT bounds FROM own)[array_position((SELECT handlers FROM own), inbox.handler::text)],
+                        --guard:rows-of-unknown-handlers-are-kept-longest 2 = shortest
                         now() - (SELECT longest FROM known))
       AND NOT EXISTS (SELECT FROM postroom.held WHERE held.handler = inbox.handler AND held.dedupe_key = inbox.dedupe_key
                       OFFSET 0)
@@ -31,6 +33,7 @@ WITH own AS (
 ), noted AS (
     INSERT INTO postroom.dedupe_window AS w (handler, kept, expired_before)
     SELECT DISTINCT removed.handler, known.longest, now() - known.longest FROM removed CROSS JOIN known
+    --guard:what-was-removed-is-noted = kept = w.kept
     ON CONFLICT (handler) DO UPDATE SET expired_before = greatest(w.expired_before, now() - w.kept)
 )
 SELECT count(*) FROM removed;

@@ -20,5 +20,7 @@ SET next_at = now() + $3::interval,
         || ($7::jsonb || jsonb_build_object('at', now())),
     first_failed_at = coalesce(first_failed_at, now()), snoozed_at = CASE WHEN $9::bool THEN coalesce(snoozed_at, now()) END,
     claimed_by = NULL, key = CASE WHEN $8::bool THEN NULL ELSE key END
+--guard:a-failure-is-noted-by-the-owner-of-the-claim 2 true
+--guard:a-recorded-failure-is-not-recorded-again 3 true
 WHERE id = $1 AND epoch = $2 AND claimed_by IS NOT NULL
   AND ($10::text IS NULL OR pg_xact_status($10::text::xid8) IS DISTINCT FROM 'committed');

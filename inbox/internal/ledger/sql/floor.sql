@@ -6,5 +6,6 @@
 -- Index   the primary key.
 -- Called  by Records.Raise.
 UPDATE postroom.subscription
+--guard:a-floor-forgets-its-message 3,4 remove
 SET floor = $3, floor_at = now(), floor_id = NULL, floor_stored_at = NULL
 WHERE handler = $1 AND stream_created = $2 AND floor < $3;

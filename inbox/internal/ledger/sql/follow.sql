@@ -13,18 +13,21 @@
 --         plan.sql, in one transaction.
 WITH next AS (
     UPDATE postroom.held AS held
+    --guard:a-claim-on-the-next-event-lasts-its-time 1.2 = @3 + CASE WHEN @1 THEN @2.2 ELSE '0' END
     SET next_at = CASE WHEN n.take THEN clock_timestamp() + $5::interval ELSE now() END, attempts = held.attempts + n.take::int,
         epoch = held.epoch + n.take::int, claimed_by = CASE WHEN n.take THEN $4::text END
     FROM (
         SELECT h.id, $4::text IS NOT NULL AND NOT h.solitary
                      AND ($6::text IS NULL OR h.type = ANY (string_to_array($6::text, ' ')))
                      AND ($7::text IS NULL OR h.subject ~ $7::text)
+                     --guard:a-follower-is-bounded-by-bytes true
                      AND octet_length(h.data) + coalesce(octet_length(h.raw_headers), 0) + coalesce(pg_column_size(h.headers), 0) <= $8::bigint AS take
         FROM (SELECT * FROM postroom.held
               WHERE held.handler = $1 AND held.key = $2 AND held.pos > $3
               ORDER BY held.pos
               LIMIT 1) h
         WHERE h.next_at IS NULL AND h.dead_at IS NULL
+          --guard:a-stalled-owner-lets-no-later-event-run true
           AND NOT EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos = $3)
     ) n
     WHERE held.id = n.id

@@ -44,6 +44,8 @@ WITH e AS (
 ), owed AS (
     SELECT *, key IS NOT NULL AND (place = 'behind' OR row_number() OVER (PARTITION BY handler, key ORDER BY pos) > 1) AS waits
     FROM chosen
+    --guard:inbox-row-as-the-gate-of-a-failure 2 true
+    --planted:held-without-the-gate 2 true
     WHERE NOT $4::bool OR (handler, dedupe_key) IN (SELECT handler, dedupe_key FROM decided)
 ), stored AS (
     INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, attempts, solitary, class, fingerprint, failures,

@@ -5,4 +5,5 @@
 -- Index   none.
 -- Called  by Upkeep.Sweep, before lock_nodes.sql.
 SELECT set_config('lock_timeout', '1s', true), set_config('statement_timeout', '10s', true),
+       --guard:a-stalled-sweep-ends 2 = '0'
        set_config('idle_in_transaction_session_timeout', '2s', true);

@@ -5,4 +5,6 @@
 -- Locks   node, against writes. A sign of life waits.
 -- Index   none.
 -- Called  by Upkeep.Sweep, before windows.sql.
+
+--guard:no-process-registers-during-a-sweep do LOCK TABLE postroom.node IN ACCESS SHARE MODE
 LOCK TABLE postroom.node IN SHARE MODE;

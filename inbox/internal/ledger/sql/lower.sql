@@ -9,6 +9,7 @@
 -- Index   the primary key.
 -- Called  by Records.Lower.
 UPDATE postroom.subscription
+--guard:a-lower-floor-ends-the-exemption-of-the-backfill = @1
 SET floor = least(floor, $3), backfill_through = CASE WHEN floor > $3 THEN 0 ELSE backfill_through END
 WHERE handler = $1 AND stream_created = $2
 RETURNING backfill_through;

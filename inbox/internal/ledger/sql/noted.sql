@@ -5,4 +5,6 @@
 -- Locks   none.
 -- Index   held_pkey (id).
 -- Called  by Handler.Fail and Handler.FailAlone, after fail.sql.
+
+--guard:a-recorded-failure-is-no-lost-claim false
 SELECT FROM postroom.held WHERE id = $1 AND epoch = $2 AND claimed_by IS NULL;

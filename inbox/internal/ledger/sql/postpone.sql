@@ -15,6 +15,7 @@
 -- Called  by Claims.Postpone.
 WITH front AS (
     SELECT id, event_key FROM postroom.held
+    --guard:what-is-claimed-is-not-postponed 3 true
     WHERE handler = $1 AND next_at <= now() AND claimed_by IS NULL AND NOT solitary
     ORDER BY next_at
     LIMIT $5::int
@@ -23,6 +24,8 @@ WITH front AS (
     FROM front
     JOIN unnest($2::text[], $3::interval[], $4::interval[], $6::interval[]) AS k (key, first, pace, since) ON k.key = front.event_key
     JOIN postroom.held ON held.id = front.id
+    --guard:what-is-released-is-not-postponed 1.2 = @1
+    --guard:what-is-claimed-is-not-postponed/2 2 true
     WHERE held.next_at <= now() - k.since AND held.claimed_by IS NULL
     FOR UPDATE OF held SKIP LOCKED
 ), postponed AS (

@@ -7,4 +7,5 @@
 -- Called  by Claims.Release and Claims.Orphans.
 UPDATE postroom.held
 SET next_at = now(), attempts = attempts - 1, claimed_by = NULL
+--guard:a-claim-is-given-back-by-its-owner 2 true
 WHERE id = $1 AND epoch = $2 AND claimed_by IS NOT NULL;

@@ -11,6 +11,7 @@
 UPDATE postroom.subscription
 SET base = greatest(base + $4::bigint, (SELECT max(pos) FROM postroom.held WHERE held.handler = $1 AND held.key IS NOT NULL)),
     floor = $3, floor_id = $5, floor_stored_at = $6, floor_at = now(),
+    --guard:a-restart-ends-the-exemption-of-the-backfill 2 = @3
     backfill_through = CASE WHEN floor > $3 THEN 0 ELSE backfill_through END
 WHERE handler = $1 AND epoch = $2
 RETURNING base, backfill_through;

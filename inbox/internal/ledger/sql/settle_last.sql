@@ -11,6 +11,7 @@ WITH settled AS (
 ), noted AS (
     UPDATE postroom.inbox
     SET at = now(),
+        --guard:a-success-without-a-key-keeps-the-failures-before-it 2.1 false
         failures = CASE WHEN jsonb_array_length(settled.failures) > 0 THEN (
             SELECT jsonb_agg(jsonb_build_object('at', f->'at', 'class', f->'class', 'text', left(f->>'text', 300)) ORDER BY n)
             FROM jsonb_array_elements(settled.failures) WITH ORDINALITY AS e (f, n)) END
@@ -18,6 +19,7 @@ WITH settled AS (
     WHERE inbox.handler = settled.handler AND inbox.dedupe_key = settled.dedupe_key
     RETURNING 1
 )
+--guard:a-claim-that-is-over-commits-nothing 1 = n >= 0
 SELECT CASE WHEN n = 1 THEN 0 -- the text contains n: otherwise the planner would compute it for known $1 and $2, and fail
             ELSE (n || ' rows: held event ' || $1::bigint || ' is settled, or was claimed again after claim ' || $2::bigint)::int END
 FROM (SELECT count(*) AS n FROM noted) AS noted;

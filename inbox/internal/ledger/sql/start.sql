@@ -35,6 +35,7 @@ WITH step AS (
     SELECT handler, dedupe_key, step, revision, key, call FROM seen
     WHERE claimed AND NOT done AND started_at IS NULL
     ON CONFLICT (handler, dedupe_key, step, revision) DO UPDATE
+    --guard:a-repeated-start-is-one-call 2.2 = 1
     SET unanswered = receipt.unanswered + (receipt.last_call IS DISTINCT FROM excluded.last_call)::int, -- if the statement is repeated, it adds no call
         last_call = excluded.last_call
     WHERE receipt.done_at IS NULL

@@ -11,11 +11,13 @@
 -- Called  by Records.Subscribe.
 INSERT INTO postroom.subscription AS s (handler, stream, stream_created, types, floor, backfill_through, subjects, ordered)
 VALUES ($1::text, $2, $3, $4, $5,
+        --guard:a-handler-whose-row-was-deleted-is-not-new 1 = @3
         CASE WHEN EXISTS (SELECT FROM postroom.dedupe_window w WHERE w.handler = $1 AND w.expired_before IS NOT NULL) THEN 0 ELSE $6::bigint END, $7, $8)
 ON CONFLICT (handler) DO UPDATE
 SET types = CASE WHEN s.types IS NOT NULL AND excluded.types IS NOT NULL
                  THEN ARRAY(SELECT DISTINCT unnest(s.types || excluded.types) ORDER BY 1) END,
     subjects = ARRAY(SELECT DISTINCT unnest(s.subjects || excluded.subjects) ORDER BY 1),
+    --guard:the-row-says-whether-a-handler-is-ordered-now 2 = s.ordered
     ordered = excluded.ordered,
     epoch = s.epoch + (NOT s.subjects @> excluded.subjects)::int,
     reader = CASE WHEN s.subjects @> excluded.subjects THEN s.reader END,

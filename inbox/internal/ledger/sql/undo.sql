@@ -8,8 +8,10 @@
 WITH others AS (
     UPDATE postroom.receipt SET unanswered = unanswered - 1, last_call = NULL
     WHERE handler = $1 AND dedupe_key = $2 AND step = $3 AND revision = $4 AND done_at IS NULL AND unanswered > 1
+      --guard:a-refusal-counts-once true
       AND last_call = $5::uuid
 )
 DELETE FROM postroom.receipt
 WHERE handler = $1 AND dedupe_key = $2 AND step = $3 AND revision = $4 AND done_at IS NULL AND unanswered = 1
+  --guard:a-late-refusal-removes-no-other-receipt true
   AND last_call = $5::uuid;
