@@ -6,6 +6,7 @@
 //	make mutants ONLY=late-row-rule,key-lock
 //	make mutants ONLY=key-lock ARGS=--show
 //	make mutants PLANTED=1
+//	make mutants ARGS='--report integration/results/mutants.md'
 //
 // A marker above the code says which edit removes the guard, so that a rename or a reformat of the
 // code touches neither the lists nor the marker. In Go files a marker begins with two slashes, in
@@ -31,6 +32,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -57,6 +59,7 @@ type options struct {
 	race     bool
 	parallel int
 	show     bool
+	report   string
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
@@ -69,6 +72,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.BoolVar(&opt.race, "race", false, "run the tests with the race detector, which takes longer")
 	flags.IntVar(&opt.parallel, "parallel", 0, "how many guards or bugs to try at the same time (default one for each processor, and half as many with --planted)")
 	flags.BoolVar(&opt.show, "show", false, "print what the guards or bugs change, and try none")
+	flags.StringVar(&opt.report, "report", "", "also write a page with the results to this file")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -107,9 +111,15 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	}
 	defer func() { _ = os.RemoveAll(scratch) }() // overlays and binaries
 	t := &trials{root: root, scratch: scratch, opt: opt, progress: progress}
+	began := time.Now()
 	results, err := t.run(ctx, chosen)
 	if err != nil {
 		return err
+	}
+	if opt.report != "" {
+		if err := os.WriteFile(opt.report, []byte(page(ctx, results, began)), 0o644); err != nil {
+			return fmt.Errorf("write report: %w", err)
+		}
 	}
 	if err := write(out, results, opt.asJSON); err != nil {
 		return err
