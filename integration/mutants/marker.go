@@ -81,10 +81,8 @@ func parseMarker(line string) (*marker, error) {
 	if words == nil {
 		return nil, nil
 	}
-	m := &marker{planted: words[1] == "planted", name: words[2]}
-	var err error
-	m.edit, err = parseEdit(words[3])
-	return m, err
+	e, err := parseEdit(words[3])
+	return &marker{planted: words[1] == "planted", name: words[2], edit: e}, err
 }
 
 // apply returns the text of the marker's file with the edit.
