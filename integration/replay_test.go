@@ -34,8 +34,8 @@ func runOperator() error {
 	return err
 }
 
-// killed inserts n dead events of a handler, as if all of them had failed.
-func (d *depot) killed(handler string, n int) {
+// insertDead inserts n dead events of a handler, as if all of them had failed an hour ago.
+func (d *depot) insertDead(handler string, n int) {
 	d.Helper()
 	d.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT $1, '/shop e' || i FROM generate_series(1, $2::int) i", handler, n)
 	d.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, fingerprint, failures, first_failed_at, logged_at,
@@ -61,7 +61,7 @@ func (d *depot) again(n int) []postroom.Event {
 func TestReplayOfTenThousand(t *testing.T) {
 	const events, handler = 10_000, "ledger.move"
 	d := openDepot(t)
-	d.killed(handler, events)
+	d.insertDead(handler, events)
 	store, by := deadletter.New(d.pool, deadletter.Config{}), deadletter.Audit{Actor: "ann", Reason: "mended"}
 	// A replayed event has one attempt, so the timeout has to be long enough for a busy
 	// machine.
