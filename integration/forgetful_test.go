@@ -264,16 +264,18 @@ func TestRelayRepublishesWhatTheBrokerLost(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			f := openLossyShop(t, tt.atomic)
-			f.grow(300)
+			f.grow(200)
 			saved := filepath.Join(t.TempDir(), "saved")
 			f.whileStopped(func() error { return os.CopyFS(saved, os.DirFS(f.broker.Dir())) })
 			end := f.end() // the record may be older than the copy
+			f.grow(200)
+			f.hurry(200)
 			devtest.Eventually(t, time.Minute, "more to be recorded as published, and when the stream was made", func() bool {
-				return f.known() > end+300 && f.hasStreamTime()
+				return f.known() > end+200 && f.hasStreamTime()
 			})
 			tt.forget(f, saved)
 			f.lost(tt.want)
-			f.grow(300)
+			f.grow(100)
 			if late := f.waitUntilIdle(); late > 0 && tt.want == broker.LostTail {
 				t.Errorf("%d events are late at the ordered handler: they were published again in their order", late)
 			} else {
@@ -289,9 +291,10 @@ func TestRelayRepublishesWhatTheBrokerLost(t *testing.T) {
 func TestReconcileFindsVanishedMessages(t *testing.T) {
 	t.Parallel()
 	f := openLossyShop(t, false)
-	f.grow(300)
+	f.grow(100)
 	f.stopKinds()
-	f.grow(300)
+	f.grow(100)
+	f.hurry(300)
 	devtest.Eventually(t, time.Minute, "the first to be recorded as published", func() bool { return f.known() > 100 })
 	known := f.known()
 	devtest.Eventually(t, time.Minute, "more to be recorded as published", func() bool { return f.known() > known+200 })

@@ -172,7 +172,7 @@ var slowDatabase = regexp.MustCompile(`msg="lease (?:lengthened for a slow datab
 // does so in its first term, with a lease that it can keep.
 func TestARelayOfADatabaseThatIsFarAway(t *testing.T) {
 	t.Parallel()
-	for _, roundTrip := range []time.Duration{200 * time.Millisecond, 1500 * time.Millisecond} {
+	for _, roundTrip := range []time.Duration{200 * time.Millisecond, 700 * time.Millisecond} {
 		t.Run(fmt.Sprint(roundTrip), func(t *testing.T) {
 			t.Parallel()
 			const n = 200
