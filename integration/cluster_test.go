@@ -97,8 +97,8 @@ func (c *cluster) passes() {
 		return n
 	}
 	before := effects()
-	c.hurry(100)
-	devtest.Eventually(c.T, clusterPatience, "events to take effect", func() bool { return effects() >= before+50*handlers })
+	c.hurry(60)
+	devtest.Eventually(c.T, clusterPatience, "events to take effect", func() bool { return effects() >= before+30*handlers })
 }
 
 func (c *cluster) restart(s *devstack.NATS) {
@@ -176,7 +176,7 @@ func (c *cluster) allAreKilled() {
 	if err := errors.Join(errs...); err != nil {
 		c.Fatal(err)
 	}
-	c.grow(200) // events wait in the log
+	c.grow(100) // events wait in the log
 	for _, s := range c.servers {
 		c.restart(s)
 	}

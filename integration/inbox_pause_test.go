@@ -40,7 +40,7 @@ func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 	}
 	for range 2 {
 		before := sent
-		publish(600)
+		publish(400)
 		devtest.Eventually(t, depotPatience, "all handlers to be at work", func() bool {
 			return d.number("SELECT count(*) FROM (SELECT handler FROM begun GROUP BY handler HAVING count(*) > $1) busy", before+20) == len(pausedKinds)
 		})

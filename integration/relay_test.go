@@ -56,14 +56,14 @@ func TestStandbyTakesOverFromAKilledLeader(t *testing.T) {
 			}
 			for round := range 2 {
 				leader := leaderOf(t, terms)
-				s.grow(100)
-				s.hurry(200)
+				s.grow(50)
+				s.hurry(100)
 				leader.kill()
 				delete(terms, leader)
 				terms[startRelay(t, fmt.Sprint("relay ", 2+round), s.url, devtest.NATSURL(t), atomicVar+"="+tt.atomic)] = 0
 			}
 			leaderOf(t, terms)
-			s.grow(100)
+			s.grow(50)
 			s.waitUntilIdle()
 		})
 	}
@@ -89,11 +89,11 @@ func pauseLeaders(t *testing.T, strategy string) {
 	}
 	for range 2 {
 		paused := leaderOf(t, terms)
-		s.grow(100)
-		s.hurry(200)
+		s.grow(50)
+		s.hurry(100)
 		paused.signal(t, syscall.SIGSTOP)
 		leaderOf(t, terms)
-		s.grow(100)
+		s.grow(50)
 		paused.signal(t, syscall.SIGCONT)
 		for p := range terms { // the other one leaves, so that the paused one leads again
 			if p != paused {
@@ -124,10 +124,10 @@ func TestBrokerOutage(t *testing.T) {
 		}
 	})
 	for range 2 {
-		s.grow(100)
-		s.hurry(200)
+		s.grow(50)
+		s.hurry(100)
 		broker.Stop()
-		s.grow(200)
+		s.grow(100)
 		if err := broker.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -67,12 +67,12 @@ func TestRepublishWithRelaysThatAreKilled(t *testing.T) {
 		terms[startRelay(t, fmt.Sprint("relay ", i), s.url, devtest.NATSURL(t))] = 0
 	}
 	leader := leaderOf(t, terms)
-	s.grow(1500) // from now on they write beside the republish
+	s.grow(1000) // from now on they write beside the republish
 	store := republish.New(s.pool)
-	order := republish.Request{Rate: 300, Actor: "ann", Name: "all of it"}
-	devtest.Eventually(t, republishPatience, "1500 events to be published", func() bool {
+	order := republish.Request{Rate: 200, Actor: "ann", Name: "all of it"}
+	devtest.Eventually(t, republishPatience, "1000 events to be published", func() bool {
 		p, err := store.Preview(t.Context(), order)
-		return err == nil && p.Events >= 1500
+		return err == nil && p.Events >= 1000
 	})
 	r, err := store.Start(t.Context(), order)
 	if err != nil {
@@ -88,7 +88,7 @@ func TestRepublishWithRelaysThatAreKilled(t *testing.T) {
 	}
 	for round := range 3 {
 		from := now().Published
-		devtest.Eventually(t, republishPatience, "the republish to make progress", func() bool { return now().Published > from+150 })
+		devtest.Eventually(t, republishPatience, "the republish to make progress", func() bool { return now().Published > from+100 })
 		leader.kill()
 		if n := now(); n.State != republish.Running {
 			t.Fatalf("killed too late: %+v", n)
