@@ -69,7 +69,7 @@ func (f *flaky) verdicts() (effects map[string]int, dead map[string]int) {
 // for no more answers than the processes have deliveries in memory.
 func TestFailingHandlerAppliesEventsOnce(t *testing.T) {
 	t.Parallel()
-	events := 2000
+	events := 1000
 	if os.Getenv("POSTROOM_SOAK") == "1" {
 		events = 50_000
 	}
