@@ -47,15 +47,17 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// build builds the program, because a benchmark starts it again for some of its parts.
-func build(t *testing.T) string {
+// command returns a run of the program, which is the test binary. A benchmark starts it again for
+// some of its parts.
+func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "bench")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return binary
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), programVariable+"=1")
+	return cmd
 }
+
+// programVariable makes the test binary the program.
+const programVariable = "POSTROOM_TEST_BENCH"
 
 func TestBenchDev(t *testing.T) {
 	t.Parallel()
@@ -63,7 +65,7 @@ func TestBenchDev(t *testing.T) {
 	// Package measure tests all figures. These need every server that --dev starts.
 	some := []string{"relay.atomic_fsync", "producer.write", "webhook.ack"}
 	var errs strings.Builder
-	cmd := exec.CommandContext(t.Context(), build(t), "--dev", "--json", "--events", "500", "--runs", "1", "--seconds", "0.2", "--only", strings.Join(some, ","))
+	cmd := command(t, "--dev", "--json", "--events", "500", "--runs", "1", "--seconds", "0.2", "--only", strings.Join(some, ","))
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
@@ -89,10 +91,9 @@ func TestBenchDev(t *testing.T) {
 func TestBenchOnGivenServers(t *testing.T) {
 	t.Parallel()
 	pool, broker := devtest.EmptyPool(t), devtest.OwnNATS(t)
-	binary := build(t)
-	command := func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), binary, args...)
-		cmd.Env = append(os.Environ(), "POSTROOM_DATABASE_URL="+pool.Config().ConnString(), "POSTROOM_NATS_URL="+broker.URL())
+	onGiven := func(args ...string) *exec.Cmd {
+		cmd := command(t, args...)
+		cmd.Env = append(cmd.Env, "POSTROOM_DATABASE_URL="+pool.Config().ConnString(), "POSTROOM_NATS_URL="+broker.URL())
 		return cmd
 	}
 	schemas := func() (n int) {
@@ -104,7 +105,7 @@ func TestBenchOnGivenServers(t *testing.T) {
 	}
 
 	profile := filepath.Join(t.TempDir(), "cpu.out")
-	out, err := command("relay", "--events", "500", "--runs", "1", "--only", "relay.drain", "--cpuprofile", profile).CombinedOutput()
+	out, err := onGiven("relay", "--events", "500", "--runs", "1", "--only", "relay.drain", "--cpuprofile", profile).CombinedOutput()
 	if err != nil {
 		t.Fatalf("bench: %v\n%s", err, out)
 	}
@@ -117,7 +118,7 @@ func TestBenchOnGivenServers(t *testing.T) {
 		t.Errorf("profile: %v", err)
 	}
 
-	cmd := command("producer", "--seconds", "60")
+	cmd := onGiven("producer", "--seconds", "60")
 	var text strings.Builder
 	cmd.Stdout, cmd.Stderr = &text, &text
 	if err := cmd.Start(); err != nil {
@@ -164,7 +165,13 @@ func TestBenchWithoutJetStream(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { devtest.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(programVariable) != "" {
+		main()
+		return
+	}
+	devtest.Main(m)
+}
 
 func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{0.456: "0.46", 45.67: "45.7", 999.6: "1,000", 1234567: "1,234,567", 100: "100"} {

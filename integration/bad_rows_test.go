@@ -159,6 +159,9 @@ func TestBadRowsStopNoOtherEvent(t *testing.T) {
 			o := openRefusalRig(t, devtest.NATS(t))
 			o.stream("a", jetstream.StreamConfig{AllowAtomicPublish: atomic, Discard: jetstream.DiscardNew})
 			bad, producer := badRows(o.subject("a")), o.producer()
+			if atomic { // the tools are slow with this row, and see the same row in both cases
+				delete(bad, "data of 20 MB")
+			}
 			const keys, each = 20, 10
 			var names []string
 			for n := range each {

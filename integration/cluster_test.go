@@ -38,7 +38,6 @@ func openCluster(t *testing.T, atomic bool) *cluster {
 		c.servers[fmt.Sprint("node-", i)] = s
 	}
 	c.shop = openShopWith(t, nc, jetstream.StreamConfig{Replicas: 3, DenyDelete: true, AllowAtomicPublish: atomic})
-	c.think.Store(int64(50 * time.Millisecond)) // elections take long, and the backlog has to be drained afterwards
 	strategy := map[bool]string{true: "yes"}[atomic]
 	for i := range 2 {
 		startRelay(t, fmt.Sprint("relay ", i), c.url, servers.URL(), atomicVar+"="+strategy)
@@ -87,8 +86,8 @@ func (c *cluster) whole() {
 	})
 }
 
-// passes waits until the handlers have seen more events than before, so that the next fault
-// can interrupt work.
+// passes waits until the handlers have seen more events than before. Clients are in a hurry then, so
+// that the next fault can interrupt work.
 func (c *cluster) passes() {
 	c.Helper()
 	effects := func() (n int) {
@@ -98,7 +97,8 @@ func (c *cluster) passes() {
 		return n
 	}
 	before := effects()
-	devtest.Eventually(c.T, clusterPatience, "events to take effect", func() bool { return effects() >= before+200 })
+	c.hurry(60)
+	devtest.Eventually(c.T, clusterPatience, "events to take effect", func() bool { return effects() >= before+30*handlers })
 }
 
 func (c *cluster) restart(s *devstack.NATS) {
@@ -176,7 +176,7 @@ func (c *cluster) allAreKilled() {
 	if err := errors.Join(errs...); err != nil {
 		c.Fatal(err)
 	}
-	c.grow(200) // events wait in the log
+	c.grow(100) // events wait in the log
 	for _, s := range c.servers {
 		c.restart(s)
 	}

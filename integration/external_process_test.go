@@ -38,7 +38,7 @@ func runExternalJob() error {
 	}
 	defer nc.Close()
 	defer pool.Close()
-	in := inbox.New(pool, nc, inbox.Config{AckWait: e.AckWait, IdlePoll: 50 * time.Millisecond, Logger: quiet})
+	in := inbox.New(pool, nc, inbox.Config{AckWait: e.AckWait, IdlePoll: 50 * time.Millisecond, Logger: toParent})
 	in.HandleExternal(inbox.Subscription{
 		Name: e.Handler, Stream: e.Stream, Types: []string{e.Stream + ".placed"}, Workers: e.Workers, Timeout: e.Timeout,
 		VendorWindow: time.Hour, Attempts: 20, Schedule: postroom.Backoff{20 * time.Millisecond},

@@ -55,6 +55,7 @@ func openLossyShop(t *testing.T, atomic bool) *lossyShop {
 	}
 	f := &lossyShop{shop: openShopWith(t, nc, jetstream.StreamConfig{AllowAtomicPublish: atomic}), broker: broker}
 	f.exec("CREATE TABLE deed (id bigserial, kind text NOT NULL, event text NOT NULL, account int NOT NULL, n int NOT NULL)")
+	f.exec("CREATE INDEX ON deed (event)")
 	f.stopKinds = f.startKinds()
 	f.relay = relay.New(outbox.NewLog(f.pool), natsjs.NewPublisher(nc), relay.Config{Atomic: atomic})
 	f.background(func(ctx context.Context) {
@@ -264,16 +265,18 @@ func TestRelayRepublishesWhatTheBrokerLost(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			f := openLossyShop(t, tt.atomic)
-			f.grow(300)
+			f.grow(100)
 			saved := filepath.Join(t.TempDir(), "saved")
 			f.whileStopped(func() error { return os.CopyFS(saved, os.DirFS(f.broker.Dir())) })
 			end := f.end() // the record may be older than the copy
+			f.grow(100)
+			f.hurry(100)
 			devtest.Eventually(t, time.Minute, "more to be recorded as published, and when the stream was made", func() bool {
-				return f.known() > end+300 && f.hasStreamTime()
+				return f.known() > end+100 && f.hasStreamTime()
 			})
 			tt.forget(f, saved)
 			f.lost(tt.want)
-			f.grow(300)
+			f.grow(50)
 			if late := f.waitUntilIdle(); late > 0 && tt.want == broker.LostTail {
 				t.Errorf("%d events are late at the ordered handler: they were published again in their order", late)
 			} else {
@@ -289,18 +292,19 @@ func TestRelayRepublishesWhatTheBrokerLost(t *testing.T) {
 func TestReconcileFindsVanishedMessages(t *testing.T) {
 	t.Parallel()
 	f := openLossyShop(t, false)
-	f.grow(300)
+	f.grow(100)
 	f.stopKinds()
-	f.grow(300)
-	devtest.Eventually(t, time.Minute, "the first to be recorded as published", func() bool { return f.known() > 100 })
+	f.grow(50)
+	f.hurry(150)
+	devtest.Eventually(t, time.Minute, "the first to be recorded as published", func() bool { return f.known() > 40 })
 	known := f.known()
-	devtest.Eventually(t, time.Minute, "more to be recorded as published", func() bool { return f.known() > known+200 })
+	devtest.Eventually(t, time.Minute, "more to be recorded as published", func() bool { return f.known() > known+80 })
 	stream, err := f.js.Stream(t.Context(), f.stream)
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone := map[string]bool{}
-	for seq := uint64(known) - 100; len(gone) < 100; seq += 3 { //nolint:gosec // a sequence
+	for seq := uint64(known) - 40; len(gone) < 40; seq += 3 { //nolint:gosec // a sequence
 		m, err := stream.GetMsg(t.Context(), seq)
 		if err == nil {
 			err = stream.DeleteMsg(t.Context(), seq)

@@ -97,7 +97,7 @@ func (f *fleet) interrupt(kill bool) bool {
 // the order of its key.
 func TestOrderedProcessesThatAreKilled(t *testing.T) {
 	t.Parallel()
-	const keys, each, slow = 1000, 5, 40
+	const keys, each, slow = 300, 5, 20
 	f := &fleet{depot: openOrderedDepot(t)}
 	f.job = job{
 		Stream: f.stream, Handlers: []string{"o"}, Workers: 6, Attempts: 50, Order: inbox.HoldKey,
@@ -118,13 +118,13 @@ func TestOrderedProcessesThatAreKilled(t *testing.T) {
 	}
 	f.start(3)
 	began := time.Now()
-	interruptions, due := 0, len(events)/10
+	interruptions, due := 0, len(events)/8
 	f.publish(events...) // while they read
 	devtest.Eventually(t, depotPatience, "all effects", func() bool {
 		n := f.number("SELECT count(*) FROM effect")
 		if n >= due && n < len(events) && f.interrupt(interruptions%3 != 2) {
 			interruptions++
-			due = n + len(events)/10
+			due = n + len(events)/8
 		}
 		return n >= len(events) && f.heldCount("o") == 0
 	})
@@ -164,24 +164,26 @@ func (k *killer) external(name string) inbox.ExternalHandler {
 // An ordered external handler finishes each event once, in the order of its key.
 func TestOrderedExternalProcessesThatAreKilled(t *testing.T) {
 	t.Parallel()
-	const keys, each = 100, 10
+	const keys, each = 50, 8
 	f := &fleet{depot: openOrderedDepot(t)}
 	f.job = job{
 		Stream: f.stream, Handlers: []string{"o"}, Workers: 8, Attempts: 50, Order: inbox.HoldKey, External: true,
 		AckWait: time.Second, Timeout: time.Second,
 	}
 	f.start(2)
+	var events []postroom.Event
 	for n := range each {
 		for k := range keys {
-			f.publish(f.ofKey([]string{"ok", "ok", "flaky"}[(n+k)%3], fmt.Sprint("k", k), n))
+			events = append(events, f.ofKey([]string{"ok", "ok", "flaky"}[(n+k)%3], fmt.Sprint("k", k), n))
 		}
 	}
-	interruptions, due := 0, 100
+	f.publish(events...) // while they read
+	interruptions, due := 0, 60
 	devtest.Eventually(t, depotPatience, "all effects", func() bool {
 		n := f.number("SELECT count(*) FROM effect")
 		if n >= due && n < keys*each && f.interrupt(true) {
 			interruptions++
-			due = n + 300
+			due = n + 150
 		}
 		return n >= keys*each && f.heldCount("o") == 0
 	})

@@ -14,7 +14,7 @@ import (
 // effect. The other two are recognised as duplicates.
 func TestDuplicatesAtTwoProcesses(t *testing.T) {
 	t.Parallel()
-	const events, copies = 2000, 3
+	const events, copies = 600, 3
 	d := openDepot(t)
 	var all []postroom.Event
 	for i, ev := range d.events("placed", "ev", events) {

@@ -14,6 +14,9 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
+// beginSlowly notes that an event began, and takes 20 ms after that.
+const beginSlowly = "WITH b AS (INSERT INTO begun (handler, event) VALUES ($1, $2) RETURNING event) SELECT pg_sleep(0.02) FROM b"
+
 // pausedKinds are handlers of each kind, by name.
 var pausedKinds = []string{"moves", "batches", "orders", "errands"}
 
@@ -37,9 +40,9 @@ func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 	}
 	for range 2 {
 		before := sent
-		publish(1500)
+		publish(400)
 		devtest.Eventually(t, depotPatience, "all handlers to be at work", func() bool {
-			return d.number("SELECT count(*) FROM (SELECT handler FROM begun GROUP BY handler HAVING count(*) > $1) busy", before+50) == len(pausedKinds)
+			return d.number("SELECT count(*) FROM (SELECT handler FROM begun GROUP BY handler HAVING count(*) > $1) busy", before+20) == len(pausedKinds)
 		})
 		for _, name := range pausedKinds {
 			if err := operator.Pause(t.Context(), name, 0, operatorsReason); err != nil {
@@ -50,7 +53,7 @@ func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 		if err := d.pool.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&committed); err != nil {
 			t.Fatal(err)
 		}
-		publish(200) // it goes on meanwhile
+		publish(100) // it goes on meanwhile
 		devtest.Eventually(t, depotPatience, "the pause to last", func() bool {
 			return d.number("SELECT (clock_timestamp() > $1::timestamptz + $2 + stalled($1, clock_timestamp()))::int", committed, 2*obeyed) == 1
 		})
@@ -83,8 +86,8 @@ func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 	}
 }
 
-// pausedCrew is an inbox with a handler of each kind. The handlers note when they begin an
-// event.
+// pausedInstance is an inbox with a handler of each kind. The handlers note when they begin an
+// event. They are slow, so that they have work left when they are paused.
 func (d *depot) pausedInstance() *instance {
 	d.Helper()
 	c := d.instance(inbox.Config{IdlePoll: 100 * time.Millisecond}, nil)
@@ -99,13 +102,13 @@ func (d *depot) pausedInstance() *instance {
 			c.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 				ev := attempt.Event
 				attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return note(ctx, tx, name, ev) })
-				_, err := c.pool.Exec(ctx, "INSERT INTO begun (handler, event) VALUES ($1, $2)", name, ev.ID)
+				_, err := c.pool.Exec(ctx, beginSlowly, name, ev.ID)
 				return err
 			})
 			continue
 		}
 		c.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-			if _, err := tx.Exec(ctx, "INSERT INTO begun (handler, event) VALUES ($1, $2)", name, ev.ID); err != nil {
+			if _, err := tx.Exec(ctx, beginSlowly, name, ev.ID); err != nil {
 				return err
 			}
 			return note(ctx, tx, name, ev)

@@ -33,6 +33,9 @@ const jobVar = "POSTROOM_TEST_JOB"
 // quiet discards the logs of inboxes: the tests provoke the failures in them.
 var quiet = slog.New(slog.DiscardHandler)
 
+// toParent is the log of an inbox process. The test shows its end if it fails.
+var toParent = slog.New(slog.NewTextHandler(os.Stdout, nil))
+
 // job says what an inbox process is to do.
 type job struct {
 	Stream   string
@@ -87,7 +90,7 @@ func runInbox() error {
 	}
 	defer nc.Close()
 	defer pool.Close()
-	in := inbox.New(pool, nc, inbox.Config{AckWait: j.AckWait, IdlePoll: 50 * time.Millisecond, Logger: quiet})
+	in := inbox.New(pool, nc, inbox.Config{AckWait: j.AckWait, IdlePoll: 50 * time.Millisecond, Logger: toParent})
 	for _, name := range j.Handlers {
 		sub := inbox.Subscription{
 			Name: name, Stream: j.Stream, Types: []string{j.Stream + ".placed"},
@@ -332,7 +335,7 @@ func (d *depot) startRole(role string, job any) *inboxProcess {
 	}
 	p := &inboxProcess{cmd: exec.Command(os.Args[0]), done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), roleVar+"="+role, dbVar+"="+d.url, natsVar+"="+devtest.NATSURL(d.T), jobVar+"="+string(doc))
-	p.cmd.Stderr = os.Stderr
+	p.cmd.Stdout, p.cmd.Stderr = showLog(d.T, role+" process"), os.Stderr
 	if _, err := p.cmd.StdinPipe(); err != nil { // it ends with the test process
 		d.Fatal(err)
 	}

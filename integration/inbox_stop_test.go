@@ -11,7 +11,7 @@ import (
 // did not run costs no attempt, and no process has to wait until its claim ends.
 func TestAStopLeavesNoClaims(t *testing.T) {
 	t.Parallel()
-	const events = 500
+	const events = 240
 	d := openDepot(t)
 	d.exec(auditHeld)
 	sub := inbox.Subscription{Name: "stopped", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: 8}

@@ -3,9 +3,11 @@ package integration
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -47,6 +49,11 @@ func TestMain(m *testing.M) {
 	role := os.Getenv(roleVar)
 	run, ok := roles[role]
 	if !ok {
+		// Many tests wait for a lease or for a server, so more of them run together than the machine
+		// has processors. -parallel still has the last word.
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			panic(err)
+		}
 		devtest.Main(m)
 		return
 	}
@@ -75,10 +82,55 @@ func runRelay() error {
 	return relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), cfg).Run(ctx)
 }
 
+// seed is the seed of what tests do at random. Goroutines run in another order each time, so the same
+// seed does not repeat all of a test.
+var seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of what tests do at random") //nolint:gosec // any number
+
+// luck returns random numbers. A test that fails shows their seed.
+func luck(t *testing.T, of int) *rand.Rand {
+	t.Cleanup(func() {
+		if t.Failed() && of == 0 {
+			t.Logf("the random numbers are those of -seed %d", *seed)
+		}
+	})
+	return rand.New(rand.NewPCG(*seed, uint64(of))) //nolint:gosec // a test's luck
+}
+
+// lastLines keeps the end of a log.
+type lastLines struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// showLog returns a log whose end a test shows if it fails.
+func showLog(t *testing.T, whose string) *lastLines {
+	l := &lastLines{}
+	t.Cleanup(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if t.Failed() && len(l.text) > 0 {
+			t.Logf("the log of %s ends with:\n%s", whose, l.text)
+		}
+	})
+	return l
+}
+
+func (l *lastLines) Write(p []byte) (int, error) {
+	const enough = 16 << 10
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, p...)
+	if more := len(l.text) - enough; more > enough {
+		l.text = append(l.text[:0], l.text[more:]...)
+	}
+	return len(p), nil
+}
+
 // process is a relay in a process of its own.
 type process struct {
 	cmd  *exec.Cmd
 	name string
+	log  *lastLines
 
 	mu    sync.Mutex
 	terms int // how often it has begun to lead
@@ -90,7 +142,7 @@ func startRelay(t *testing.T, name, databaseURL, natsURL string, more ...string)
 	if slices.Contains(more, atomicVar+"=yes") {
 		devtest.NeedsNATS(t, devtest.NATS(t), 12)
 	}
-	p := &process{cmd: exec.Command(os.Args[0]), name: name}
+	p := &process{cmd: exec.Command(os.Args[0]), name: name, log: showLog(t, name)}
 	p.cmd.Env = append(os.Environ(), roleVar+"=relay", dbVar+"="+databaseURL, natsVar+"="+natsURL)
 	p.cmd.Env = append(p.cmd.Env, more...)
 	p.cmd.Stderr = os.Stderr
@@ -109,6 +161,7 @@ func startRelay(t *testing.T, name, databaseURL, natsURL string, more ...string)
 // follow reads the process's log for the beginning of its terms.
 func (p *process) follow(out io.Reader) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
+		_, _ = fmt.Fprintln(p.log, lines.Text()) // it cannot fail
 		if strings.Contains(lines.Text(), "relay leads") {
 			p.mu.Lock()
 			p.terms++

@@ -234,10 +234,17 @@ func (o *refusalRig) waitForHeld(n int) (held []heldEvent) {
 	return held
 }
 
-// makeHeldDue makes held events due that wait for their time.
-func (o *refusalRig) makeHeldDue() {
+// overrideNextAt makes held events due that wait for their time. TestASubjectHasNoStream and the first
+// attempts of TestUnknownRefusalIsAnAttempt wait for it.
+func (o *refusalRig) overrideNextAt() {
 	o.Helper()
 	o.exec("UPDATE postroom.held SET next_at = now() WHERE next_at > now()")
+}
+
+// overrideDeath makes dead events due, as a replay does, without its job and its audit.
+func (o *refusalRig) overrideDeath() {
+	o.Helper()
+	o.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now(), replays = replays + 1 WHERE dead_at IS NOT NULL")
 }
 
 func (o *refusalRig) exec(sql string) {

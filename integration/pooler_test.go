@@ -32,7 +32,7 @@ import (
 const unprepared = "&default_query_exec_mode=exec"
 
 // rounds is how often each other client asks or writes.
-const rounds = 30
+const rounds = 15
 
 // All parts but the relay work through a pooler. It gives each transaction, and each statement
 // outside of one, another of a few connections, so no part may leave something on a connection
@@ -61,7 +61,7 @@ func TestThroughATransactionPooler(t *testing.T) {
 			})
 		}
 	}
-	s.grow(500)
+	s.grow(200)
 	beside.Wait()
 	s.stopClients()
 	s.wantOtherWays()
@@ -316,9 +316,9 @@ func TestARelayThroughASessionPooler(t *testing.T) {
 	s := openShopThrough(t, nc, through, url, jetstream.StreamConfig{Duplicates: 2 * time.Minute, DenyDelete: true})
 	terms := map[*process]int{startRelay(t, "relay", through, devtest.NATSURL(t)): 0, startRelay(t, "stand-by", through, devtest.NATSURL(t)): 0}
 	leader := leaderOf(t, terms)
-	s.grow(200)
+	s.grow(100)
 	leader.kill()
 	leaderOf(t, terms)
-	s.grow(200)
+	s.grow(100)
 	s.waitUntilIdle()
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // The test in the tutorial is short, passes, and fails if the handler does nothing.
@@ -49,7 +51,11 @@ func goTest(t *testing.T, program, test string, flags ...string) (out string, er
 			t.Fatal(err)
 		}
 	}
-	text, err := exec.CommandContext(t.Context(), "go", append(append([]string{"test", "-count=1"}, flags...), files...)...).CombinedOutput()
+	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"test", "-count=1", "-vet=off", "-ldflags=-s -w"}, flags...), files...)...)
+	if os.Getenv("POSTROOM_TEST_SERVERS") == "" { // then the program needs no server of its own
+		cmd.Env = append(os.Environ(), "POSTROOM_DATABASE_URL="+devtest.Postgres(t).URL())
+	}
+	text, err := cmd.CombinedOutput()
 	return string(text), err
 }
 

@@ -40,19 +40,20 @@ func TestAnOperatorPausesTheRelays(t *testing.T) {
 			begin()
 			for range 2 {
 				leaderOf(t, terms)
-				s.grow(200)
+				s.grow(50)
+				s.hurry(100)
 				if err := operator.PauseRelay(t.Context(), 0, operatorsReason); err != nil {
 					t.Fatal(err)
 				}
 				begin()
-				s.grow(200)
+				s.grow(50)
 				s.wantNothingStoredInAPause()
 				if err := operator.ResumeRelay(t.Context(), operatorsReason); err != nil {
 					t.Fatal(err)
 				}
 			}
 			leaderOf(t, terms)
-			s.grow(200)
+			s.grow(50)
 			s.waitUntilIdle()
 		})
 	}

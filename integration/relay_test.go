@@ -54,15 +54,16 @@ func TestStandbyTakesOverFromAKilledLeader(t *testing.T) {
 			for i := range 2 {
 				terms[startRelay(t, fmt.Sprint("relay ", i), s.url, devtest.NATSURL(t), atomicVar+"="+tt.atomic)] = 0
 			}
-			for round := range 3 {
+			for round := range 2 {
 				leader := leaderOf(t, terms)
-				s.grow(200)
+				s.grow(50)
+				s.hurry(100)
 				leader.kill()
 				delete(terms, leader)
 				terms[startRelay(t, fmt.Sprint("relay ", 2+round), s.url, devtest.NATSURL(t), atomicVar+"="+tt.atomic)] = 0
 			}
 			leaderOf(t, terms)
-			s.grow(200)
+			s.grow(50)
 			s.waitUntilIdle()
 		})
 	}
@@ -86,12 +87,13 @@ func pauseLeaders(t *testing.T, strategy string) {
 	for i := range 2 {
 		terms[startRelay(t, fmt.Sprint("relay ", i), s.url, devtest.NATSURL(t), strategy)] = 0
 	}
-	for range 3 {
+	for range 2 {
 		paused := leaderOf(t, terms)
-		s.grow(200)
+		s.grow(50)
+		s.hurry(100)
 		paused.signal(t, syscall.SIGSTOP)
 		leaderOf(t, terms)
-		s.grow(200)
+		s.grow(50)
 		paused.signal(t, syscall.SIGCONT)
 		for p := range terms { // the other one leaves, so that the paused one leads again
 			if p != paused {
@@ -121,10 +123,11 @@ func TestBrokerOutage(t *testing.T) {
 			t.Errorf("Run = %v: an outage is no reason to return", err)
 		}
 	})
-	for range 3 {
-		s.grow(200)
+	for range 2 {
+		s.grow(50)
+		s.hurry(100)
 		broker.Stop()
-		s.grow(200)
+		s.grow(100)
 		if err := broker.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}

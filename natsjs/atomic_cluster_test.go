@@ -18,7 +18,7 @@ import (
 // at a time. Batches, single messages and take-overs work as with one replica.
 func TestAtomicBatchesInACluster(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t)
+	c := commonCluster(t)
 	nc := connect(t, c.url())
 	s := c.streamOf(nc, jetstream.StreamConfig{
 		Name: "TRIPLE", Subjects: []string{"TRIPLE.a"}, AllowAtomicPublish: true, MaxMsgSize: 64 << 10,
@@ -64,7 +64,7 @@ func TestAtomicBatchesInACluster(t *testing.T) {
 // A batch whose answer is lost is found stored by all replicas.
 func TestALostAnswerToABatchInACluster(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t)
+	c := commonCluster(t)
 	nc := connect(t, c.url())
 	s := c.streamOf(nc, jetstream.StreamConfig{Name: "TRIPLELOST", Subjects: []string{"TRIPLELOST.a"}, AllowAtomicPublish: true})
 	between := startProxy(t, c.servers["server-0"].URL())

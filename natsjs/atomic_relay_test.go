@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -22,6 +23,13 @@ import (
 func TestARelayInAtomicBatchesKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	const keys = 8
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the random numbers are those of seed %d", seed)
+		}
+	})
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's luck
 	nc := devtest.NATS(t)
 	s := openStream(t, nc, "CHAOS", func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = 32 << 10 })
 	src := using("CHAOS.a")
@@ -47,7 +55,7 @@ func TestARelayInAtomicBatchesKeepsTheOrder(t *testing.T) {
 			term := src.Terms[len(src.Terms)-1]
 			for range n {
 				written++
-				key := fmt.Sprint(rand.IntN(keys))
+				key := fmt.Sprint(random.IntN(keys))
 				ev := event(written, "CHAOS.a", fmt.Sprintf("%s-%d", key, written))
 				ev.Key = key
 				if _, dead := bad[key]; !dead && written > 4000 && key < "3" {
@@ -67,7 +75,7 @@ func TestARelayInAtomicBatchesKeepsTheOrder(t *testing.T) {
 		return n
 	}
 	for round := range 10 {
-		write(rand.IntN(1500))
+		write(random.IntN(1500))
 		switch round % 3 {
 		case 0:
 			before := terms()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,9 +33,47 @@ type cluster struct {
 	servers map[string]*devstack.NATS // by name
 }
 
+// on returns the cluster for a subtest, or for another test.
+func (c *cluster) on(t *testing.T) *cluster { return &cluster{t, c.servers} }
+
+// common is the cluster of the tests that stop none of its servers.
+var common struct {
+	mu     sync.Mutex
+	users  int
+	leased *cluster
+	close  func(t *testing.T)
+}
+
+// commonCluster returns a cluster that several tests use at a time. The last of them stops it.
+func commonCluster(t *testing.T) *cluster {
+	t.Helper()
+	common.mu.Lock()
+	defer common.mu.Unlock()
+	if common.users == 0 {
+		common.leased, common.close = newCluster(t)
+	}
+	common.users++
+	t.Cleanup(func() {
+		common.mu.Lock()
+		defer common.mu.Unlock()
+		if common.users--; common.users == 0 {
+			common.close(t)
+		}
+	})
+	return common.leased.on(t)
+}
+
+// startCluster returns a cluster for this test alone.
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{T: t, servers: map[string]*devstack.NATS{}}
+	c, closeAll := newCluster(t)
+	t.Cleanup(func() { closeAll(t) })
+	return c
+}
+
+func newCluster(t *testing.T) (c *cluster, closeAll func(t *testing.T)) {
+	t.Helper()
+	c = &cluster{T: t, servers: map[string]*devstack.NATS{}}
 	ports := freePorts(t, 3)
 	var routes []string
 	for _, port := range ports {
@@ -42,12 +81,18 @@ func startCluster(t *testing.T) *cluster {
 	}
 	for n, port := range ports {
 		name := fmt.Sprint("server-", n)
-		c.servers[name] = startNATS(t, devstack.NATSConfig{
+		c.servers[name] = openNATS(t, devstack.NATSConfig{
 			Name:    name,
 			Options: fmt.Sprintf(`cluster { name: c, listen: "127.0.0.1:%d", routes: [ %s ] }`, port, strings.Join(routes, ", ")),
 		})
 	}
-	return c
+	return c, func(t *testing.T) {
+		for _, server := range c.servers {
+			if err := server.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }
 
 // freePorts returns ports that were free a moment ago.
@@ -259,17 +304,19 @@ func TestOutcomesWithoutALeader(t *testing.T) {
 // holds no event, and the stream stores all of them in the order of their keys.
 func TestARelayWaitsForItsCluster(t *testing.T) {
 	t.Parallel()
+	c := startCluster(t)
 	for _, atomic := range []bool{false, true} {
-		t.Run(fmt.Sprint("atomic ", atomic), func(t *testing.T) { waitForCluster(t, atomic) })
+		t.Run(fmt.Sprint("atomic ", atomic), func(t *testing.T) { c.on(t).makeRelayWait(atomic) })
 	}
 }
 
-func waitForCluster(t *testing.T, atomic bool) {
+// makeRelayWait stops servers, and starts them again.
+func (c *cluster) makeRelayWait(atomic bool) {
 	const keys, rounds = 5, 20
-	c := startCluster(t)
+	t, name := c.T, fmt.Sprint("waits-", atomic)
 	nc := connect(t, c.url())
-	s := c.streamOf(nc, jetstream.StreamConfig{Name: "WAITS", Subjects: []string{"waits.a"}, AllowAtomicPublish: atomic})
-	src := using("waits.a")
+	s := c.streamOf(nc, jetstream.StreamConfig{Name: name, Subjects: []string{name}, AllowAtomicPublish: atomic})
+	src := using(name)
 	// Short leases make no difference here: the log is in memory.
 	r := relay.New(src, natsjs.NewPublisher(connect(t, c.url())), relay.Config{Atomic: atomic})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -288,7 +335,7 @@ func waitForCluster(t *testing.T, atomic bool) {
 		src.Set(func() {
 			term := src.Terms[len(src.Terms)-1]
 			for k := range keys {
-				ev := event(written+1, "waits.a", fmt.Sprintf("%d-%d", k, written))
+				ev := event(written+1, name, fmt.Sprintf("%d-%d", k, written))
 				ev.Key = fmt.Sprint(k)
 				src.Events = append(src.Events, ev)
 				term.Unread = append(term.Unread, ev)

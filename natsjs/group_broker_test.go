@@ -189,7 +189,7 @@ func TestEventsAreAcknowledgedTogether(t *testing.T) {
 // reported as stored is stored.
 func TestAClusterAcknowledgesTogether(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t)
+	c := commonCluster(t)
 	nc := connect(t, c.url())
 	s := c.stream(nc, "REPLICATED", "replicated.>")
 	for name, server := range c.servers {
@@ -200,8 +200,8 @@ func TestAClusterAcknowledgesTogether(t *testing.T) {
 	}
 
 	stored := 0
-	for round := range 5 {
-		events := several(fmt.Sprint("replicated.round-", round), 100*natsjs.MaxGroup)
+	for round := range 3 {
+		events := several(fmt.Sprint("replicated.round-", round), 50*natsjs.MaxGroup)
 		was, until := c.leader(s), time.Now().Add(devtest.Patience(t, clusterPatience))
 		var stepping sync.WaitGroup
 		stepping.Go(func() {
@@ -233,7 +233,7 @@ func TestAClusterAcknowledgesTogether(t *testing.T) {
 // answers to a group with both do not come in its order. Each event is stored once.
 func TestAClusterAnswersToDuplicatesFirst(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t)
+	c := commonCluster(t)
 	nc := connect(t, c.url())
 	s := c.stream(nc, "OVERTAKE", "overtake.>")
 	events := several("overtake.a", natsjs.MaxGroup)

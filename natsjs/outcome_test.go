@@ -166,16 +166,23 @@ func TestOutcomeOfAFullAccount(t *testing.T) {
 // provokes.
 func startNATS(t *testing.T, cfg devstack.NATSConfig) *devstack.NATS {
 	t.Helper()
-	cfg.Logger = slog.New(slog.DiscardHandler)
-	n, err := devstack.StartNATS(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := openNATS(t, cfg)
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			t.Error(err)
 		}
 	})
+	return n
+}
+
+// openNATS is startNATS for a server that the caller closes.
+func openNATS(t *testing.T, cfg devstack.NATSConfig) *devstack.NATS {
+	t.Helper()
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	n, err := devstack.StartNATS(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return n
 }
 

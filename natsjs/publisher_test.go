@@ -3,6 +3,7 @@ package natsjs_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +23,14 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-func TestMain(m *testing.M) { devtest.Main(m) }
+func TestMain(m *testing.M) {
+	// Most tests wait for a server, so more of them run together than the machine has processors.
+	// -parallel still has the last word.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	devtest.Main(m)
+}
 
 // outcome is the result that a publisher reported for an event.
 type outcome struct {

@@ -154,7 +154,7 @@ func (r *rig) retryAfter(p point, q ask) {
 		if a := r.clients.send(r.Context(), r.url(0), q); a.code() != "idempotency_in_progress" {
 			r.Errorf("while the claim holds: %s", a)
 		}
-		r.endClaim(q.key)
+		r.overrideLease(q.key)
 	}
 	a := r.must(0, q, http.StatusCreated)
 	if m := movementOf(r, a); m.Amount != 500 || a.replayed() != p.answered {
@@ -180,8 +180,8 @@ func (r *rig) moved() (n int) {
 	return n
 }
 
-// endClaim ends the claim of a key, so that the test does not wait for it.
-func (r *rig) endClaim(key string) {
+// overrideLease ends the claim of a key, so that the test does not wait for it. TestRefunds waits.
+func (r *rig) overrideLease(key string) {
 	r.Helper()
 	tag, err := r.Pool.Exec(r.Context(), "UPDATE postroom.idempotency SET lease_until = now() WHERE key = $1 AND state = 'pending'", key)
 	if err != nil || tag.RowsAffected() != 1 {

@@ -169,7 +169,7 @@ func (a *amnesia) published(ctx context.Context) error {
 
 // reconcile compares a log and a stream that lacks nothing.
 func (a *amnesia) reconcile(ctx context.Context) error {
-	n := stage.Pick(a.Stage, 1_000_000, 20_000)
+	n := stage.Pick(a.Stage, 1_000_000, 5000)
 	a.Say("publishing %s events", figures.Grouped(n))
 	if err := a.d.Load(ctx, n, stage.EventBytes); err != nil {
 		return err

@@ -34,7 +34,7 @@ func memory(ctx context.Context, r *stage.Stage) error {
 	if err != nil {
 		return err
 	}
-	n := stage.Pick(r, 1_000_000, 20_000)
+	n := stage.Pick(r, 1_000_000, 5000)
 	r.Say("loading %s events", figures.Grouped(n))
 	if err := d.Load(ctx, n, stage.EventBytes); err != nil {
 		return err

@@ -57,7 +57,7 @@ func retained(ctx context.Context, r *stage.Stage) error {
 	if err := fill(ctx, r, full, bytes); err != nil {
 		return err
 	}
-	runs := stage.Pick(r, 3, 2) // with each log
+	runs := stage.Pick(r, 3, 1) // with each log
 	var rates [2][]float64
 	var passes [2]figures.Durations
 	logs := [2]*stage.Database{empty, full}
@@ -115,7 +115,7 @@ func quietLog(ctx context.Context, r *stage.Stage) (*stage.Database, error) {
 
 // fill loads rows into a log, and marks them as published.
 func fill(ctx context.Context, r *stage.Stage, d *stage.Database, bytes int) error {
-	n := stage.Pick(r, 10_000_000, 20_000)
+	n := stage.Pick(r, 10_000_000, 5000)
 	r.Say("loading %s published rows with %d bytes each", figures.Grouped(n), bytes)
 	began := time.Now()
 	err := stage.During(ctx, func(ctx context.Context) error { return d.Load(ctx, n, bytes) }, func(ctx context.Context) error {
@@ -145,7 +145,7 @@ func fill(ctx context.Context, r *stage.Stage, d *stage.Database, bytes int) err
 // in a second. The time counts from the beginning of its lease until it has recorded the last
 // event.
 func drain(ctx context.Context, r *stage.Stage, d *stage.Database, c *stage.Client, empty bool, passes *figures.Durations) (rate float64, err error) {
-	n := stage.Pick(r, 200_000, 5000)
+	n := stage.Pick(r, 200_000, 2000)
 	if empty {
 		if err := d.Exec(ctx, "TRUNCATE postroom.outbox"); err != nil {
 			return 0, err

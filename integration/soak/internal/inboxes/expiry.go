@@ -162,7 +162,7 @@ func (e *expiryRun) judge() {
 
 // arrears measures how long it takes to remove rows that expired long ago.
 func arrears(ctx context.Context, e *expiryRun) error {
-	r, rows := e.stage, stage.Pick(e.stage, 5_000_000, 20_000)
+	r, rows := e.stage, stage.Pick(e.stage, 5_000_000, 5000)
 	if err := e.db.decided(ctx, r, rows, 70*24*time.Hour, 40*24*time.Hour); err != nil {
 		return err
 	}

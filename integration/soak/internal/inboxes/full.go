@@ -45,7 +45,7 @@ func RunFull(ctx context.Context, r *stage.Stage) error {
 	if err != nil {
 		return err
 	}
-	rows := stage.Pick(r, 5_000_000, 20_000)
+	rows := stage.Pick(r, 5_000_000, 5000)
 	if err := full.decided(ctx, r, rows, 28*24*time.Hour, time.Hour); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func RunFull(ctx context.Context, r *stage.Stage) error {
 	if err != nil {
 		return err
 	}
-	want := rows + runs*stage.Pick(r, 40_000, 2000)
+	want := rows + runs*stage.Pick(r, 40_000, 1000)
 	r.Check("inbox rows at the end", figures.Grouped(found.unowed), figures.Grouped(want), found.unowed == want)
 	return nil
 }
@@ -119,7 +119,7 @@ func makeQuietInbox(ctx context.Context, r *stage.Stage) (*quietInbox, error) {
 // apply measures an inbox that applies new events. It returns how many events the inbox applies in
 // a second, and how many bytes of WAL the server writes for each event.
 func (q *quietInbox) apply(ctx context.Context, r *stage.Stage, c *client, empty bool) (rate float64, wal int, err error) {
-	n := stage.Pick(r, 40_000, 2000)
+	n := stage.Pick(r, 40_000, 1000)
 	statements := []string{"TRUNCATE effect", "DELETE FROM postroom.subscription"}
 	if empty {
 		statements = append(statements, "TRUNCATE postroom.inbox, postroom.held, postroom.archive, postroom.receipt")
