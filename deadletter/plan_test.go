@@ -198,13 +198,13 @@ func (p *plans) prepare(s struct {
 	}
 }
 
-// fill makes 200,000 events in the log and in the inbox. 100,000 of them are held, and 20,000
+// fill makes 30,000 events in the log and 60,000 in the inbox. 50,000 of them are held, and 20,000
 // of these are dead. 5,000 more were discarded. One of the replays has 15,000 events.
 func (p *plans) fill() {
 	p.Helper()
-	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || i % 3, '/shop e' || i FROM generate_series(1, 200000) i`)
+	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || i % 3, '/shop e' || i FROM generate_series(1, 60000) i`)
 	p.do(`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, content_type, data)
-		SELECT '/shop', 'o' || i, decode(md5(i::text), 'hex'), 'order.placed', 'order.placed', 'text/plain', '1' FROM generate_series(1, 200000) i`)
+		SELECT '/shop', 'o' || i, decode(md5(i::text), 'hex'), 'order.placed', 'order.placed', 'text/plain', '1' FROM generate_series(1, 30000) i`)
 	p.do(`INSERT INTO postroom.held (id, handler, dedupe_key, key, pos, dead_at, next_at, attempts, class, fingerprint, failures, logged_at,
 			source, event_id, type, subject, event_key, content_type, data, job)
 		OVERRIDING SYSTEM VALUE
@@ -212,7 +212,7 @@ func (p *plans) fill() {
 			CASE WHEN i > 20000 THEN now() END, 5, 'error', decode(md5((i % 5)::text), 'hex'), '[{"text": "declined"}]', now(),
 			'/shop', 'e' || i, 'order.placed', 'order.placed', 'k' || i, 'text/plain', convert_to(repeat('x', 200), 'UTF8'),
 			CASE WHEN i <= 15000 THEN 1 END
-		FROM generate_series(1, 100000) i`)
+		FROM generate_series(1, 50000) i`)
 	p.do(`INSERT INTO postroom.archive (id, discarded_at, audit, handler, dedupe_key, dead_at, held_at, attempts, solitary, class, revision,
 			replays, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT i, now() - i * interval '1 s', i - 100000, 'h' || i % 3, '/shop e' || i, now(), now(), 5, false, 'error', 0, 0, now(), '/shop', 'e' || i,
@@ -225,7 +225,7 @@ func (p *plans) fill() {
 			CASE WHEN i <= 5000 THEN 'failed' END, CASE WHEN i <= 5000 THEN now() END
 		FROM generate_series(1, 20000) i`)
 	p.do(`UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id BETWEEN 5001 AND 5400`)
-	p.do(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key) SELECT handler, dedupe_key, 'a', 0, 'k' FROM postroom.inbox LIMIT 50000`)
+	p.do(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key) SELECT handler, dedupe_key, 'a', 0, 'k' FROM postroom.inbox LIMIT 20000`)
 	p.do(`INSERT INTO postroom.revision (held, revision, audit, event_id, content_type, data)
 		SELECT i, 0, i, 'e' || i, 'text/plain', '1' FROM generate_series(1, 20000) i`)
 }
