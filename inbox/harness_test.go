@@ -39,8 +39,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	pool := devtest.Pool(t)
-	return newBenchOn(t, pool, devtest.NATS(t))
+	return newBenchOn(t, lentPool(t), devtest.NATS(t))
 }
 
 func newBenchOn(t *testing.T, pool *pgxpool.Pool, nc *nats.Conn) *bench {
