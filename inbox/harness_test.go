@@ -192,8 +192,8 @@ func (b *bench) dead(name string) (n int) {
 	return n
 }
 
-// requeue makes a dead event due, as an operator would.
-func (b *bench) requeue(name, key string) {
+// overrideDeadNextAtAndAttempts makes a dead event due, as an operator would.
+func (b *bench) overrideDeadNextAtAndAttempts(name, key string) {
 	b.Helper()
 	b.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now(), attempts = 0 WHERE handler = $1 AND dedupe_key = $2", name, key)
 }

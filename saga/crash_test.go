@@ -41,7 +41,7 @@ func (w *crashRig) deliverUntil(ctx context.Context, step string) error {
 		if err != nil || st.State.Ended() || step != "" && pendingStep(st) == step {
 			return err
 		}
-		if err := w.disturb(ctx, st); err != nil {
+		if err := w.overrideDeadlineOrDecide(ctx, st); err != nil {
 			return err
 		}
 		rows, _ := w.look.Query(ctx, `SELECT event_id, type, key, coalesce(causation_id, ''), correlation_id, coalesce(headers, '{}'), data, source, not_before IS NOT NULL
@@ -83,8 +83,8 @@ func (w *crashRig) participate(ctx context.Context, tx pgx.Tx, cmd postroom.Even
 	return w.out.Write(ctx, tx, cmd.Follow(replies[cmd.Type], nil))
 }
 
-// disturb lets the payment's deadline pass, and lets an operator send the Undo of the seat again.
-func (w *crashRig) disturb(ctx context.Context, st saga.Status) error {
+// overrideDeadlineOrDecide lets the payment's deadline pass, and lets an operator send the Undo of the seat again.
+func (w *crashRig) overrideDeadlineOrDecide(ctx context.Context, st saga.Status) error {
 	if !w.deadline {
 		return nil
 	}
