@@ -70,7 +70,7 @@ var bounded = []struct {
 }{
 	{"list", "nothing of 5000", append(filter(map[int]any{2: "none"}), nil, int64(0), 5000, 51), 700},
 	{"count", "nothing of 5000", append(filter(map[int]any{2: "none"}), 5000), 700},
-	{"count", "all", append(filter(nil), 1_000_000), 15_000}, // before a vacuum
+	{"count", "all", append(filter(nil), 1_000_000), 7500}, // before a vacuum
 	{"groups_found", "nothing of 5000", append(filter(map[int]any{2: "none"}), 5000, false), 700},
 	{"groups_found", "none without a cause", append(filter(nil), 5000, true), 10},
 	{"groups", "all", []any{nil, nil, nil, nil, nil, 5000, 5000, 100}, 15_000},
@@ -88,9 +88,9 @@ var kept = []struct {
 	{"history", "(text, text, text)", "'/shop', 'e1', 'h1'", 100},
 	{"replays", "(bigint, int, bigint, bool)", "1, 1, NULL, false", 50},
 	{"replay_lock", "(bigint)", "1", 50},
-	{"replay_outcomes", "(bigint)", "1", 15_000},
-	{"replay_stuck", "(bigint)", "1", 10_000},
-	{"replay_unclaimed", "(bigint)", "1", 10_000},
+	{"replay_outcomes", "(bigint)", "1", 7500},
+	{"replay_stuck", "(bigint)", "1", 5000},
+	{"replay_unclaimed", "(bigint)", "1", 5000},
 	{"replay_unchain", "(bigint, bigint[])", "1, '{1,2,3}'", 100},
 	{"replay_next", "(bigint, int)", "1, 10", 500},
 	{"replay_release", "(bigint, bigint[], int, bool)", "1, '{6001,6002,6003}', 1, false", 500},
@@ -145,11 +145,11 @@ var filtered = []struct {
 	{"list", []any{(*string)(nil), int64(0), 5000, 51}, 200, true},
 	{"count", []any{1000}, 1100, true},
 	{"groups_found", []any{1000, false}, 1200, true},
-	{"find", []any{5000}, 2500, false},
-	{"export", nil, 2500, false},
-	{"preview", []any{(*int)(nil)}, 100_000, false},
-	{"dry_run_choose", []any{(*int)(nil), 5}, 2500, false},
-	{"replay_items", []any{int64(12), (*int)(nil)}, 200_000, false},
+	{"find", []any{5000}, 1500, false},
+	{"export", nil, 1500, false},
+	{"preview", []any{(*int)(nil)}, 50_000, false},
+	{"dry_run_choose", []any{(*int)(nil), 5}, 1500, false},
+	{"replay_items", []any{int64(12), (*int)(nil)}, 100_000, false},
 	{"list_discarded", []any{(*string)(nil), int64(0), 5000, 51}, 3000, true},
 	{"count_discarded", []any{1000}, 1100, true},
 	{"find_discarded", []any{50}, 300, false},
@@ -198,34 +198,34 @@ func (p *plans) prepare(s struct {
 	}
 }
 
-// fill makes 200,000 events in the log and in the inbox. 100,000 of them are held, and 20,000
-// of these are dead. 5,000 more were discarded. One of the replays has 15,000 events.
+// fill makes 30,000 events in the log and 60,000 in the inbox. 50,000 of them are held, and 10,000
+// of these are dead. 5,000 more were discarded. One of the replays has 7,500 events.
 func (p *plans) fill() {
 	p.Helper()
-	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || i % 3, '/shop e' || i FROM generate_series(1, 200000) i`)
+	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || i % 3, '/shop e' || i FROM generate_series(1, 60000) i`)
 	p.do(`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, content_type, data)
-		SELECT '/shop', 'o' || i, decode(md5(i::text), 'hex'), 'order.placed', 'order.placed', 'text/plain', '1' FROM generate_series(1, 200000) i`)
+		SELECT '/shop', 'o' || i, decode(md5(i::text), 'hex'), 'order.placed', 'order.placed', 'text/plain', '1' FROM generate_series(1, 30000) i`)
 	p.do(`INSERT INTO postroom.held (id, handler, dedupe_key, key, pos, dead_at, next_at, attempts, class, fingerprint, failures, logged_at,
 			source, event_id, type, subject, event_key, content_type, data, job)
 		OVERRIDING SYSTEM VALUE
-		SELECT i, 'h' || i % 3, '/shop e' || i, CASE WHEN i % 10 = 0 THEN 'k' || i END, i, CASE WHEN i <= 20000 THEN now() - i * interval '1 s' END,
-			CASE WHEN i > 20000 THEN now() END, 5, 'error', decode(md5((i % 5)::text), 'hex'), '[{"text": "declined"}]', now(),
+		SELECT i, 'h' || i % 3, '/shop e' || i, CASE WHEN i % 10 = 0 THEN 'k' || i END, i, CASE WHEN i <= 10000 THEN now() - i * interval '1 s' END,
+			CASE WHEN i > 10000 THEN now() END, 5, 'error', decode(md5((i % 5)::text), 'hex'), '[{"text": "declined"}]', now(),
 			'/shop', 'e' || i, 'order.placed', 'order.placed', 'k' || i, 'text/plain', convert_to(repeat('x', 200), 'UTF8'),
-			CASE WHEN i <= 15000 THEN 1 END
-		FROM generate_series(1, 100000) i`)
+			CASE WHEN i <= 7500 THEN 1 END
+		FROM generate_series(1, 50000) i`)
 	p.do(`INSERT INTO postroom.archive (id, discarded_at, audit, handler, dedupe_key, dead_at, held_at, attempts, solitary, class, revision,
 			replays, logged_at, source, event_id, type, subject, content_type, data)
-		SELECT i, now() - i * interval '1 s', i - 100000, 'h' || i % 3, '/shop e' || i, now(), now(), 5, false, 'error', 0, 0, now(), '/shop', 'e' || i,
+		SELECT i, now() - i * interval '1 s', i - 100000, 'h' || (i - 50000) % 3, '/shop e' || i - 50000, now(), now(), 5, false, 'error', 0, 0, now(), '/shop', 'e' || i,
 			'order.placed', 'order.placed', 'text/plain', '1'
 		FROM generate_series(100001, 105000) i`)
 	p.do(`INSERT INTO postroom.audit (actor, action, events, source, event_id) SELECT 'ann', 'discard', 1, '/shop', 'e' || 100000 + i FROM generate_series(1, 20000) i`)
-	p.do(`INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items) SELECT 'ann', '{}', 1, 0, 1, false, 'rest', 15000 FROM generate_series(1, 12) i`)
+	p.do(`INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items) SELECT 'ann', '{}', 1, 0, 1, false, 'rest', 7500 FROM generate_series(1, 12) i`)
 	p.do(`INSERT INTO postroom.job_item (job, n, through, held, handler, source, event_id, dead_at, released_at, outcome, ended_at)
-		SELECT CASE WHEN i <= 15000 THEN 1 ELSE 2 + i % 10 END, i, i, i, 'h' || i % 3, '/shop', 'e' || i, now(), CASE WHEN i <= 5500 THEN now() END,
+		SELECT CASE WHEN i <= 7500 THEN 1 ELSE 2 + i % 10 END, i, i, i, 'h' || i % 3, '/shop', 'e' || i, now(), CASE WHEN i <= 5500 THEN now() END,
 			CASE WHEN i <= 5000 THEN 'failed' END, CASE WHEN i <= 5000 THEN now() END
-		FROM generate_series(1, 20000) i`)
+		FROM generate_series(1, 10000) i`)
 	p.do(`UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id BETWEEN 5001 AND 5400`)
-	p.do(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key) SELECT handler, dedupe_key, 'a', 0, 'k' FROM postroom.inbox LIMIT 50000`)
+	p.do(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key) SELECT handler, dedupe_key, 'a', 0, 'k' FROM postroom.inbox LIMIT 20000`)
 	p.do(`INSERT INTO postroom.revision (held, revision, audit, event_id, content_type, data)
 		SELECT i, 0, i, 'e' || i, 'text/plain', '1' FROM generate_series(1, 20000) i`)
 }

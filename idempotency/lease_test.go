@@ -88,8 +88,8 @@ func TestLeaseResumes(t *testing.T) { // C4, E6
 	}
 }
 
-// claimed leaves a claim behind as a process does that dies, and returns the path.
-func (r *rig) claimed(rt idempotency.Route, h http.HandlerFunc) string {
+// overrideStateAndLease leaves a claim behind as a process does that dies, and returns the path.
+func (r *rig) overrideStateAndLease(rt idempotency.Route, h http.HandlerFunc) string {
 	path := r.mount(rt, h)
 	func() {
 		defer func() { _ = recover() }()
@@ -102,7 +102,7 @@ func (r *rig) claimed(rt idempotency.Route, h http.HandlerFunc) string {
 func TestNextAttemptTakesAClaimThatRanOut(t *testing.T) { // E4, E6
 	t.Parallel()
 	r := newRig(t)
-	path := r.claimed(leased, func(w http.ResponseWriter, req *http.Request) {
+	path := r.overrideStateAndLease(leased, func(w http.ResponseWriter, req *http.Request) {
 		info, _ := idempotency.FromContext(req.Context())
 		if want := int(r.calls.Add(1)); info.Attempt != want {
 			r.Errorf("attempt %d, want %d", info.Attempt, want)

@@ -39,11 +39,11 @@ func (b *bench) startBackfill(order inbox.Order, h postroom.Handler) (stop func(
 	return b.run()
 }
 
-// expireRows lets the rows of the handler h expire.
-func (b *bench) expireRows() {
+// overrideAgeOfRows lets the rows of the handler h expire.
+func (b *bench) overrideAgeOfRows() {
 	b.Helper()
 	b.exec("UPDATE postroom.inbox SET at = at - interval '72 h'")
-	if _, err := inbox.Sweep(b.Context(), b.remembering("h", 48*time.Hour)); err != nil {
+	if _, err := inbox.SweepOverridingDueAt(b.Context(), b.remembering("h", 48*time.Hour)); err != nil {
 		b.Fatal(err)
 	}
 	if n := b.ledger("h"); n > 0 {
@@ -95,7 +95,7 @@ func TestADecidedBackfillDoesNotRunAgain(t *testing.T) {
 			stop := b.startBackfill(inbox.Unordered, tt.first)
 			b.eventually("the floor", func() bool { return b.floorAt("h") == tt.decided })
 			stop()
-			b.expireRows()
+			b.overrideAgeOfRows()
 			b.remakeConsumers()
 			b.startBackfill(inbox.Unordered, effect("h"))
 			b.eventually("the decided events to be held, and the others to run", func() bool {
@@ -134,7 +134,7 @@ func TestADecidedBackfillIsDeliveredAgainToARunningProcess(t *testing.T) {
 	v.stopped(func() error { return os.CopyFS(saved, os.DirFS(state)) })
 	close(resume["a"])
 	v.eventually("the floor", func() bool { return v.floorAt("h") == 3 })
-	v.expireRows()
+	v.overrideAgeOfRows()
 	v.publish(ids("more", 20)...)
 	<-blocked
 	v.eventually("the process to have as many messages as it may", func() bool {
@@ -164,7 +164,7 @@ func TestADecidedBackfillBehindALostTail(t *testing.T) {
 			stop := v.startBackfill(order, effect("h"))
 			v.eventually("the floor", func() bool { return v.floorAt("h") == 4 })
 			stop()
-			v.expireRows()
+			v.overrideAgeOfRows()
 			v.forget(saved)
 			stop = v.startBackfill(order, effect("h"))
 			v.eventually("an alarm", func() bool { return alarmed(v.bench, v.meter, "lost_tail") == 1 })
@@ -205,7 +205,7 @@ func TestAWaitingReaderLearnsThatTheBackfillIsDecided(t *testing.T) {
 	stop := b.startBackfill(inbox.HoldKey, effect("h"))
 	b.eventually("the floor", func() bool { return b.floorAt("h") == 2 })
 	stop()
-	b.expireRows()
+	b.overrideAgeOfRows()
 	b.exec("UPDATE postroom.subscription SET reader = 'another', reader_until = now() + interval '1 hour'")
 	cfg := b.pool.Config()
 	cfg.ConnConfig.Tracer = lead

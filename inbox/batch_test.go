@@ -12,6 +12,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // batched returns a subscription of one worker, so that waiting events form one batch.
@@ -168,7 +169,7 @@ func TestABatchKeepsTheOrderOfAKey(t *testing.T) {
 // its batch.
 func TestDeadlocksSplitABatch(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newBenchOn(t, devtest.Pool(t), devtest.NATS(t))
 	b.exec("CREATE TABLE counter (id int PRIMARY KEY, n int NOT NULL DEFAULT 0)")
 	b.exec("INSERT INTO counter SELECT n FROM generate_series(0, 4) n")
 	b.exec(fmt.Sprintf("ALTER DATABASE %s SET deadlock_timeout = '10ms'", b.pool.Config().ConnConfig.Database))

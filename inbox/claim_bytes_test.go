@@ -171,7 +171,7 @@ func TestEventsThatRunTogetherAreBoundedByBytes(t *testing.T) {
 	}
 	b.eventuallyStates("o", want)
 	s.set("a-00000", nil)
-	b.requeue("o", "/shop a-00000")
+	b.overrideDeadNextAtAndAttempts("o", "/shop a-00000")
 	b.waitUntilNoneHeld("o")
 	b.wantOrder("o", "a", numbered("a", 0, events-1)...)
 	mu.Lock()

@@ -21,9 +21,9 @@ func TrustsFrom(in *Inbox, handler string) time.Time {
 	return in.node.TrustsFrom(in.byName(handler).window)
 }
 
-// Sweep registers the process, and then removes all expired inbox rows, in steps of the given
+// SweepOverridingDueAt registers the process, and then removes all expired inbox rows, in steps of the given
 // number of pages. It returns how many rows it removed.
-func Sweep(ctx context.Context, in *Inbox) (removed int64, err error) {
+func SweepOverridingDueAt(ctx context.Context, in *Inbox) (removed int64, err error) {
 	if err := in.node.Beat(ctx); err != nil {
 		return 0, err
 	}

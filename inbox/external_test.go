@@ -40,6 +40,7 @@ func TestExternalHandlerCallsAndSettles(t *testing.T) {
 		}
 	}
 	b.waitUntilNoneHeld("h")
+	b.eventually("all to be counted", func() bool { return b.counted("h", "done")+b.counted("h", "duplicate") >= 51 })
 	if done, duplicates := b.counted("h", "done"), b.counted("h", "duplicate"); done != 50 || duplicates != 1 {
 		t.Errorf("%d done and %d duplicates, want 50 and one", done, duplicates)
 	}
@@ -241,7 +242,7 @@ func TestExternalAttemptsAreSpent(t *testing.T) {
 	}
 	b.wantOnce("h")
 	mended.Store(true)
-	b.requeue("h", "/shop e")
+	b.overrideDeadNextAtAndAttempts("h", "/shop e")
 	b.waitUntilNoneHeld("h")
 	if len(b.effects("h")) != 1 || v.total() != 1 {
 		t.Errorf("effects %v, %d calls, want one of each", b.effects("h"), v.total())

@@ -151,7 +151,7 @@ func TestNothingIsAcknowledgedBeforeItIsHeld(t *testing.T) {
 	for _, external := range []bool{false, true} {
 		t.Run(fmt.Sprintf("external %t", external), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newBenchOn(t, devtest.Pool(t), devtest.NATS(t))
 			if external {
 				b.in.HandleExternal(b.subscription("h"), func(context.Context, *inbox.Attempt) error { return nil })
 			} else {

@@ -39,8 +39,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	pool := devtest.Pool(t)
-	return newBenchOn(t, pool, devtest.NATS(t))
+	return newBenchOn(t, lentPool(t), devtest.NATS(t))
 }
 
 func newBenchOn(t *testing.T, pool *pgxpool.Pool, nc *nats.Conn) *bench {
@@ -193,8 +192,8 @@ func (b *bench) dead(name string) (n int) {
 	return n
 }
 
-// requeue makes a dead event due, as an operator would.
-func (b *bench) requeue(name, key string) {
+// overrideDeadNextAtAndAttempts makes a dead event due, as an operator would.
+func (b *bench) overrideDeadNextAtAndAttempts(name, key string) {
 	b.Helper()
 	b.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now(), attempts = 0 WHERE handler = $1 AND dedupe_key = $2", name, key)
 }

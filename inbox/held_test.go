@@ -151,7 +151,7 @@ func TestRetriesFollowTheSchedule(t *testing.T) {
 	next("follows", 2, time.Hour)
 	b.exec("UPDATE postroom.held SET next_at = now() WHERE event_id = 'follows'")
 	b.eventually("its death", func() bool { return b.dead("h") == 1 })
-	b.requeue("h", "/shop follows")
+	b.overrideDeadNextAtAndAttempts("h", "/shop follows")
 	next("follows", 1, time.Minute)
 }
 
@@ -292,7 +292,7 @@ func TestUndecodableMessagesAreHeldWhole(t *testing.T) {
 		t.Errorf("held: headers %q, want %q; data %v", raw, want, data)
 	}
 	for key := range b.held("h") {
-		b.requeue("h", key)
+		b.overrideDeadNextAtAndAttempts("h", key)
 	}
 	b.eventually("both to be dead again", func() bool { return b.dead("h") == 2 })
 	b.eventually("the counters", func() bool { return b.counted("h", "dead") == 4 })
@@ -323,7 +323,7 @@ func TestEventsTooOldForTheInboxAreHeld(t *testing.T) {
 	if got := b.held("h")["/shop too old"]; got.Class != "too_old" {
 		t.Errorf("held: %+v", got)
 	}
-	b.requeue("h", "/shop too old") // a held event's age is not checked again
+	b.overrideDeadNextAtAndAttempts("h", "/shop too old") // a held event's age is not checked again
 	b.eventually("its effect", func() bool { return b.effects("h")["too old"] == 1 })
 }
 

@@ -101,7 +101,7 @@ func TestSweepRemovesOldRows(t *testing.T) {
 		FROM generate_series(1, 60000) n`)
 	b.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'h', n::text, now(), 'error', now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 1000) n`)
-	removed, err := inbox.Sweep(t.Context(), b.in)
+	removed, err := inbox.SweepOverridingDueAt(t.Context(), b.in)
 	if want := int64(40000 - 667); err != nil || removed != want {
 		t.Errorf("%d rows removed, %v; want %d", removed, err, want)
 	}
@@ -125,7 +125,7 @@ func TestLongerWindowDoesNotTrustARemovedTime(t *testing.T) {
 	b.eventually("its effect", func() bool { return b.effects("h")["removed"] == 1 })
 	stop()
 	b.exec("UPDATE postroom.inbox SET at = now() - interval '3 h'") // as if three hours had passed, one more than the window
-	if removed, err := inbox.Sweep(t.Context(), b.in); removed != 1 || err != nil {
+	if removed, err := inbox.SweepOverridingDueAt(t.Context(), b.in); removed != 1 || err != nil {
 		t.Fatalf("%d rows removed, %v; want 1", removed, err)
 	}
 

@@ -22,10 +22,10 @@ func (b *bench) waiting() (pid int) {
 	return pid
 }
 
-// readAgain makes the only process of a handler wait for the key of the first event that it
+// overrideReaderAndReadAgain makes the only process of a handler wait for the key of the first event that it
 // read. Meanwhile the process reads the later events of the key again, in another epoch. Then
 // the first event may go on.
-func (b *bench) readAgain(events int) {
+func (b *bench) overrideReaderAndReadAgain(events int) {
 	b.Helper()
 	b.run()
 	b.eventually("it to read", func() bool { return b.reader("o") != "" })
@@ -65,7 +65,7 @@ func TestEventsReadAgainWaitForAnEarlierWorker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
-	b.readAgain(40)
+	b.overrideReaderAndReadAgain(40)
 }
 
 // Events of an external handler are held as they come. There are more events than one statement
@@ -79,5 +79,5 @@ func TestExternalEventsReadAgainAreHeldOnce(t *testing.T) {
 		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("o").Handle(ctx, tx, attempt.Event) })
 		return nil
 	})
-	b.readAgain(150)
+	b.overrideReaderAndReadAgain(150)
 }

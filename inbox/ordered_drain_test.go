@@ -78,7 +78,7 @@ func TestHeldEventsOfAKeyRunOneAfterTheOther(t *testing.T) {
 	before := seen.n.Load()
 	s.set("a-00000", nil)
 	began := time.Now()
-	b.requeue("o", "/shop a-00000")
+	b.overrideDeadNextAtAndAttempts("o", "/shop a-00000")
 	b.eventually("the first of them", func() bool { return s.ran("a-00001") > 0 })
 	for i := range 50 { // these neither wait for the others nor delay them
 		b.publishKey("b", i)

@@ -124,12 +124,12 @@ func TestHoldKeyWaitsForADeadHead(t *testing.T) {
 		t.Errorf("an event behind a dead one was run %d times", n)
 	}
 
-	b.requeue("o", "/shop a-00001") // and it is still bad
+	b.overrideDeadNextAtAndAttempts("o", "/shop a-00001") // and it is still bad
 	b.eventually("another run", func() bool { return s.ran("a-00001") == 2 })
 	b.eventuallyStates("o", waiting)
 
 	s.set("a-00001", nil)
-	b.requeue("o", "/shop a-00001")
+	b.overrideDeadNextAtAndAttempts("o", "/shop a-00001")
 	b.eventuallyStates("o", map[string]string{})
 	b.publishKey("a", 5)
 	b.eventually("the next effect", func() bool { return len(b.orderOf("o", "a")) == 6 })

@@ -51,7 +51,7 @@ func TestEventsBehindTheNextDeadEventGoOnWaiting(t *testing.T) {
 	b.eventually("one dead and one that waits", func() bool { return b.dead("o") == 1 && len(b.held("o")) == 2 })
 	b.exec("UPDATE postroom.held SET dead_at = now(), class = 'error' WHERE dedupe_key = '/shop k0-00001'")
 	s.set("k0-00000", nil)
-	b.requeue("o", "/shop k0-00000")
+	b.overrideDeadNextAtAndAttempts("o", "/shop k0-00000")
 	b.eventually("the first", func() bool { return len(b.order("o")) == 1 && len(b.held("o")) == 1 })
 	b.publishKey("k0", 2)
 	b.publishKey("k1", 0)
@@ -119,7 +119,7 @@ func TestHeadSettlesIfAFollowerIsRemoved(t *testing.T) {
 	b.publishKey("k0", 1)
 	b.eventually("one dead and one that waits", func() bool { return b.dead("o") == 1 && len(b.held("o")) == 2 })
 	s.set("k0-00000", nil)
-	b.requeue("o", "/shop k0-00000")
+	b.overrideDeadNextAtAndAttempts("o", "/shop k0-00000")
 	b.eventually("the head's effect", func() bool { return len(b.order("o")) == 1 })
 	if held := b.held("o"); len(held) != 1 || held["/shop k0-00001"].State != "dead" {
 		t.Errorf("held: %v, want only k0-00001, dead", held)

@@ -149,7 +149,7 @@ func TestLostTail(t *testing.T) {
 			v.eventually("the others' effects", func() bool { return v.made("o", "%") == 50*keys-5*tt.waits })
 			v.eventually("a key to wait", func() bool { return v.heldCount("o") == 5*tt.waits })
 			s.set("k0-00025", nil)
-			v.requeue("o", "/shop k0-00025")
+			v.overrideDeadNextAtAndAttempts("o", "/shop k0-00025")
 			v.eventually("all effects", func() bool { return v.made("o", "%") == 50*keys && v.heldCount("o") == 0 })
 			if n := v.outOfOrder("o"); n > 0 { // an event that took effect twice counts as well
 				t.Errorf("%d effects out of order", n)
@@ -226,7 +226,7 @@ func TestRecreatedStream(t *testing.T) {
 	b.eventually("an alarm", func() bool { return alarmed(b, b.meter, "recreated") == 1 })
 	b.eventually("the others' effects", func() bool { return b.made("o", "%") == 45-10 && b.heldCount("o") == 10 })
 	s.set("k0-00005", nil)
-	b.requeue("o", "/shop k0-00005")
+	b.overrideDeadNextAtAndAttempts("o", "/shop k0-00005")
 	b.eventually("all effects", func() bool { return b.made("o", "%") == 45 && b.heldCount("o") == 0 })
 	if n := b.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)

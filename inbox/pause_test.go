@@ -15,6 +15,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/control"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // need is a system that a handler calls, and that may be away.
@@ -422,4 +423,29 @@ func TestPauseStopsEventsBehindTheirHead(t *testing.T) {
 	}
 	b.eventually("all effects", func() bool { return len(b.effects("h")) == events })
 	b.wantOrder("h", "k", numbered("k", 0, events-1)...)
+}
+
+// A pause ends by the clock: no event runs before its end, and nobody has to resume the handler.
+func TestAnOperatorsPauseEndsByItself(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	operator := control.New(b.pool, control.Config{})
+	if err := operator.Pause(t.Context(), "h", 2*time.Second, control.Audit{Actor: "ann", Reason: "the vendor asked for it"}); err != nil {
+		t.Fatal(err)
+	}
+	var until, began time.Time
+	if err := b.pool.QueryRow(t.Context(), "SELECT until FROM postroom.pause").Scan(&until); err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan struct{})
+	b.in.Handle(b.subscription("h"), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
+		defer close(ran)
+		return tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&began)
+	}))
+	b.publish("a")
+	b.run()
+	devtest.Receive(t, 20*time.Second, "the event to run", ran)
+	if began.Before(until) {
+		t.Errorf("the event ran at %s, before the end of the pause at %s", began, until)
+	}
 }

@@ -23,7 +23,7 @@ import (
 // poolWith returns a pool with a changed config, on a database for this test alone.
 func poolWith(t *testing.T, change func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))
+	cfg, err := pgxpool.ParseConfig(lentPool(t).Config().ConnString())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func TestEachHandlerHasItsDedupeWindow(t *testing.T) {
 		b.decided(handler, "/shop old", 3*time.Hour)
 		b.decided(handler, "/shop ancient", 31*24*time.Hour)
 	}
-	if removed, err := inbox.Sweep(t.Context(), b.in); err != nil || removed != 3 {
+	if removed, err := inbox.SweepOverridingDueAt(t.Context(), b.in); err != nil || removed != 3 {
 		t.Errorf("%d rows removed, %v; want 3", removed, err)
 	}
 	if short, long := b.ledger("short"), b.ledger("long"); short != 1 || long != 2 {
@@ -124,7 +124,7 @@ func TestSweepKeepsRowsThatOthersNeed(t *testing.T) {
 	}
 	// The Config's 30 days apply to handlers of this process without a time of their own, and
 	// it has none. A handler that no process has told about gets the longest known time.
-	if _, err := inbox.Sweep(t.Context(), b.in); err != nil {
+	if _, err := inbox.SweepOverridingDueAt(t.Context(), b.in); err != nil {
 		t.Fatal(err)
 	}
 	for _, handler := range handlers {
@@ -139,7 +139,7 @@ func TestSweepKeepsRowsThatOthersNeed(t *testing.T) {
 
 	b.exec("UPDATE postroom.inbox SET at = now() - interval '4 h' WHERE dedupe_key = 'old'")
 	b.exec("UPDATE postroom.inbox SET at = now() - interval '31 d' WHERE handler = 'unknown' AND dedupe_key = 'old'")
-	if _, err := inbox.Sweep(t.Context(), b.in); err != nil {
+	if _, err := inbox.SweepOverridingDueAt(t.Context(), b.in); err != nil {
 		t.Fatal(err)
 	}
 	for _, handler := range handlers {
@@ -167,7 +167,7 @@ func TestTheLongerDedupeWindowCounts(t *testing.T) {
 	b.decided("h", "old", 2*time.Hour)
 	short := b.remembering("h", time.Hour)
 	for _, want := range []int{2, 1} {
-		if _, err := inbox.Sweep(t.Context(), short); err != nil {
+		if _, err := inbox.SweepOverridingDueAt(t.Context(), short); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.ledger("h"); got != want {
@@ -217,7 +217,7 @@ func TestASweepMeetsASettledEvent(t *testing.T) {
 	}
 	sweepErr := make(chan error, 1)
 	go func() {
-		removed, err := inbox.Sweep(t.Context(), b.remembering("h", 2*time.Hour))
+		removed, err := inbox.SweepOverridingDueAt(t.Context(), b.remembering("h", 2*time.Hour))
 		if err == nil && removed != 1 {
 			err = fmt.Errorf("%d rows removed, want 1", removed)
 		}
@@ -260,7 +260,7 @@ func TestAProcessRegistersBesideASweep(t *testing.T) {
 	}
 	sweepErr, registered := make(chan error, 1), make(chan error, 1)
 	go func() {
-		removed, err := inbox.Sweep(t.Context(), b.remembering("h", 2*time.Hour))
+		removed, err := inbox.SweepOverridingDueAt(t.Context(), b.remembering("h", 2*time.Hour))
 		if err == nil && removed != 1 {
 			err = fmt.Errorf("%d rows removed, want 1", removed)
 		}
@@ -315,7 +315,7 @@ func TestAProcessStallsInASweep(t *testing.T) {
 	stalled, sweepErr := inbox.New(pool, b.nc, b.config()), make(chan error, 1)
 	stalled.Handle(b.subscription("h"), effect("h"))
 	go func() {
-		_, err := inbox.Sweep(t.Context(), stalled)
+		_, err := inbox.SweepOverridingDueAt(t.Context(), stalled)
 		sweepErr <- err
 	}()
 	<-s.stalls

@@ -35,8 +35,8 @@ var tested = []struct {
 	{"used", "", "", 500},
 	{"oldest_rows", "", "", 50},
 	{"sweep", "", "", 50},
-	{"log_entries", "(text, text)", "'', '150000'", 100},
-	{"log_entries", "(text, text)", "'/shop', '150000'", 50},
+	{"log_entries", "(text, text)", "'', '15000'", 100},
+	{"log_entries", "(text, text)", "'/shop', '15000'", 50},
 	{"log_entries", "(text, text)", "'/none', 'none'", 50},
 	{"caused_events", "(text)", "'cause'", 250}, // of 1,000
 	{"caused_events", "(text)", "'none'", 20},
@@ -59,7 +59,7 @@ var tested = []struct {
 	{"audit", "(text, text, text, timestamptz, bigint, int)", "'', '', '', NULL, 9000000000, 101", 500},
 	{"audit", "(text, text, text, timestamptz, bigint, int)", "'nobody', '', '', NULL, 9000000000, 101", 500},
 	{"audit_event", "(text, text, text, text, timestamptz, bigint, int, text, bigint)", "'150', '', '', '', NULL, 9000000000, 101, '', 0", 50},
-	{"audit_replay", "(bigint, text, text, text, timestamptz, bigint, int)", "7, '', '', '', NULL, 9000000000, 101", 1100},
+	{"audit_replay", "(bigint, text, text, text, timestamptz, bigint, int)", "7, '', '', '', NULL, 9000000000, 101", 500},
 }
 
 const pageParameters = "(text, text[], text, text, text, timestamptz, timestamptz, timestamptz, bigint, text, bigint, bigint)"
@@ -127,8 +127,8 @@ func (p *plans) fill() {
 		ALTER TABLE postroom.held SET (autovacuum_enabled = off)`)
 	p.do(`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, causation_id, data)
 		SELECT CASE WHEN n % 1000 = 0 THEN '/other' ELSE '/shop' END, n::text, decode(md5(n::text), 'hex'), 'a.b', 'a.b', CASE WHEN n <= 1000 THEN 'cause' END, repeat('x', 300)::bytea
-		FROM generate_series(1, 200000) n`)
-	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || n % 4, '/shop ' || n FROM generate_series(1, 200000) n`)
+		FROM generate_series(1, 30000) n`)
+	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || n % 4, '/shop ' || n FROM generate_series(1, 40000) n`)
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, '/held ' || n FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
 	p.do(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, event_key, content_type, data)
 		SELECT 'h' || h, '/held ' || n, 'k' || n % 12000, n, CASE WHEN n <= 12000 AND n % 2 = 0 THEN now() END,
@@ -139,15 +139,15 @@ func (p *plans) fill() {
 	p.do(`INSERT INTO postroom.archive (id, audit, handler, dedupe_key, dead_at, held_at, attempts, solitary, class, revision, replays, logged_at, source,
 		                                event_id, type, subject, content_type, data)
 		SELECT n, 1, 'h1', NULL, now(), now(), 1, false, 'x', 0, 0, now(), '/held', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 20000) n`)
-	p.do(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key) SELECT handler, dedupe_key, 'charge', 0, 'k' FROM postroom.inbox WHERE handler = 'h1'`)
-	p.do(`INSERT INTO postroom.audit (actor, action, events, event_id, job) SELECT 'ann', 'discard', 1, n::text, n % 100 FROM generate_series(1, 100000) n`)
+	p.do(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key) SELECT handler, dedupe_key, 'charge', 0, 'k' FROM postroom.inbox WHERE handler = 'h1' LIMIT 20000`)
+	p.do(`INSERT INTO postroom.audit (actor, action, events, event_id, job) SELECT 'ann', 'discard', 1, n::text, n % 100 FROM generate_series(1, 30000) n`)
 	p.do(`INSERT INTO postroom.revision (held, revision, audit, event_id, content_type, data) SELECT n, 0, 1, n::text, 'text/plain', '' FROM generate_series(1, 20000) n`)
 	p.do(`INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, state, ended_at)
 		SELECT 'ann', '{}', 1, 0, 1, false, 'rest', 1, 'done', now() FROM generate_series(1, 1000)`)
 	p.do(`INSERT INTO postroom.republish (actor, kind, lo, hi, events, rate, digest, passed, state, ended_at)
 		SELECT 'ann', 'range', 1, 2, 1, 1000, n::text, 2, 'done', now() FROM generate_series(1, 20000) n`)
 	p.do(`INSERT INTO postroom.job_item (job, n, through, held, handler, source, event_id, dead_at)
-		SELECT 1 + n / 100, n, n, n, 'h1', '/held', n::text, now() FROM generate_series(1, 50000) n`)
+		SELECT 1 + n / 100, n, n, n, 'h1', '/held', n::text, now() FROM generate_series(1, 20000) n`)
 }
 
 var pagesRead = regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)

@@ -35,7 +35,7 @@ func (p *rig) lives(handlers ...string) {
 	p.exec("INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'host/1/a', $1, array_fill(interval '30 days', ARRAY[$2::int]), array_fill(interval '29 days', ARRAY[$2::int]), '30 days')", handlers, len(handlers))
 }
 
-func (p *rig) leads() {
+func (p *rig) overrideRelayLease() {
 	p.Helper()
 	p.exec("UPDATE postroom.relay SET owner = 'r', epoch = 1, expires_at = now() + interval '1 hour'")
 }
@@ -60,27 +60,27 @@ func TestFindings(t *testing.T) {
 		}, nil, ""},
 		{"a relay that is gone", func(p *rig) { p.exec("UPDATE postroom.relay SET epoch = 3") }, []string{"no_relay"}, ""},
 		{"a relay that holds, and is gone", func(p *rig) { p.holdOutgoing(1, "next_at", "now() + interval '1 hour'") }, []string{"no_relay"}, ""},
-		{"an event just written", func(p *rig) { p.leads(); p.write(p.event("1", "x", "")) }, nil, ""},
+		{"an event just written", func(p *rig) { p.overrideRelayLease(); p.write(p.event("1", "x", "")) }, nil, ""},
 		{"an event that waits", func(p *rig) {
-			p.leads()
+			p.overrideRelayLease()
 			p.write(p.event("1", "x", ""))
 			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
 		}, []string{"unpublished"}, "about 1 events are not published, the oldest for 2m0s"},
 		{"an event read and not acknowledged", func(p *rig) {
-			p.leads()
+			p.overrideRelayLease()
 			p.write(p.event("1", "x", ""))
 			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
 			p.exec("UPDATE postroom.relay SET high = 1, pending = '{[1,2)}'")
 		}, []string{"unpublished"}, ""},
 		{"a published event", func(p *rig) {
-			p.leads()
+			p.overrideRelayLease()
 			p.write(p.event("1", "x", ""))
 			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
 			p.exec("UPDATE postroom.relay SET high = 1")
 		}, nil, ""},
-		{"an outgoing event overdue", func(p *rig) { p.leads(); p.holdOutgoing(1, "next_at", "now() - interval '1 minute'") }, []string{"overdue outbox"}, ""},
+		{"an outgoing event overdue", func(p *rig) { p.overrideRelayLease(); p.holdOutgoing(1, "next_at", "now() - interval '1 minute'") }, []string{"overdue outbox"}, ""},
 		{"dead events", func(p *rig) {
-			p.leads()
+			p.overrideRelayLease()
 			p.lives("h")
 			p.hold("h", "1", "dead_at, class", "now(), 'x'")
 			p.hold("h", "2", "dead_at, class", "now(), 'x'")

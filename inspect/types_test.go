@@ -75,7 +75,7 @@ func TestMisspeltTypeIsAFinding(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p := newRig(t)
-			p.leads()
+			p.overrideRelayLease()
 			subs := []inbox.Subscription{p.subscription("h", tt.asks...)}
 			if strings.Contains(tt.asks[0], "*") {
 				subs[0].Subjects, subs[0].Types = subs[0].Types, nil

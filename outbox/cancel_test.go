@@ -63,7 +63,7 @@ func record(t *testing.T, term eventlog.Term, seqs ...int64) {
 	}
 }
 
-func pastDue(t *testing.T, pool *pgxpool.Pool) {
+func overrideNextAtNotBeforeAndCreatedAt(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - interval '1 s' WHERE dead_at IS NULL")
 	mustExec(t, pool, "UPDATE postroom.outbox SET not_before = clock_timestamp() - interval '1 s', created_at = clock_timestamp() - interval '1 h' WHERE not_before IS NOT NULL")
@@ -144,19 +144,19 @@ func TestCancel(t *testing.T) {
 			everything(t, term)
 			mustExec(t, pool, "UPDATE postroom.held SET class = 'js_1', next_at = NULL, dead_at = now()")
 		}, true, []string{}},
-		"due, in the log": {func(t *testing.T, pool *pgxpool.Pool, _ eventlog.Term) { pastDue(t, pool) }, false, []string{"later", "other"}},
+		"due, in the log": {func(t *testing.T, pool *pgxpool.Pool, _ eventlog.Term) { overrideNextAtNotBeforeAndCreatedAt(t, pool) }, false, []string{"later", "other"}},
 		"due, in held": {func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term) {
 			everything(t, term)
-			pastDue(t, pool)
+			overrideNextAtNotBeforeAndCreatedAt(t, pool)
 		}, false, []string{"later"}},
 		"on its way": {func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term) {
 			everything(t, term)
-			pastDue(t, pool)
+			overrideNextAtNotBeforeAndCreatedAt(t, pool)
 			read(t, term, 10)
 		}, false, []string{"later"}}, // by the next leader
 		"published": {func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term) {
 			everything(t, term)
-			pastDue(t, pool)
+			overrideNextAtNotBeforeAndCreatedAt(t, pool)
 			everything(t, term)
 		}, false, []string{}},
 		"published early": {func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term) {
@@ -165,7 +165,7 @@ func TestCancel(t *testing.T) {
 			everything(t, term)
 		}, false, []string{}},
 		"published and removed": {func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term) {
-			pastDue(t, pool)
+			overrideNextAtNotBeforeAndCreatedAt(t, pool)
 			everything(t, term)
 			mustExec(t, pool, "DELETE FROM postroom.outbox")
 		}, false, []string{}},
@@ -198,7 +198,7 @@ func TestCancel(t *testing.T) {
 			if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.held WHERE event_id = 'later'").Scan(&held); err != nil || held != 0 && tt.want {
 				t.Errorf("a cancelled event is held, %v", err)
 			}
-			pastDue(t, pool)
+			overrideNextAtNotBeforeAndCreatedAt(t, pool)
 			got = append(got, everything(t, term)...)
 			got = append(got, everything(t, lead(t, log))...) // and the next leader
 			wantIDs(t, got, tt.then...)
@@ -234,7 +234,7 @@ func TestCancelIsOfTheTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	everything(t, term)
-	pastDue(t, pool)
+	overrideNextAtNotBeforeAndCreatedAt(t, pool)
 	wantIDs(t, everything(t, term), "kept")
 }
 
@@ -262,7 +262,7 @@ func TestCancelWhileTheRelayHoldsTheEvent(t *testing.T) {
 	if !cancel(t, pool, "later") {
 		t.Error("cancelled again: false, want true")
 	}
-	pastDue(t, pool)
+	overrideNextAtNotBeforeAndCreatedAt(t, pool)
 	wantIDs(t, everything(t, term), "kept")
 	var n int
 	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.held").Scan(&n); err != nil || n != 0 {

@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// spread writes events that were logged a minute apart, the last one now.
-func spread(t *testing.T, pool *pgxpool.Pool) (times []time.Time) {
+// overrideCreatedAt writes events that were logged a minute apart, the last one now.
+func overrideCreatedAt(t *testing.T, pool *pgxpool.Pool) (times []time.Time) {
 	t.Helper()
 	mustExec(t, pool, `UPDATE postroom.outbox SET created_at = now() - (SELECT count(*) FROM postroom.outbox o WHERE o.seq > outbox.seq) * interval '10 minutes'`)
 	rows, _ := pool.Query(t.Context(), "SELECT created_at FROM postroom.outbox ORDER BY seq")
@@ -46,7 +46,7 @@ func TestRepublishFiltersByTimeTypeAndKey(t *testing.T) {
 	term := lead(t, pool)
 	_, seqs, _ := read(t, term, 100)
 	record(t, term, seqs...)
-	at := spread(t, pool) // e000 e001 e002 e004 e005 e006 e007 e009 e010 e011
+	at := overrideCreatedAt(t, pool) // e000 e001 e002 e004 e005 e006 e007 e009 e010 e011
 	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = created_at - interval '10 minutes 1 second' WHERE event_id = 'e006'")
 
 	tests := []struct {
@@ -95,7 +95,7 @@ func TestRepublishFiltersByTimeTypeAndKey(t *testing.T) {
 func TestRepublishReportsRemovedEvents(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(6)...)
-	at := spread(t, pool)
+	at := overrideCreatedAt(t, pool)
 	prune(t, term, time.Since(at[2])+5*time.Minute) // e000 and e001
 	wantLog(t, pool, letters(6)[2:]...)
 

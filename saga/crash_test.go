@@ -20,7 +20,7 @@ import (
 // in memory.
 type crashRig struct {
 	pool *pgxpool.Pool
-	look *pgxpool.Pool // its connections are not cut; the test uses it to see what to do next
+	look *pgxpool.Pool // that of Setup, whose connections are not cut; the test uses it to see what to do next, and for the participants
 	out  *outbox.Outbox
 	saga *saga.Saga[trip]
 
@@ -28,17 +28,20 @@ type crashRig struct {
 }
 
 // deliverAll gives each event of the log to its handler, until the instance has ended.
-func (w *crashRig) deliverAll(ctx context.Context) error {
+func (w *crashRig) deliverAll(ctx context.Context) error { return w.deliverUntil(ctx, "") }
+
+// deliverUntil is deliverAll, and also ends when this step is pending.
+func (w *crashRig) deliverUntil(ctx context.Context, step string) error {
 	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error { return w.saga.Begin(ctx, tx, "t1", trip{ID: "t1", Seats: 2}) })
 	if err != nil {
 		return err
 	}
 	for range 20 {
 		st, err := saga.New(w.look, w.out, travel()).Status(ctx, "t1")
-		if err != nil || st.State.Ended() {
+		if err != nil || st.State.Ended() || step != "" && pendingStep(st) == step {
 			return err
 		}
-		if err := w.disturb(ctx, st); err != nil {
+		if err := w.overrideDeadlineOrDecide(ctx, st); err != nil {
 			return err
 		}
 		rows, _ := w.look.Query(ctx, `SELECT event_id, type, key, coalesce(causation_id, ''), correlation_id, coalesce(headers, '{}'), data, source, not_before IS NOT NULL
@@ -55,13 +58,13 @@ func (w *crashRig) deliverAll(ctx context.Context) error {
 			return err
 		}
 		for _, l := range events {
-			h := postroom.Handler(w.saga)
+			pool, h := w.pool, postroom.Handler(w.saga)
 			if saga.StepKey(l.Event) != "" {
-				h = postroom.HandlerFunc(w.participate)
+				pool, h = w.look, postroom.HandlerFunc(w.participate)
 			} else if l.scheduled || !slices.Contains(w.saga.Types(), l.Type) {
 				continue
 			}
-			if err := postroomtest.Deliver(ctx, w.pool, h, l.Event); err != nil {
+			if err := postroomtest.Deliver(ctx, pool, h, l.Event); err != nil {
 				return err
 			}
 		}
@@ -80,8 +83,8 @@ func (w *crashRig) participate(ctx context.Context, tx pgx.Tx, cmd postroom.Even
 	return w.out.Write(ctx, tx, cmd.Follow(replies[cmd.Type], nil))
 }
 
-// disturb lets the payment's deadline pass, and lets an operator send the Undo of the seat again.
-func (w *crashRig) disturb(ctx context.Context, st saga.Status) error {
+// overrideDeadlineOrDecide lets the payment's deadline pass, and lets an operator send the Undo of the seat again.
+func (w *crashRig) overrideDeadlineOrDecide(ctx context.Context, st saga.Status) error {
 	if !w.deadline {
 		return nil
 	}
@@ -124,40 +127,35 @@ func TestCrashAnywhere(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		deadline bool
+		from     string // the connection is cut only after this step became pending, because the other case has what is before
 		state    saga.State
 		did      string // what the participants did
 		effects  string // the effects of Local functions
 		sent     string
 	}{
-		{"done", false, saga.Done, "seat.book payment.charge", "confirmed", "seat.book payment.charge travel.booked"},
+		{"done", false, "payment", saga.Done, "seat.book payment.charge", "confirmed", "seat.book payment.charge travel.booked"},
 		{
-			"undone", true, saga.Undone, "seat.book payment.charge payment.refund seat.free", "open undone",
+			"undone", true, "", saga.Undone, "seat.book payment.charge payment.refund seat.free", "open undone",
 			"seat.book payment.charge payment.refund seat.free seat.free travel.cancelled",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var look *pgxpool.Pool
-			end := func() {
-				if look != nil {
-					look.Close()
-				}
+			rigOn := func(pool *pgxpool.Pool) *crashRig {
+				out := outbox.New(outbox.Config{Source: "/trips"})
+				return &crashRig{pool: pool, look: look, out: out, saga: saga.New(pool, out, travel()), deadline: tt.deadline}
 			}
-			t.Cleanup(end)
 			postroomtest.Crash(t, postroomtest.Scenario{
-				Setup: func(ctx context.Context, pool *pgxpool.Pool) (err error) {
-					end()
-					if look, err = pgxpool.New(ctx, pool.Config().ConnString()); err != nil {
+				Setup: func(ctx context.Context, pool *pgxpool.Pool) error {
+					look = pool
+					_, err := pool.Exec(ctx, `CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY, key text, line text);
+						CREATE TABLE did (id bigint GENERATED ALWAYS AS IDENTITY, step text, type text, PRIMARY KEY (step, type))`)
+					if err != nil || tt.from == "" {
 						return err
 					}
-					_, err = pool.Exec(ctx, `CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY, key text, line text);
-						CREATE TABLE did (id bigint GENERATED ALWAYS AS IDENTITY, step text, type text, PRIMARY KEY (step, type))`)
-					return err
+					return rigOn(pool).deliverUntil(ctx, tt.from)
 				},
-				Run: func(ctx context.Context, pool *pgxpool.Pool) error {
-					out := outbox.New(outbox.Config{Source: "/trips"})
-					w := &crashRig{pool: pool, look: look, out: out, saga: saga.New(pool, out, travel()), deadline: tt.deadline}
-					return w.deliverAll(ctx)
-				},
+				Run: func(ctx context.Context, pool *pgxpool.Pool) error { return rigOn(pool).deliverAll(ctx) },
 			}, func(ctx context.Context, pool *pgxpool.Pool) error {
 				var state, did, effects, sent string
 				var held, mismatched int

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/saga"
 )
 
@@ -19,7 +20,7 @@ func TestDeadline(t *testing.T) {
 	t.Parallel()
 	w := newRig(t)
 	_, payment := w.upTo("t1")
-	due := w.expire("t1")
+	due := w.overrideDeadlineAndAlarm("t1")
 	w.give(due)
 	refund := w.wants("payment.refund")[0]
 	if refund.CausationID != due.ID {
@@ -46,7 +47,7 @@ func TestDeadlineAndReplyAtOneMoment(t *testing.T) {
 	w := newRig(t)
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
 		_, payment := w.upTo(key)
-		due := w.expire(key)
+		due := w.overrideDeadlineAndAlarm(key)
 		both := make(chan error)
 		go func() { both <- w.try(due) }()
 		go func() { both <- w.try(w.reply(payment, "payment.charged", nil)) }()
@@ -106,7 +107,7 @@ func TestDeadlineArmsTheNext(t *testing.T) {
 	if again.ID == next.ID || !again.NotBefore.Equal(next.NotBefore) {
 		t.Errorf("the early deadline was not written again: %+v", again)
 	}
-	w.give(w.expire("t1"))
+	w.give(w.overrideDeadlineAndAlarm("t1"))
 	w.wants("payment.refund")
 }
 
@@ -117,7 +118,7 @@ func TestDeadlineThatWasLost(t *testing.T) {
 	w := newRig(t)
 	w.begin("t1")
 	seat := w.wants("seat.book", "travel.deadline")[0]
-	w.expire("t1") // the event never comes
+	w.overrideDeadlineAndAlarm("t1") // the event never comes
 	w.give(w.reply(seat, "seat.booked", nil))
 	w.wants("payment.charge", "travel.deadline")
 }
@@ -142,7 +143,7 @@ func TestReplyBeforeTheDeadlineCountsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	w := newRig(t)
 	_, payment := w.upTo("t1")
-	due := w.expire("t1")
+	due := w.overrideDeadlineAndAlarm("t1")
 	w.give(w.reply(payment, "payment.charged", nil))
 	w.wants("travel.booked")
 	w.give(due)
@@ -261,4 +262,25 @@ func TestSagaWaitsForItsUndo(t *testing.T) {
 	if n := stuck(); n != 0 {
 		t.Errorf("%d are stuck after the end", n)
 	}
+}
+
+// The deadline comes by the clock. An event deadline that comes too early only sets the alarm again,
+// and the event at the right time undoes the instance.
+func TestDeadlineComesByTheClock(t *testing.T) {
+	t.Parallel()
+	w := newRig(t, func(d *saga.Definition[trip]) { d.Steps[1].Within = time.Second })
+	w.begin("t1")
+	due := w.wants("seat.book", "travel.deadline")[1]
+	due.Source = "/trips"
+	w.give(due)
+	if all := w.events(); time.Now().Before(due.NotBefore) {
+		if len(all) != 1 || all[0].Type != "travel.deadline" || all[0].NotBefore.Before(due.NotBefore) {
+			t.Fatalf("before the deadline the saga wrote %+v, want another alarm", all)
+		}
+		due = all[0]
+		due.Source = "/trips"
+	}
+	devtest.Eventually(t, 5*time.Second, "the deadline", func() bool { return time.Now().After(due.NotBefore) })
+	w.give(due)
+	w.is("t1", "compensating", "seat")
 }

@@ -219,9 +219,9 @@ func (w *rig) exec(sql string, args ...any) {
 	}
 }
 
-// expire lets the deadline of an instance's pending step pass: it sets the deadline and the alarm
+// overrideDeadlineAndAlarm lets the deadline of an instance's pending step pass: it sets the deadline and the alarm
 // back, and returns the event deadline as it would come.
-func (w *rig) expire(key string) postroom.Event {
+func (w *rig) overrideDeadlineAndAlarm(key string) postroom.Event {
 	w.Helper()
 	var at time.Time
 	err := w.pool.QueryRow(w.Context(), "UPDATE postroom.saga SET deadline = now() - interval '1 s', alarm_at = now() - interval '1 s' WHERE key = $1 RETURNING alarm_at", key).Scan(&at)

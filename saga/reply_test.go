@@ -250,7 +250,7 @@ func TestReplyToAnUnknownCommandIsKept(t *testing.T) {
 	second.CausationID += ".2"
 	w.fails(w.try(second), "database was restored", false)
 	w.is("t1", "running", "seat")
-	w.give(w.expire("t1")) // this time the instance takes another way
+	w.give(w.overrideDeadlineAndAlarm("t1")) // this time the instance takes another way
 	w.wants("seat.free")
 	w.fails(w.try(ahead), "database was restored", false)
 	w.give(w.reply(free, "seat.freed", nil))

@@ -147,7 +147,7 @@ func TestManyEndpoints(t *testing.T) {
 	close(c.healed)
 	replayed := c.replay(deadletter.Filter{Class: "permanent"})
 	c.eventually("the rest to be delivered", func() bool {
-		c.due()
+		c.overrideNextAtAndPause()
 		return one[int](c.rig, owed) == 0
 	})
 	if job := <-replayed; job.Succeeded != events-1 {

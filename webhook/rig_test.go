@@ -122,8 +122,9 @@ func (r *rig) emit(id string, change func(ev *postroom.Event)) {
 	}
 }
 
-// due makes all deliveries due.
-func (r *rig) due() {
+// overrideNextAtAndPause makes all deliveries due, and ends the pauses of all endpoints. A test that uses it sees
+// neither the schedule nor a pause.
+func (r *rig) overrideNextAtAndPause() {
 	r.Helper()
 	r.exec("UPDATE postroom.webhook_endpoint SET paused_until = NULL") // first: a worker that finds the pause snoozes the event again
 	r.exec("UPDATE postroom.held SET next_at = now() WHERE handler = 'webhooks' AND next_at IS NOT NULL AND claimed_by IS NULL")

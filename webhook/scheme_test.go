@@ -341,6 +341,7 @@ func texts(letters string, most int) []string {
 // No two requests that a scheme accepts have the same signed text. Otherwise an attacker could move
 // bytes of a captured request from one part to another, and the signature would stay valid.
 func TestSignedTextHasOneReading(t *testing.T) {
+	type request struct{ id, at, body string }
 	now := time.Unix(1_700_000_000, 0)
 	stamp := strconv.FormatInt(now.Unix(), 10)
 	stamps := []string{stamp, "0" + stamp, "1" + stamp, stamp[1:], " " + stamp, "+" + stamp}
@@ -355,29 +356,39 @@ func TestSignedTextHasOneReading(t *testing.T) {
 			continue
 		}
 		accepted++
-		of := make(map[string][3]string) // the request that was accepted with a signed text
+		of := make(map[string][]request) // by the signed text
 		for _, id := range texts("a-", 2) {
 			if !strings.Contains(template, "{id}") && id != "a" {
 				continue
 			}
 			for _, body := range texts("a-01", 2) {
 				for _, at := range times {
-					text := strings.NewReplacer("{id}", id, "{time}", at, "{body}", body).Replace(template)
-					mac := hmac.New(sha256.New, []byte("s"))
-					mac.Write([]byte(text))
-					h := http.Header{"X-S": {hex.EncodeToString(mac.Sum(nil))}, "X-Id": {id}, "X-Time": {at}}
-					if _, err := s.Verify(h, []byte(body), now); err != nil {
-						continue
-					}
-					request := [3]string{id, at, body}
-					if other, ok := of[text]; ok {
-						t.Fatalf("%s: %q and %q have the same signed text %q", template, other, request, text)
-					}
-					of[text] = request
+					text := strings.ReplaceAll(strings.ReplaceAll(strings.ReplaceAll(template, "{id}", id), "{time}", at), "{body}", body)
+					of[text] = append(of[text], request{id, at, body})
 				}
 			}
 		}
-		if len(of) == 0 {
+		some := false // a request was accepted
+		for text, requests := range of {
+			if some && len(requests) == 1 {
+				continue // no other request has this text
+			}
+			mac := hmac.New(sha256.New, []byte("s"))
+			mac.Write([]byte(text))
+			signature := hex.EncodeToString(mac.Sum(nil))
+			var first *request // that was accepted with this text
+			for _, r := range requests {
+				h := http.Header{"X-S": {signature}, "X-Id": {r.id}, "X-Time": {r.at}}
+				if _, err := s.Verify(h, []byte(r.body), now); err != nil {
+					continue
+				}
+				if first != nil {
+					t.Fatalf("%s: %q and %q have the same signed text %q", template, *first, r, text)
+				}
+				first, some = &r, true
+			}
+		}
+		if !some {
 			t.Errorf("%s: no request was accepted", template)
 		}
 	}

@@ -104,7 +104,7 @@ func TestAttemptsAndReplaysKeepTheirID(t *testing.T) {
 	}
 	verify := func(n int, signs map[webhook.Secret]bool) {
 		t.Helper()
-		r.due()
+		r.overrideNextAtAndPause()
 		r.eventually(fmt.Sprint(n, " requests"), func() bool { return len(to.requests()) == n })
 		got := to.requests()[n-1]
 		for secret, want := range signs {
@@ -236,7 +236,7 @@ func TestEndpointIsDisabledAfterFiveDays(t *testing.T) {
 	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now() - interval '5 days' + interval '1 hour'")
 	again := func(requests int) {
 		t.Helper()
-		r.due()
+		r.overrideNextAtAndPause()
 		r.eventually("another attempt", func() bool {
 			return len(to.requests()) == requests && one[int](r, "SELECT count(*) FROM postroom.held WHERE handler = 'webhooks' AND (claimed_by IS NOT NULL OR class IS NULL)") == 0
 		})
@@ -251,12 +251,12 @@ func TestEndpointIsDisabledAfterFiveDays(t *testing.T) {
 	})
 	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now() - interval '5 days 1 second'")
 	r.exec("UPDATE postroom.held SET next_at = now() + interval '1 day' WHERE event_id = 'e2' AND handler = 'webhooks'")
-	r.exec("UPDATE postroom.webhook_endpoint SET paused_until = NULL") // first, as in due
+	r.exec("UPDATE postroom.webhook_endpoint SET paused_until = NULL") // first, as in overrideNextAtAndPause
 	r.exec("UPDATE postroom.held SET next_at = now() WHERE event_id = 'e1' AND handler = 'webhooks'")
 	r.eventually("the endpoint to be disabled", func() bool {
 		return one[int](r, "SELECT count(*) FROM postroom.webhook_endpoint WHERE disabled_reason LIKE 'it failed since %'") == 1
 	})
-	r.due()
+	r.overrideNextAtAndPause()
 	r.eventually("both events to be dead", func() bool {
 		return one[int](r, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND class = 'endpoint_disabled'") == 2
 	})
@@ -319,7 +319,7 @@ func TestInFlight(t *testing.T) {
 	}
 	for n := range events {
 		if n > 0 {
-			r.due()
+			r.overrideNextAtAndPause()
 			r.eventually("each event to run or to wait", func() bool {
 				claimed := one[int](r, "SELECT count(*) FROM postroom.held WHERE claimed_by IS NOT NULL")
 				return claimed == int(running.Load()) && one[int](r, "SELECT count(*) FROM postroom.held WHERE claimed_by IS NULL AND next_at <= now()") == 0
@@ -397,7 +397,7 @@ func TestLookupsOfAnEndpointFail(t *testing.T) {
 		t.Fatalf("the first attempt: %+v", d)
 	}
 	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = failing_since - interval '5 days 1 second'")
-	r.due()
+	r.overrideNextAtAndPause()
 	r.eventually("the event to be dead", func() bool {
 		d, _ := r.heldOf("e")
 		return d.Dead && d.Class == webhook.ClassDisabled

@@ -44,7 +44,7 @@ func TestRelayWaitsForTheEndOfACancel(t *testing.T) {
 			if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(postroom.event_lock(pos)) FROM postroom.held WHERE event_id = 'one'"); err != nil {
 				t.Fatal(err)
 			}
-			makeDue(t, pool)
+			overrideNextAt(t, pool)
 			ids, _, _ := read(t, term, 10)
 			wantIDs(t, ids, "two")
 			if _, err := tx.Exec(t.Context(), tt.change); err != nil {
@@ -74,7 +74,7 @@ func TestEventsBehindAnOpenCancelWait(t *testing.T) {
 	term := lead(t, pglog.New(pool))
 	_, seqs, page := read(t, term, 10)
 	hold(t, term, refusal(1), page.Events...)
-	duePast(t, pool)
+	overrideNextAtOfDue(t, pool)
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

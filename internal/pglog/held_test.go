@@ -82,8 +82,8 @@ func wantHeld(t *testing.T, pool *pgxpool.Pool, want ...string) {
 	}
 }
 
-// duePast moves the times of due events to the past.
-func duePast(t *testing.T, pool *pgxpool.Pool) {
+// overrideNextAtOfDue moves the times of due events to the past.
+func overrideNextAtOfDue(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - interval '1 s' WHERE next_at IS NOT NULL")
 }
@@ -102,7 +102,7 @@ func TestHeldEventsComeOutInTheOrderOfTheirKey(t *testing.T) {
 	ids, _, _ := read(t, term, 10)
 	wantIDs(t, ids)
 
-	duePast(t, pool)
+	overrideNextAtOfDue(t, pool)
 	ids, seqs, page := read(t, term, 10)
 	wantIDs(t, ids, "a", "b", "c", "free")
 	for _, ev := range page.Events {
@@ -123,7 +123,7 @@ func TestHeldEventsComeOutInTheOrderOfTheirKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantHeld(t, pool, "b retrying 1", "c waiting 0")
-	duePast(t, pool)
+	overrideNextAtOfDue(t, pool)
 	ids, seqs, _ = read(t, term, 10)
 	wantIDs(t, ids, "b", "c")
 	record(t, term, seqs[0])
@@ -146,7 +146,7 @@ func TestADeadEventHoldsItsKey(t *testing.T) {
 	_, _, page := read(t, term, 10)
 	hold(t, term, dead(), page.Events...)
 	wantHeld(t, pool, "a dead 1", "b waiting 0", "free dead 1")
-	duePast(t, pool)
+	overrideNextAtOfDue(t, pool)
 	ids, _, _ := read(t, term, 10)
 	wantIDs(t, ids)
 
@@ -175,7 +175,7 @@ func TestHeldEventsRememberTheirFailures(t *testing.T) {
 		f := refusal(n + 1)
 		f.Text = fmt.Sprint("text ", n+1, " \x00\xff")
 		hold(t, term, f, page.Events...)
-		duePast(t, pool)
+		overrideNextAtOfDue(t, pool)
 		_, _, page = read(t, term, 10)
 	}
 	hold(t, term, dead(), page.Events...)
@@ -260,7 +260,7 @@ func TestHeldEventsSurviveCrashes(t *testing.T) {
 	ids, seqs, _ := read(t, term, 10)
 	wantIDs(t, ids, "c") // a and b are taken from held, not from the log
 	record(t, term, seqs...)
-	duePast(t, pool)
+	overrideNextAtOfDue(t, pool)
 	ids, _, _ = read(t, term, 10)
 	wantIDs(t, ids, "a", "b")
 
@@ -299,7 +299,7 @@ func TestHoldingIsFenced(t *testing.T) {
 	term := lead(t, log)
 	_, _, page := read(t, term, 10)
 	hold(t, term, refusal(1), page.Events[:2]...)
-	duePast(t, pool)
+	overrideNextAtOfDue(t, pool)
 	_, seqs, _ := read(t, term, 10)
 	before := heldStates(t, pool)
 	lead(t, log)
@@ -327,7 +327,7 @@ func TestALongQueueBehindAKey(t *testing.T) {
 	term := lead(t, pglog.New(pool))
 	_, _, page := read(t, term, 1000)
 	hold(t, term, refusal(1), page.Events...)
-	duePast(t, pool)
+	overrideNextAtOfDue(t, pool)
 	mustExec(t, pool, "UPDATE postroom.held SET dead_at = now(), class = 'x' WHERE event_id = '250'")
 	var all []string
 	for range 10 {

@@ -134,7 +134,7 @@ func (c *relayHistory) refuse() {
 		hold(c.T, c.term, refusal(1), c.window[i])
 		c.window = slices.Delete(c.window, i, i+1)
 	}
-	duePast(c.T, c.pool)
+	overrideNextAtOfDue(c.T, c.pool)
 }
 
 // Entries returns every event that was published after a checkpoint, and none that was

@@ -145,7 +145,7 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 		term := lead(t, pglog.New(pool))
 		_, events := readBounded(t, term)
 		hold(t, term, refusal(1), events...)
-		duePast(t, pool)
+		overrideNextAtOfDue(t, pool)
 		ids, _ := readBounded(t, term)
 		wantIDs(t, ids, large...)
 	})
@@ -157,7 +157,7 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 		term := lead(t, pglog.New(pool))
 		_, events := readBounded(t, term)
 		hold(t, term, refusal(1), events...)
-		duePast(t, pool)
+		overrideNextAtOfDue(t, pool)
 		var ids []string
 		for len(ids) < len(large) {
 			more, seqs, page := read(t, term, 1000)
@@ -228,7 +228,7 @@ func TestCompressedHeaders(t *testing.T) {
 			t.Errorf("%s: headers that no event has: %d of them, %v, want a fault", from, len(two.Headers), two.Fault)
 		}
 		hold(t, term, refusal(1), page.Events...)
-		duePast(t, pool)
+		overrideNextAtOfDue(t, pool)
 	}
 	var kept []string
 	if err := pool.QueryRow(t.Context(), "SELECT array_agg(event_id) FROM postroom.held WHERE headers IS NOT NULL").Scan(&kept); err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// makeOld moves events into the past.
-func makeOld(t *testing.T, pool *pgxpool.Pool, by time.Duration, ids ...string) {
+// overrideCreatedAt moves events into the past.
+func overrideCreatedAt(t *testing.T, pool *pgxpool.Pool, by time.Duration, ids ...string) {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = created_at - $1::interval WHERE event_id = ANY ($2)", by, ids)
 }
@@ -48,16 +48,16 @@ func TestPruneRemovesWhatIsPublishedAndOld(t *testing.T) {
 	term := lead(t, pglog.New(pool))
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs...)
-	makeOld(t, pool, 73*time.Hour, "a", "b", "c")
-	makeOld(t, pool, 71*time.Hour, "d")
+	overrideCreatedAt(t, pool, 73*time.Hour, "a", "b", "c")
+	overrideCreatedAt(t, pool, 71*time.Hour, "d")
 	if steps := prune(t, term, 72*time.Hour); !slices.Equal(steps, []int64{3}) {
 		t.Errorf("removed %v, want [3]", steps)
 	}
 	wantLog(t, pool, "d", "e")
-	makeOld(t, pool, 2*time.Hour, "d")
+	overrideCreatedAt(t, pool, 2*time.Hour, "d")
 	prune(t, term, 72*time.Hour)
 	wantLog(t, pool, "e")
-	makeOld(t, pool, 73*time.Hour, "e")
+	overrideCreatedAt(t, pool, 73*time.Hour, "e")
 	prune(t, term, 72*time.Hour)
 	wantLog(t, pool)
 }
@@ -119,8 +119,8 @@ func TestPruneLeavesWhatIsNotPublished(t *testing.T) {
 		term := lead(t, pglog.New(pool))
 		_, seqs, _ := read(t, term, 10)
 		record(t, term, seqs...)
-		makeOld(t, pool, 61*time.Minute, "a", "c")
-		makeOld(t, pool, 59*time.Minute, "b")
+		overrideCreatedAt(t, pool, 61*time.Minute, "a", "c")
+		overrideCreatedAt(t, pool, 59*time.Minute, "b")
 		prune(t, term, time.Hour)
 		wantLog(t, pool, "b", "c")
 	})

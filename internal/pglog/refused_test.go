@@ -26,7 +26,7 @@ func TestFailuresOutliveThePublishing(t *testing.T) {
 	_, seqs, page := read(t, term, 10)
 	hold(t, term, refusal(1), page.Events...)
 	for n := range 3 {
-		duePast(t, pool)
+		overrideNextAtOfDue(t, pool)
 		_, _, page = read(t, term, 10)
 		f := refusal(n + 2)
 		f.Text = fmt.Sprint("text ", n+2)
@@ -38,7 +38,7 @@ func TestFailuresOutliveThePublishing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	duePast(t, pool)
+	overrideNextAtOfDue(t, pool)
 	read(t, term, 10)
 	record(t, term, seqs...)
 	wantHeld(t, pool)
@@ -57,7 +57,7 @@ func TestTenFailuresAreKept(t *testing.T) {
 	_, seqs, page := read(t, term, 10)
 	mustExec(t, pool, `INSERT INTO postroom.refused SELECT $1, jsonb_agg(jsonb_build_object('class', 'x', 'text', n::text)) FROM generate_series(1, 10) n`, seqs[0])
 	hold(t, term, refusal(1), page.Events...)
-	duePast(t, pool)
+	overrideNextAtOfDue(t, pool)
 	read(t, term, 10)
 	record(t, term, seqs...)
 	if got, want := column[string](t, pool, keptFailures), []string{"a: 10 x, 2 to broker: no"}; !slices.Equal(got, want) {
@@ -75,7 +75,7 @@ func TestFailuresWithoutARowOfTheLogAreNotKept(t *testing.T) {
 	former, next := replaced(t, log, func(term *pglog.Term) {
 		_, _, page := read(t, term, 10)
 		hold(t, term, refusal(1), page.Events...)
-		duePast(t, pool)
+		overrideNextAtOfDue(t, pool)
 		read(t, term, 10)
 	})
 	if err := former.Record(t.Context(), eventlog.Progress{Published: []int64{1}}); err == nil {
@@ -102,13 +102,13 @@ func TestPruneRemovesFailures(t *testing.T) {
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs...)
 	mustExec(t, pool, `INSERT INTO postroom.refused SELECT seq, '[{"class": "x", "text": "y"}]' FROM postroom.outbox WHERE event_id <> 'b'`)
-	makeOld(t, pool, 73*time.Hour, "a", "b")
+	overrideCreatedAt(t, pool, 73*time.Hour, "a", "b")
 	prune(t, term, 72*time.Hour)
 	wantLog(t, pool, "c", "d")
 	if got := column[int64](t, pool, "SELECT seq FROM postroom.refused ORDER BY seq"); !slices.Equal(got, seqs[2:]) {
 		t.Errorf("failures are stored of %v, want of %v", got, seqs[2:])
 	}
-	makeOld(t, pool, 73*time.Hour, "c")
+	overrideCreatedAt(t, pool, 73*time.Hour, "c")
 	prune(t, term, 72*time.Hour)
 	if got := column[int64](t, pool, "SELECT seq FROM postroom.refused ORDER BY seq"); !slices.Equal(got, seqs[3:]) {
 		t.Errorf("failures are stored of %v, want of %v", got, seqs[3:])

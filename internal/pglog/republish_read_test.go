@@ -305,7 +305,7 @@ func TestARepublishIsCancelled(t *testing.T) {
 func TestRetentionWaitsForARepublish(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(6)...)
-	makeOld(t, pool, time.Hour, letters(6)...)
+	overrideCreatedAt(t, pool, time.Hour, letters(6)...)
 	r := startRepublish(t, log, republish.Request{})
 	prune(t, term, time.Minute)
 	wantLog(t, pool, letters(6)...)

@@ -35,8 +35,8 @@ func heldIDs(t *testing.T, pool *pgxpool.Pool) []string {
 	return ids
 }
 
-// makeDue moves the times of held events to the past: tests move rows, not clocks.
-func makeDue(t *testing.T, pool *pgxpool.Pool) {
+// overrideNextAt moves the times of held events to the past: tests move rows, not clocks.
+func overrideNextAt(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - interval '1 s'")
 }
@@ -62,7 +62,7 @@ func TestScheduledEventsAreHeldUntilTheyAreDue(t *testing.T) {
 	ids, _, _ = read(t, term, 10)
 	wantIDs(t, ids)
 
-	makeDue(t, pool)
+	overrideNextAt(t, pool)
 	ids, seqs, page := read(t, term, 10)
 	wantIDs(t, ids, "later")
 	if at := time.Until(page.Events[0].LoggedAt); at < 50*time.Minute {
@@ -91,7 +91,7 @@ func TestScheduledEventsSurviveCrashes(t *testing.T) {
 	wantIDs(t, ids)
 	record(t, term)
 	wantIDs(t, heldIDs(t, pool), "later")
-	makeDue(t, pool)
+	overrideNextAt(t, pool)
 	ids, _, _ = read(t, term, 10)
 	wantIDs(t, ids, "later")
 
@@ -130,7 +130,7 @@ func TestHeldEventsAreFenced(t *testing.T) {
 	read(t, term, 10)
 	record(t, term)
 	schedule(t, pool, "two", time.Hour)
-	makeDue(t, pool)
+	overrideNextAt(t, pool)
 	ids, seqs, _ := read(t, term, 10)
 	wantIDs(t, ids, "one")
 	lead(t, log)
@@ -152,7 +152,7 @@ func TestEventInHeldAndInTheLogIsPublishedOnce(t *testing.T) {
 	term := lead(t, log)
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs...)
-	makeDue(t, pool)
+	overrideNextAt(t, pool)
 	// This is the state after a crash, if the last recording stopped before the event.
 	mustExec(t, pool, "UPDATE postroom.relay SET high = $1, snap = pg_current_snapshot(); ", seqs[0])
 	mustExec(t, pool, "UPDATE postroom.outbox SET not_before = clock_timestamp() - interval '1 s' WHERE event_id = 'both'")

@@ -41,8 +41,8 @@ func TestSizes(t *testing.T) {
 
 	write(t, pool, "a", "b", "c", "d")
 	mustExec(t, pool, "DELETE FROM postroom.outbox WHERE event_id = 'a'")
-	makeOld(t, pool, 72*time.Hour, "b")
-	makeOld(t, pool, 100*time.Hour, "c") // not the first row, and Oldest is the age of the first
+	overrideCreatedAt(t, pool, 72*time.Hour, "b")
+	overrideCreatedAt(t, pool, 100*time.Hour, "c") // not the first row, and Oldest is the age of the first
 	large := named("large")
 	large.Data = make([]byte, 500_000)
 	_, _ = crand.Read(large.Data) // never fails
@@ -67,7 +67,7 @@ func TestSizes(t *testing.T) {
 		t.Errorf("held %d then %d bytes, inbox %d then %d", empty.Held, got.Held, empty.Inbox, got.Inbox)
 	}
 
-	makeOld(t, pool, -200*time.Hour, "b") // as after a clock was set back
+	overrideCreatedAt(t, pool, -200*time.Hour, "b") // as after a clock was set back
 	if got, err = log.Sizes(t.Context()); err != nil || got.First != 2 || got.Oldest.Round(time.Hour) != 100*time.Hour {
 		t.Errorf("First = %d, Oldest = %s, %v, want 2, and the 100 h of the next event", got.First, got.Oldest, err)
 	}
