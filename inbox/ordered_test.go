@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // ordered is a subscription that keeps keys in order.
@@ -96,4 +98,46 @@ func TestOrderedHandlerKeepsTheOrderIfEventsFail(t *testing.T) {
 		t.Error("nothing failed")
 	}
 	b.eventually("held to be empty", func() bool { return len(b.held("o")) == 0 })
+}
+
+// A held event of a key is settled only after other transactions have released the key.
+func TestSettlingLocksTheKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	again, locked := make(chan struct{}), make(chan struct{})
+	attempts := 0
+	b.in.Handle(b.ordered("o", inbox.HoldKey), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if attempts++; attempts == 1 {
+			return errors.New("not now")
+		}
+		again <- struct{}{}
+		<-locked
+		return effect("o").Handle(ctx, tx, ev)
+	}))
+	b.run()
+	b.publishEvent(postroom.Event{ID: "e", Source: "/shop", Type: b.stream + ".placed", Key: "k", Data: []byte("{}")})
+	devtest.Receive(t, 20*time.Second, "the second attempt", again)
+	other, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }() // an error if the test got as far as Commit
+	if _, err := other.Exec(t.Context(), "SELECT pg_advisory_xact_lock(postroom.key_lock('o', 'k'))"); err != nil {
+		t.Fatal(err)
+	}
+	close(locked)
+	b.eventually("the inbox to wait for the key", func() bool {
+		if len(b.effects("o")) > 0 {
+			t.Fatal("the event was settled while another transaction had its key locked")
+		}
+		var waits bool
+		err := b.pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks
+			WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits)
+		return err == nil && waits
+	})
+	if err := other.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("held to be empty", func() bool { return len(b.held("o")) == 0 })
+	b.wantOnce("o", "e")
 }
