@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// large is the size of an event's data. A hundred such events do not fit into memory at once.
+// large is the size of an event's data. Forty such events do not fit into the bounds of these tests.
 const large = 900 << 10
 
 // largeEvent is an event with data of that size.
@@ -40,7 +40,7 @@ func (b *bench) claimedBytes(ctx context.Context, name string) (bytes int64) {
 func TestClaimsAreBoundedByBytes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	const events, bound = 100, 4 << 20
+	const events, bound = 40, 4 << 20
 	b.anew(func(cfg *inbox.Config) { cfg.PullBytes = bound })
 	var most, runs atomic.Int64
 	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: events}, func(ctx context.Context, attempt *inbox.Attempt) error {

@@ -2,7 +2,10 @@ package inbox_test
 
 import (
 	"context"
+	"flag"
 	"maps"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +26,19 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-func TestMain(m *testing.M) { devtest.Main(m) }
+// atOnce is how many tests of this package run at the same time on a machine with fewer processors,
+// because most of them wait. The server has connections for as many.
+const atOnce = 4
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue && runtime.GOMAXPROCS(0) < atOnce {
+		if err := f.Value.Set(strconv.Itoa(atOnce)); err != nil {
+			panic(err)
+		}
+	}
+	devtest.Main(m)
+}
 
 // bench is one test's database, stream and inbox.
 type bench struct {

@@ -114,10 +114,17 @@ func (d *database) empty(ctx context.Context) error {
 		if err := first.QueryRow(ctx, sessionsSQL, d.pool.Stat().TotalConns()).Scan(&others); err != nil {
 			return err
 		}
+		if others > 0 {
+			time.Sleep(5 * time.Millisecond) // between two looks
+		}
 	}
-	for _, conn := range append(d.pool.AcquireAllIdle(ctx), first) {
+	for i, conn := range append(d.pool.AcquireAllIdle(ctx), first) {
 		if conn != first {
 			defer conn.Release()
+			if i >= keptConns { // the pool forgets it
+				_ = conn.Conn().Close(ctx)
+				continue
+			}
 		}
 		if _, err := conn.Exec(ctx, sessionResetSQL); err != nil {
 			return err
@@ -133,6 +140,9 @@ func (d *database) empty(ctx context.Context) error {
 	_, err = first.Exec(ctx, emptySQL)
 	return err
 }
+
+// keptConns is how many connections a free database keeps.
+const keptConns = 8
 
 const (
 	sessionsSQL = `SELECT count(*) - $1 FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`

@@ -124,7 +124,7 @@ func TestConsumerLosesItsThresholdWithTheStreamsLimit(t *testing.T) {
 func TestBusyReaderKeepsItsConsumer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	const threshold = 5 * time.Second
+	const threshold = 3 * time.Second
 	b.limit(func(cfg *jetstream.StreamConfig) { cfg.ConsumerLimits.InactiveThreshold = threshold })
 	cfg := b.config()
 	cfg.AckWait = 15 * time.Second // a reader that loses its lease makes another consumer

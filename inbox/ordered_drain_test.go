@@ -60,7 +60,7 @@ func (b *bench) made(name, like string) (n int) {
 // next one. For a hundred events the runner itself claims only once.
 func TestHeldEventsOfAKeyRunOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	const waiting = 1500
+	const waiting = 600
 	seen := &claims{}
 	b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer, cfg.MaxConns = seen, 10 }), devtest.NATS(t))
 	s := newScript("o")

@@ -270,11 +270,11 @@ func TestHandlersThatDoNotReturnAreLeftBehind(t *testing.T) {
 		<-stuck
 		return nil
 	}))
-	bad, good := ids("bad", 8), ids("good", 8) // more than there are connections
+	bad, good := ids("bad", 5), ids("good", 8) // more than there are connections
 	b.publish(bad...)
 	b.publish(good...)
 	b.run()
-	b.eventually("all to be decided, and the bad ones dead", func() bool { return b.ledger("h") == 16 && b.dead("h") == 8 })
+	b.eventually("all to be decided, and the bad ones dead", func() bool { return b.ledger("h") == 13 && b.dead("h") == 5 })
 	b.drained()
 	b.wantOnce("h", good...)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,7 +22,29 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-func TestMain(m *testing.M) { devtest.Main(m) }
+// asProgram is an environment variable. If it is 1, the test binary is the program postroom. So no
+// test has to build the program.
+const asProgram = "POSTROOM_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) == "1" {
+		main() // ends the process
+	}
+	devtest.Main(m)
+}
+
+// program returns a command that runs the program in a process of its own. The process does not see
+// the environment of this process.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary, args...)
+	cmd.Env = []string{asProgram + "=1"}
+	return cmd
+}
 
 // result is the output and the exit status of a command line.
 type result struct {
@@ -492,11 +513,7 @@ func checkExample(t *testing.T, root *cobra.Command, line string) {
 
 // The program itself, once: main and its exit status.
 func TestProgram(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "postroom")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	err := exec.CommandContext(t.Context(), binary, "migrate").Run()
+	err := program(t, "migrate").Run()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != exitUsage {
 		t.Errorf("postroom migrate: %v, want exit status %d", err, exitUsage)

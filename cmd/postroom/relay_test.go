@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -164,11 +163,11 @@ func (d *daemon) logged() string {
 }
 
 // startDaemon starts a relay, which is killed at the test's end.
-func startDaemon(t *testing.T, binary, database, broker string, args ...string) *daemon {
+func startDaemon(t *testing.T, database, broker string, args ...string) *daemon {
 	t.Helper()
 	args = append([]string{"relay", "--listen", "127.0.0.1:0", "--lease", "1s"}, args...)
-	d := &daemon{T: t, cmd: exec.Command(binary, args...), done: make(chan struct{})}
-	d.cmd.Env = []string{"POSTROOM_DATABASE_URL=" + database, "POSTROOM_NATS_URL=" + broker}
+	d := &daemon{T: t, cmd: program(t, args...), done: make(chan struct{})}
+	d.cmd.Env = append(d.cmd.Env, "POSTROOM_DATABASE_URL="+database, "POSTROOM_NATS_URL="+broker)
 	d.cmd.Stderr = d
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -260,15 +259,6 @@ func (d *daemon) wantExit(code int) {
 	}
 }
 
-func buildPostroom(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "postroom")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return binary
-}
-
 func placeOrders(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	out := outbox.New(outbox.Config{Source: "/shop"})
@@ -304,8 +294,7 @@ func orders(t *testing.T, pool *pgxpool.Pool, broker string) (js jetstream.JetSt
 
 func TestRelayDaemon(t *testing.T) {
 	t.Parallel()
-	binary := buildPostroom(t)
-	for name, test := range map[string]func(t *testing.T, binary string){
+	for name, test := range map[string]func(t *testing.T){
 		"outage and take-over":            testTakeOver,
 		"it starts before its broker":     testStartBeforeBroker,
 		"it refuses, and accepts by name": testRefusal,
@@ -314,12 +303,12 @@ func TestRelayDaemon(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, binary)
+			test(t)
 		})
 	}
 }
 
-func testTakeOver(t *testing.T, binary string) {
+func testTakeOver(t *testing.T) {
 	server, pool := devtest.OwnNATS(t), devtest.Pool(t)
 	_, stored := orders(t, pool, server.URL())
 	postroom(t, environment{"NATS_URL": server.URL()}, "stream", "ensure", "SHOP", "--subjects", "order.>").want(t, exitOK)
@@ -332,13 +321,13 @@ func testTakeOver(t *testing.T, binary string) {
 		devtest.Eventually(t, 20*time.Second, fmt.Sprint(published, " orders in the stream"), func() bool { return stored() == published })
 	}
 
-	first := startDaemon(t, binary, databaseURL(pool), server.URL())
+	first := startDaemon(t, databaseURL(pool), server.URL())
 	first.until("the first to lead", ready(relay.Leading))
 	publishes(20)
 	for _, want := range []string{`postroom_relay_leader{lane="outbox"} 1`, `postroom_relay_events_total{outcome="stored"} 20`} {
 		devtest.Eventually(t, 20*time.Second, want, func() bool { return strings.Contains(first.metrics(), want) })
 	}
-	second := startDaemon(t, binary, databaseURL(pool), server.URL())
+	second := startDaemon(t, databaseURL(pool), server.URL())
 	second.until("the second to stand by", ready(relay.Standby))
 
 	server.Stop()
@@ -365,11 +354,11 @@ func testTakeOver(t *testing.T, binary string) {
 	second.wantExit(exitOK)
 }
 
-func testStartBeforeBroker(t *testing.T, binary string) {
+func testStartBeforeBroker(t *testing.T) {
 	server, pool := devtest.OwnNATS(t), devtest.Pool(t)
 	server.Stop()
 	placeOrders(t, pool, 1)
-	d := startDaemon(t, binary, databaseURL(pool), server.URL(), "--check-every", "1s")
+	d := startDaemon(t, databaseURL(pool), server.URL(), "--check-every", "1s")
 	d.until("it to wait for the broker", unready("disconnected"))
 	if report, ok := d.get("/livez"); !ok || !report.OK {
 		t.Errorf("/livez without a broker: %+v", report)
@@ -382,7 +371,7 @@ func testStartBeforeBroker(t *testing.T, binary string) {
 	d.until("it to be ready", ready(relay.Leading))
 }
 
-func testRefusal(t *testing.T, binary string) {
+func testRefusal(t *testing.T) {
 	server, pool := devtest.OwnNATS(t), devtest.Pool(t)
 	js, _ := orders(t, pool, server.URL())
 	cfg := jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"order.>"}, MaxMsgs: 100}
@@ -390,14 +379,14 @@ func testRefusal(t *testing.T, binary string) {
 		t.Fatal(err)
 	}
 	placeOrders(t, pool, 1)
-	d := startDaemon(t, binary, databaseURL(pool), server.URL())
+	d := startDaemon(t, databaseURL(pool), server.URL())
 	d.wantExit(exitFailed)
 	for _, want := range []string{"postroom: relay: stream SHOP: it drops old events", "at 100 messages", "--accept discard-old"} {
 		if !strings.Contains(d.logged(), want) {
 			t.Errorf("the error does not say %q", want)
 		}
 	}
-	d = startDaemon(t, binary, databaseURL(pool), server.URL(), "--accept", "discard-old", "--check-every", "1s", "--log-format", "text")
+	d = startDaemon(t, databaseURL(pool), server.URL(), "--accept", "discard-old", "--check-every", "1s", "--log-format", "text")
 	d.until("it to be ready with the risk accepted", ready(relay.Leading))
 
 	cfg.AllowRollup = true // a setting that has drifted
@@ -409,9 +398,9 @@ func testRefusal(t *testing.T, binary string) {
 	})
 }
 
-func testSecondSignal(t *testing.T, binary string) {
+func testSecondSignal(t *testing.T) {
 	pool := devtest.Pool(t)
-	d := startDaemon(t, binary, databaseURL(pool), devtest.NATSURL(t), "--lease", "1h")
+	d := startDaemon(t, databaseURL(pool), devtest.NATSURL(t), "--lease", "1h")
 	d.until("it to lead", ready(relay.Leading))
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
@@ -432,14 +421,14 @@ func testSecondSignal(t *testing.T, binary string) {
 	}
 }
 
-func testAtomic(t *testing.T, binary string) {
+func testAtomic(t *testing.T) {
 	devtest.NeedsNATS(t, devtest.NATS(t), 12)
 	server, pool := devtest.OwnNATS(t), devtest.Pool(t)
 	orders(t, pool, server.URL())
 	env := environment{"NATS_URL": server.URL()}
 	postroom(t, env, "stream", "ensure", "SHOP", "--subjects", "order.>").want(t, exitOK)
 	placeOrders(t, pool, 20)
-	d := startDaemon(t, binary, databaseURL(pool), server.URL(), "--atomic")
+	d := startDaemon(t, databaseURL(pool), server.URL(), "--atomic")
 	d.wantExit(exitFailed)
 	for _, want := range []string{"stream SHOP: it does not allow atomic batches", "postroom.lease.*.SHOP", "stream ensure --atomic"} {
 		if !strings.Contains(d.logged(), want) {
@@ -447,7 +436,7 @@ func testAtomic(t *testing.T, binary string) {
 		}
 	}
 	postroom(t, env, "stream", "ensure", "SHOP", "--subjects", "order.>", "--atomic").want(t, exitOK)
-	d = startDaemon(t, binary, databaseURL(pool), server.URL(), "--atomic")
+	d = startDaemon(t, databaseURL(pool), server.URL(), "--atomic")
 	d.until("it to lead", ready(relay.Leading))
 	want := `postroom_relay_events_total{outcome="stored"} 20`
 	devtest.Eventually(t, 20*time.Second, want, func() bool { return strings.Contains(d.metrics(), want) })
