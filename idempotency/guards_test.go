@@ -280,7 +280,7 @@ func TestDeleteRefusesAKeyWithAClaim(t *testing.T) {
 }
 
 // A repeated answer is kept for longer, and never for a shorter time. A row that expired or was
-// overrideStateAndLease meanwhile is not changed.
+// claimed meanwhile is not changed.
 func TestLastUse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
