@@ -21,10 +21,11 @@ PLANTED   ?=
 BROKER    = POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd
 SCRATCH   = env $$(integration/scratch)
 RACE      = GORACE=atexit_sleep_ms=50 # by default, each program with the race detector sleeps for a second at its end
-TESTFLAGS = -race -vet=off -timeout 40m -p 4 # vet is one of the linters; four packages at a time, since half of their time is waiting
+TESTFLAGS = -race -vet=off -timeout 40m -p 3 # vet is one of the linters; three packages at a time, because some mostly wait
+TESTED    = $(if $(filter ./...,$(PKG)),$$($(GO) list $(PKG) | grep -v '/internal/house$$'),$(PKG)) # house has a target of its own
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test quick test-times test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
+.PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test house quick test-times test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,14 +59,17 @@ example-refunds: setup ## Run the refunds example: requests that are repeated, a
 	@$(GO) build -o bin/refunds ./examples/refunds
 	@$(BROKER) bin/refunds $(ARGS)
 
-test: servers ## Run all tests, against real servers, with the race detector
-	$(SCRATCH) $(BROKER) $(RACE) $(GO) test $(TESTFLAGS) $(PKG)
+test: servers $(if $(filter ./...,$(PKG)),house) ## Run all tests, against real servers, with the race detector
+	$(SCRATCH) $(BROKER) $(RACE) $(GO) test $(TESTFLAGS) $(TESTED)
+
+house: ## Run the tests of the repository's form: they only read files, so they need no race detector
+	@$(GO) test -vet=off -count=1 ./internal/house
 
 quick: ## Run the tests that need no server, without the race detector, in less than a minute
 	@$(GO) test -vet=off $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.TestImports}} {{.XTestImports}}{{end}}' $(ALL) | awk '!/internal\/dev(test|stack)|postroomtest/ { print $$1 }')
 
 test-times: servers ## Run all tests, and write how long they take to docs/reference/sizes.md
-	$(SCRATCH) $(BROKER) $(RACE) $(GO) test $(TESTFLAGS) -count=1 -json $(PKG) | $(GO) run ./integration/testtimes integration/results/test-times.txt
+	$(SCRATCH) $(BROKER) $(RACE) $(GO) test $(TESTFLAGS) -count=1 -json $(TESTED) | $(GO) run ./integration/testtimes integration/results/test-times.txt
 	@$(MAKE) api
 
 test-nats: ## Run the tests of what talks to the broker on another version of NATS (NATS=v2.10.27)
@@ -97,8 +101,7 @@ build: ## Build all packages, and the command line into bin/postroom
 	$(GO) build $(ALL)
 	$(GO) build -o bin/postroom ./cmd/postroom
 
-lint: ## Run the linters, check the formatting, and run the tests of internal/house
-	@$(GO) test -vet=off -count=1 ./internal/house
+lint: house ## Run the linters, check the formatting, and run the tests of internal/house
 	$(GOLANGCI) run $(ALL)
 	cd integration/alerts && GOWORK=off $(GOLANGCI) run
 
