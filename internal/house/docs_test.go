@@ -240,3 +240,37 @@ func publicNames(t *testing.T) names {
 	}
 	return all
 }
+
+const timePage = "docs/reference/time-in-tests.md"
+
+var nameOfTest = regexp.MustCompile("`((?:Test|override)[A-Z]\\w+)`")
+
+// A page names only tests and helpers that exist, and each helper that overrides a time or a state
+// is on the page about time in tests.
+func TestTestsInTheDocumentation(t *testing.T) {
+	t.Parallel()
+	declared := make(map[string]bool)
+	for name := range declaredFunctions(t) {
+		declared[name[strings.LastIndex(name, ".")+1:]] = true
+	}
+	named := 0
+	pages := documentation(t)
+	for page, text := range pages {
+		if strings.Contains(page, "/decisions/") || page == sizesFile {
+			continue // these pages describe the past
+		}
+		for _, m := range nameOfTest.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			if named++; !declared[m[1]] {
+				t.Errorf("%s names %s, which does not exist", page, m[1])
+			}
+		}
+	}
+	for name := range declared {
+		if override, is := strings.CutPrefix(name, "override"); is && override != "" && !strings.Contains(pages[timePage], "`"+name+"`") {
+			t.Errorf("%s has no row for the helper %s", timePage, name)
+		}
+	}
+	if named < 20 {
+		t.Errorf("%d names were found: the test looks for them in the wrong way", named)
+	}
+}
