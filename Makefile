@@ -22,7 +22,7 @@ BROKER    = POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd
 SCRATCH   = env $$(integration/scratch)
 RACE      = GORACE=atexit_sleep_ms=50 # by default, each program with the race detector sleeps for a second at its end
 TESTFLAGS = -race -vet=off -timeout 40m -p 3 # vet is one of the linters; three packages at a time, because some mostly wait
-TESTED    = $(if $(filter ./...,$(PKG)),$$($(GO) list $(PKG) | grep -v '/internal/house$$'),$(PKG)) # house has a target of its own
+TESTED    = $(if $(filter ./...,$(PKG)),$$($(GO) list $(PKG) | grep -Ev '/(internal/house|integration/mutants)$$'),$(PKG)) # make house runs these two
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test house quick test-times test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
@@ -62,8 +62,8 @@ example-refunds: setup ## Run the refunds example: requests that are repeated, a
 test: servers $(if $(filter ./...,$(PKG)),house) ## Run all tests, against real servers, with the race detector
 	$(SCRATCH) $(BROKER) $(RACE) $(GO) test $(TESTFLAGS) $(TESTED)
 
-house: ## Run the tests of the repository's form: they only read files, so they need no race detector
-	@$(GO) test -vet=off -count=1 ./internal/house
+house: ## Run the tests of the repository's form and of the lists of mutants, which only read files, without the race detector
+	@$(GO) test -vet=off -count=1 ./internal/house ./integration/mutants
 
 quick: ## Run the tests that need no server, without the race detector, in less than a minute
 	@$(GO) test -vet=off $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.TestImports}} {{.XTestImports}}{{end}}' $(ALL) | awk '!/internal\/dev(test|stack)|postroomtest/ { print $$1 }')
