@@ -80,8 +80,10 @@ func (d *database) giveBack(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), devtest.Patience(t, 10*time.Second))
 	defer cancel()
-	for d.pool.Stat().AcquiredConns() > 0 && ctx.Err() == nil {
-		time.Sleep(time.Millisecond) // Eventually would end the goroutine, and the database would stay
+	for d.pool.Stat().AcquiredConns() > 0 { // Eventually would end the goroutine, and the database would stay
+		if !anotherLook(ctx) {
+			break
+		}
 	}
 	if n := d.pool.Stat().AcquiredConns(); n > 0 {
 		t.Errorf("%d connections of the pool are still in use after the test", n)
@@ -103,6 +105,16 @@ func (d *database) giveBack(t *testing.T) {
 
 var errChanged = errors.New("the database is not as it was made")
 
+// anotherLook waits a moment until a condition may be looked at again. It returns false if ctx ends.
+func anotherLook(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(5 * time.Millisecond):
+		return true
+	}
+}
+
 // empty removes what a test can leave in a database. It returns an error if it cannot.
 func (d *database) empty(ctx context.Context) error {
 	first, err := d.pool.Acquire(ctx)
@@ -114,8 +126,8 @@ func (d *database) empty(ctx context.Context) error {
 		if err := first.QueryRow(ctx, sessionsSQL, d.pool.Stat().TotalConns()).Scan(&others); err != nil {
 			return err
 		}
-		if others > 0 {
-			time.Sleep(5 * time.Millisecond) // between two looks
+		if others > 0 && !anotherLook(ctx) {
+			return ctx.Err()
 		}
 	}
 	for i, conn := range append(d.pool.AcquireAllIdle(ctx), first) {
