@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -83,6 +84,46 @@ func TestFailedEventOfABatchIsHeldWithTheOthersCommit(t *testing.T) {
 			_, err := tx.Exec(ctx, "INSERT INTO effect (handler, event) VALUES ('h', 'bad'); SELECT 1/0")
 			return err
 		},
+		"a statement of an unknown table": func(ctx context.Context, tx pgx.Tx) error { // the server refuses to prepare it
+			_, err := tx.Exec(ctx, "INSERT INTO nowhere VALUES ($1)", 1)
+			return err
+		},
+		"a statement that is no SQL": func(ctx context.Context, tx pgx.Tx) error {
+			return tx.QueryRow(ctx, "SELEKT $1", 1).Scan(new(int))
+		},
+		"a named argument that is missing": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "INSERT INTO effect (handler, event) VALUES (@handler, @event)", pgx.StrictNamedArgs{"handler": "h"})
+			return err
+		},
+		"an argument that cannot be encoded": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "INSERT INTO checked VALUES ($1)", make(chan int))
+			return err
+		},
+		"a context that has ended": func(ctx context.Context, tx pgx.Tx) error {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			_, err := tx.Exec(ctx, "INSERT INTO effect (handler, event) VALUES ('h', 'bad')")
+			return fmt.Errorf("with the context of a request: %v", err) //nolint:errorlint // a cancelled context of the handler's own is a failure like others
+		},
+		"a savepoint with a context that has ended": func(ctx context.Context, tx pgx.Tx) error {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			_, err := tx.Begin(ctx)
+			return err
+		},
+		"a panic": func(context.Context, pgx.Tx) error { panic("no") },
+		"rows that are not closed": func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Query(ctx, "SELECT n FROM generate_series(1, $1::int) n", 100000); err != nil {
+				return err
+			}
+			return wrong
+		},
+		"a savepoint that is left open": func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SAVEPOINT mine"); err != nil {
+				return err
+			}
+			return errors.Join(insert(ctx, tx, "bad"), wrong)
+		},
 		"a constraint at the commit": func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "INSERT INTO checked VALUES ($1), ($1)", 1)
 			return err
@@ -100,16 +141,18 @@ func TestFailedEventOfABatchIsHeldWithTheOthersCommit(t *testing.T) {
 				}
 				return insert(ctx, tx, ev.ID)
 			}))
-			first, last := ids("a", 15), ids("c", 15)
+			first, second, last := ids("a", 10), ids("b", 10), ids("c", 10)
 			b.publish(first...)
-			b.publish("bad 1", "bad 2")
+			b.publish("bad 1") // one between good ones, and then two in a row
+			b.publish(second...)
+			b.publish("bad 2", "bad 3")
 			b.publish(last...)
 			b.run()
-			b.eventually("all to be decided", func() bool { return b.ledger("h") == 32 })
+			b.eventually("all to be decided", func() bool { return b.ledger("h") == 33 })
 			b.drained()
-			b.wantOnce("h", append(first, last...)...)
-			if got := b.dead("h"); got != 2 {
-				t.Errorf("%d are dead, want 2: %+v", got, b.held("h"))
+			b.wantOnce("h", slices.Concat(first, second, last)...)
+			if got := b.dead("h"); got != 3 {
+				t.Errorf("%d are dead, want 3: %+v", got, b.held("h"))
 			}
 		})
 	}

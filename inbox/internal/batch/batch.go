@@ -54,10 +54,9 @@ type Tx interface {
 	IsClosed() bool
 	Lost(err error) error
 
-	// Member begins the part of one event, with a savepoint if single is true. The function leave
-	// ends that part, and releases the savepoint if keep is true; silent says that the handler sent
-	// no statement. The function undo rolls back to the savepoint.
-	Member(single bool) (leave func(keep bool) (silent bool), undo func(ctx context.Context) error)
+	// Save sets a savepoint before an event. Undo rolls back to it.
+	Save(ctx context.Context) error
+	Undo(ctx context.Context) error
 
 	// Call runs the handler. Hold holds deliveries that failed. End commits, or rolls back if
 	// err is not nil.
@@ -224,25 +223,25 @@ func (c Batches) applyBatch(ctx context.Context, b *batch) error {
 // callMember runs the handler for one event of a batch. With a savepoint, its failure
 // does not undo the effects of other members.
 func (c Batches) callMember(ctx context.Context, tx Tx, b *batch, d *delivery.Delivery) error {
-	leave, undo := tx.Member(b.single)
-	err := tx.Call(ctx, d.Task)
-	if delivery.IsAbandoned(err) { // the abandoned handler still uses the transaction
-		return &delivery.MemberError{D: d, Err: err}
+	//guard:each-event-of-a-batch-has-a-savepoint = @ && d == b.members[0]
+	if b.single {
+		if err := tx.Save(ctx); err != nil {
+			return err
+		}
 	}
-	silent := leave(b.single && err == nil)
+	err := tx.Call(ctx, d.Task)
 	switch {
 	case err == nil:
 		return nil
+	case delivery.IsAbandoned(err): // the abandoned handler still uses the transaction
+		return &delivery.MemberError{D: d, Err: err}
 	case delivery.IsContention(tx.Lost(err)) || delivery.IsOutage(err):
 		return err
 	case !b.single || tx.IsClosed() || delivery.IsEnded(err):
 		return &delivery.MemberError{D: d, Err: err}
 	}
 	b.failed[d] = c.Failed(d.Task, delivery.FailureOf(err))
-	if silent {
-		return nil
-	}
-	return undo(ctx)
+	return tx.Undo(ctx)
 }
 
 // holdFailed holds the events that failed, in the transaction that decides the batch.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -20,8 +19,7 @@ import (
 // the transaction, after the handler returned.
 var ErrTxOwned = errors.New("inbox: the transaction is ended by the inbox; return nil to commit, an error to roll back")
 
-// Tx is the transaction of a handler. It wraps a transaction of pgx. Only the inbox can end a Tx. A
-// Tx sends the inbox's savepoints together with the next statement, if it can.
+// Tx is the transaction of a handler. It wraps a transaction of pgx. Only the inbox can end a Tx.
 type Tx struct {
 	pgx.Tx
 
@@ -40,9 +38,8 @@ type Tx struct {
 	simple bool // the connection puts parameters into the text of statements
 	joins  bool // see Handler.joins
 
-	// The field first has statements that are sent with the next Exec, or before any other call. An
-	// example is the savepoint before a member of a batch.
-	first []string
+	member  string // the savepoint before the event of a batch that runs; see Save
+	members int    // how many savepoints there were
 
 	// The field over is set when the transaction ended and pgx does not know that. A goroutine of
 	// the handler may still have the Tx, and must not reach the connection's next transaction.
@@ -192,15 +189,6 @@ func (t *Tx) Healthy() error {
 
 var errOverlooked = errors.New("a statement failed and the handler did not return its error")
 
-// flush sends the statements in t.first. If it fails, the next statement fails too.
-func (t *Tx) flush(ctx context.Context) {
-	if len(t.first) > 0 {
-		sql := strings.Join(t.first, "; ")
-		t.first = nil
-		_, _ = t.inner().Exec(ctx, sql)
-	}
-}
-
 // saw notes a handler's statement and sets unsure if the statement may have ended the transaction.
 // A statement with parameters cannot have ended it: a text with parameters is a single statement,
 // COMMIT and ROLLBACK have no parameters, and no function can end a transaction block. A text
@@ -238,13 +226,12 @@ func modeOf(conn *pgx.Conn) pgx.QueryExecMode {
 
 const modeKey = "postroom.inbox.mode"
 
-// Conn returns the connection of the transaction. Before that, it sends the statements in the field
-// first, because the inbox does not see what the handler does with the connection.
+// Conn returns the connection of the transaction. The inbox does not see what the handler does with
+// it.
 func (t *Tx) Conn() *pgx.Conn {
 	//guard:the-connection-may-end-the-transaction remove
 	t.unsure.Store(true)
 	t.loan.Unseen()
-	t.flush(context.Background())
 	return t.Tx.Conn()
 }
 
@@ -257,32 +244,10 @@ func (t *Tx) Rollback(context.Context) error { return ErrTxOwned }
 // Exec works like Exec of pgx.Tx.
 func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	t.saw(sql, args)
-	if len(t.first) == 0 || len(args) == 0 || isOption(args[0]) {
-		t.flush(ctx)
-		return t.inner().Exec(ctx, sql, args...)
-	}
-	batch := &pgx.Batch{}
-	for _, statement := range t.first {
-		batch.Queue(statement)
-	}
-	t.first = nil
-	batch.Queue(sql, args...)
-	results := t.inner().SendBatch(ctx, batch)
-	var tag pgconn.CommandTag
-	var err error
-	for range batch.Len() {
-		if tag, err = results.Exec(); err != nil {
-			break
-		}
-	}
-	if closing := results.Close(); err == nil {
-		err = closing
-	}
-	return tag, err
+	return t.inner().Exec(ctx, sql, args...)
 }
 
-// isOption reports whether an argument is an option of pgx. A batch cannot have such an argument.
-// It also cannot have a text without arguments, because the text may contain several statements.
+// isOption reports whether an argument is an option of pgx.
 func isOption(arg any) bool {
 	switch arg.(type) {
 	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
@@ -295,21 +260,18 @@ func isOption(arg any) bool {
 func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	//guard:a-savepoint-may-end-the-transaction remove
 	t.unsure.Store(true)
-	t.flush(ctx)
 	return t.nest(t.inner().Begin(ctx))
 }
 
 // Query works like Query of pgx.Tx.
 func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	t.saw(sql, args)
-	t.flush(ctx)
 	return t.inner().Query(ctx, sql, args...)
 }
 
 // QueryRow works like QueryRow of pgx.Tx.
 func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	t.saw(sql, args)
-	t.flush(ctx)
 	return t.inner().QueryRow(ctx, sql, args...)
 }
 
@@ -318,14 +280,12 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	//guard:a-batch-may-end-the-transaction remove
 	t.unsure.Store(true)
 	t.sawBatch(b)
-	t.flush(ctx)
 	return t.inner().SendBatch(ctx, b)
 }
 
 // CopyFrom works like CopyFrom of pgx.Tx. A panic in a method of rows becomes an error.
 func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
 	t.loan.Use()
-	t.flush(ctx)
 	guarded := guard.Rows(rows)
 	n, err := t.inner().CopyFrom(ctx, table, columns, guarded)
 	return n, guarded.With(err)
@@ -334,14 +294,12 @@ func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 // LargeObjects works like LargeObjects of pgx.Tx.
 func (t *Tx) LargeObjects() pgx.LargeObjects {
 	t.loan.Use()
-	t.flush(context.Background())
 	return t.inner().LargeObjects()
 }
 
 // Prepare works like Prepare of pgx.Tx.
 func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	t.loan.See(sql)
-	t.flush(ctx)
 	return t.inner().Prepare(ctx, name, sql)
 }
 
