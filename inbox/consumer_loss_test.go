@@ -132,6 +132,10 @@ func TestAConsumerThatLeavesOutBodies(t *testing.T) {
 func TestAProcessNoticesThatItsConsumerWasCreatedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	var log lines
+	cfg := b.config()
+	cfg.Logger = log.logger()
+	b.in = inbox.New(b.pool, b.nc, cfg)
 	inbox.LookOften(b.in, 20*time.Millisecond)
 	began, finish := make(chan struct{}, 100), make(chan struct{})
 	sub := b.subscription("h")
@@ -154,6 +158,7 @@ func TestAProcessNoticesThatItsConsumerWasCreatedAgain(t *testing.T) {
 		return len(all) == 1 && all[0].NumAckPending == 8 && all[0].NumWaiting == 0
 	})
 	b.remakeConsumers()
+	b.eventually("the process to notice, although it has no request", func() bool { return log.has("and created again") })
 	close(finish)
 	b.eventually("all effects", func() bool { return len(b.effects("h")) == 20 })
 	b.publish(ids("b", 5)...)

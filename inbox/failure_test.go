@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -232,4 +233,107 @@ func TestAThousandFailingEventsDoNotStopTheOthers(t *testing.T) {
 	b.publish("good")
 	b.run()
 	b.eventually("the good one", func() bool { return len(b.effects("mixed")) == 1 })
+}
+
+// Events of a key run in one transaction. If one of them leaves rows open, the connection is of no
+// use, but only that event has failed.
+func TestAnEventThatLeavesRowsOpenIsBlamed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := newScript("h")
+	s.set("k-00000", errors.New("not yet"))
+	sub := b.ordered("h", inbox.HoldKey)
+	sub.Schedule, sub.Attempts = postroom.Backoff{10 * time.Millisecond}, 2
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if err := s.Handle(ctx, tx, ev); err != nil || ev.ID != "k-00003" {
+			return err
+		}
+		_, err := tx.Query(ctx, "SELECT n FROM generate_series(1, $1::int) n", 100000) // and does not close the rows
+		return err
+	}))
+	for i := range 6 {
+		b.publishKey("k", i)
+	}
+	b.run()
+	b.eventually("all to be held", func() bool { return len(b.held("h")) == 6 && b.dead("h") == 1 })
+	s.set("k-00000", nil)
+	b.overrideDeadNextAtAndAttempts("h", "/shop k-00000")
+	b.eventuallyStates("h", map[string]string{"k-00003": "dead", "k-00004": "waiting", "k-00005": "waiting"})
+	if o := b.held("h")["/shop k-00003"]; o.Failures != 2 {
+		t.Errorf("held: %+v", o)
+	}
+	b.wantOnce("h", numbered("k", 0, 2)...)
+}
+
+// A handler runs out of time in a statement and hides the error of its context. That is one attempt,
+// and one run, however the handler wraps the error.
+func TestATimeoutIsOneRun(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []int{1, 10} {
+		t.Run(fmt.Sprintf("batch %d", batch), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			sub := b.batched(batch)
+			sub.Timeout, sub.Attempts, sub.Schedule = 500*time.Millisecond, 2, postroom.Backoff{10 * time.Millisecond}
+			var runs atomic.Int32
+			b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+				if ev.ID != "bad" {
+					return effect("h").Handle(ctx, tx, ev)
+				}
+				runs.Add(1)
+				_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
+				return fmt.Errorf("the report is not done: %v", err) //nolint:errorlint // as users do
+			}))
+			b.publish("a", "bad", "c")
+			b.run()
+			b.eventually("its death", func() bool { return b.held("h")["/shop bad"].State == "dead" })
+			if o := b.held("h")["/shop bad"]; o.Class != "timeout" || o.Attempts != 2 {
+				t.Errorf("held: %+v", o)
+			}
+			if n := int(runs.Load()); n != 2 && batch == 1 || n > 3 { // a batch runs again with savepoints, which is no attempt
+				t.Errorf("%d runs for two attempts", n)
+			}
+			b.wantOnce("h", "a", "c")
+		})
+	}
+}
+
+// A held event waits for a row that another session has locked. The rounds of its transaction take
+// longer than its claim, but the claim does not run out: that would look like a crash, and the event
+// would then run alone, while all other handlers wait.
+func TestRoundsEndBeforeTheClaim(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.exec("CREATE TABLE account AS SELECT 1 AS id")
+	lock, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := lock.Exec(t.Context(), "SELECT FROM account FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	sub := b.subscription("h")
+	sub.Timeout, sub.Attempts, sub.Schedule = 2*time.Second, 3, postroom.Backoff{10 * time.Millisecond}
+	var held atomic.Bool
+	handler := postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
+		if !held.Swap(true) {
+			return errors.New("held first")
+		}
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '700ms'"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "UPDATE account SET id = id")
+		return err
+	})
+	b.publish("a")
+	for range 2 { // one looks for claims of the other that ran out
+		b.in = inbox.New(b.pool, b.nc, b.config())
+		b.in.Handle(sub, handler)
+		b.run()
+	}
+	b.eventually("its death", func() bool { return b.held("h")["/shop a"].State == "dead" })
+	if o := b.held("h")["/shop a"]; o.Solitary || o.Class != "contention" || o.Failures != 3 {
+		t.Errorf("held: %+v, want three failures of its own and no crash", o)
+	}
 }

@@ -145,6 +145,13 @@ const maxRounds = 10
 // breaks, persist runs it at most maxRounds times in all. In an outage, persist runs it again until
 // the outage ends or the process stops. See delivery.IsShort for a server that lacks resources.
 func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
+	return c.persistClaimed(life, time.Time{}, apply)
+}
+
+// persistClaimed is persist for a transaction that runs claimed events. It begins no further round
+// if the claim could end before the round: another process would take that for a crash, and run the
+// event alone. The parameter ends is the end of the claim; the zero time means that there is none.
+func (c *loop) persistClaimed(life delivery.Lifetime, ends time.Time, apply func() error) error {
 	rounds, failures := 0, 0
 	for {
 		err := apply()
@@ -155,13 +162,18 @@ func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 		case delivery.IsOutage(err) && !life.IsStopping():
 			failures++
 			c.inbox.outage(life, c.log, err, failures)
-		case delivery.IsContention(err) && !life.IsOver() && rounds+1 < maxRounds:
+		//guard:rounds-end-before-the-claim 4 true
+		case delivery.IsContention(err) && !life.IsOver() && rounds+1 < maxRounds && (ends.IsZero() || c.canRunUntil(ends)):
 			rounds++
 		default:
 			return err
 		}
 	}
 }
+
+// canRunUntil reports whether a handler that begins now has returned or is abandoned at the given
+// time.
+func (c *loop) canRunUntil(ends time.Time) bool { return time.Until(ends) >= c.sub.Timeout+c.grace() }
 
 // apply runs one transaction: it inserts the inbox row, runs the handler, and commits or rolls
 // back. If there is a next delivery, the last round trip also begins its transaction. apply returns

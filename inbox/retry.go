@@ -84,7 +84,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		return
 	//guard:a-handler-that-is-not-ordered-takes-events-out-of-their-key 2 remove
 	case !ok, cl.Blocking != "" && !c.isOrdered() && c.persist(life, func() error { return c.ledger.LeaveKey(life.Work, &cl.HeldEvent, c.follower(false)) }) != nil,
-		life.IsStopping() || c.external == nil && !cl.Solitary && time.Until(cl.Ends) < c.sub.Timeout+c.grace(): // the claim ends too soon for a run
+		life.IsStopping() || c.external == nil && !cl.Solitary && !c.canRunUntil(cl.Ends): // the claim ends too soon for a run
 		c.release(life, cl.Claim)
 		return
 	}
@@ -95,7 +95,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	case errors.As(err, &attempt):
 		c.signals.Report(life.Work, cl.Task, attempt.Err)
 		switch {
-		case attempt.Committed || !attempt.Stored && delivery.IsEnded(c.persist(life, func() error { return c.endedBefore(life.Work, cl.began) })):
+		case !attempt.Stored && delivery.IsEnded(c.persist(life, func() error { return c.endedBefore(life.Work, cl.began) })):
 			c.fail(life, cl, c.held(cl, delivery.FailureOf(&delivery.EndedError{Committed: true}), cl.Attempt, 0))
 		case attempt.Stored:
 			c.noted(life.Work, cl, attempt.Holding)
@@ -249,7 +249,7 @@ func (c *retries) runClaim(life delivery.Lifetime, cl *claim) error {
 		cl.reach = mostAlong
 	}
 	for {
-		err := c.persist(life, func() error { return c.rerun(life, cl) })
+		err := c.persistClaimed(life, cl.Ends, func() error { return c.rerun(life, cl) })
 		if !errors.Is(err, delivery.ErrAlong) {
 			return err
 		}
@@ -312,11 +312,11 @@ func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, faile
 		c.ledger.Leave(ctx, tx, nil)
 		return &delivery.RecordedError{Err: failed, Holding: h}
 	}
-	stored, committed, encoding := c.ledger.FailIn(ctx, tx, c.failure(cl, h))
+	stored, encoding := c.ledger.FailIn(ctx, tx, c.failure(cl, h))
 	if encoding != nil {
 		return c.ledger.End(ctx, tx, errors.Join(failed, encoding))
 	}
-	return &delivery.RecordedError{Err: failed, Holding: h, Stored: stored, Committed: committed}
+	return &delivery.RecordedError{Err: failed, Holding: h, Stored: stored}
 }
 
 // runAlong runs the events that wait behind the first event of their key. It stops if an event
@@ -369,7 +369,7 @@ func (c *retries) beginning(life delivery.Lifetime, cl *claim) *ledger.Statement
 	if cl.after == nil {
 		cl.after = c.queue.Take()
 	}
-	if n := cl.after; n == nil || !n.IsPlain() || time.Until(n.Ends) < c.sub.Timeout+c.grace() {
+	if n := cl.after; n == nil || !n.IsPlain() || !c.canRunUntil(n.Ends) {
 		return nil
 	}
 	return c.ledger.Beginning()

@@ -13,48 +13,55 @@ import (
 // its own transaction.
 func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
 	for all := c.queue.Collect(first, c.sub.Batch); len(all) > 0; {
-		members, ended := c.runTogether(life, all)
-		if members == nil {
-			for _, cl := range all {
-				c.retry(life, &claim{Claim: cl, began: ended})
+		ran, began, done := c.runTogether(life, all)
+		if !done {
+			for i, cl := range all {
+				one := &claim{Claim: cl}
+				//guard:an-event-that-did-not-run-is-not-blamed true
+				if i < len(ran) {
+					one.began = began
+				}
+				c.retry(life, one)
 			}
 			return
 		}
-		for _, cl := range members {
+		for _, cl := range ran {
 			c.gate.Succeeded(cl.Key)
 			c.signals.Ended(life.Work, delivery.Done, cl.Task)
 			c.inbox.runner.Ended(cl)
 		}
 		c.inbox.runner.Freed(c.queue)
-		all = all[len(members):]
+		all = all[len(ran):]
 	}
 }
 
 // runTogether runs the handler for the events in one transaction and settles them. It stops early
-// if the rest would take too long, or if an event changed the session. It returns the events that
-// it settled. If each event must run in its own transaction, members is nil. If the handler may
-// have committed the last transaction, began is that transaction's id. Otherwise began is empty.
-func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim) (members []*claims.Claim, began string) {
+// if the rest would take too long, or if an event changed the session. If done is true, the
+// events ran are settled. Otherwise each event must run in its own transaction, and ran are the
+// events that ran in the last transaction. If the handler may have committed that transaction,
+// began is its id. Otherwise began is empty.
+func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim) (ran []*claims.Claim, began string, done bool) {
 	until, can := claims.Together(all)
-	if !can || len(all) == 1 || !c.gate.IsOpen() || life.IsStopping() || time.Until(until) < c.sub.Timeout+c.grace() {
-		return nil, ""
+	if !can || len(all) == 1 || !c.gate.IsOpen() || life.IsStopping() || !c.canRunUntil(until) {
+		return nil, "", false
 	}
-	err := c.persist(life, func() (err error) {
+	err := c.persistClaimed(life, until, func() (err error) {
 		if err := c.endedBefore(life.Work, began); err != nil { // in an earlier round, the handler may have committed the transaction itself
 			return err
 		}
-		members, began, err = c.applyTogether(life, all, until.Add(-2*c.grace()))
+		ran, began, err = c.applyTogether(life, all, until.Add(-2*c.grace()))
 		return err
 	})
 	if err != nil {
 		//guard:a-batch-that-its-handler-committed-is-not-run-again 2 = ""
-		return nil, began
+		return ran, began, false
 	}
-	return members, ""
+	return ran, "", true
 }
 
-// applyTogether is one transaction: it runs the handler for events, settles them and commits.
-func (c *retries) applyTogether(life delivery.Lifetime, all []*claims.Claim, until time.Time) (members []*claims.Claim, began string, err error) {
+// applyTogether is one transaction: it runs the handler for events, settles them and commits. It
+// returns the events that ran.
+func (c *retries) applyTogether(life delivery.Lifetime, all []*claims.Claim, until time.Time) (ran []*claims.Claim, began string, err error) {
 	c.inbox.alone.RLock()
 	defer c.inbox.alone.RUnlock()
 	tx, err := c.ledger.Begin(life.Work)
@@ -70,14 +77,14 @@ func (c *retries) applyTogether(life delivery.Lifetime, all []*claims.Claim, unt
 		c.queue.Begin(cl)
 		err = c.call(within, tx, cl.Task)
 		cancel()
-		members = all[:i+1]
+		ran = all[:i+1]
 	}
 	if err == nil {
-		err = c.ledger.SettleAll(life.Work, tx, claims.Held(members))
+		err = c.ledger.SettleAll(life.Work, tx, claims.Held(ran))
 	}
 	failed := err != nil
 	if err = c.ledger.End(life.Work, tx, err); !failed {
 		err = unlessEnded(&began, err)
 	}
-	return members, began, err
+	return ran, began, err
 }

@@ -106,8 +106,8 @@ type Subscription struct {
 	Batch int
 
 	// Isolation is the isolation level of the handler's transactions. A transaction that
-	// fails with a serialization failure is run again at once. After ten such failures in a
-	// row the attempt counts as failed.
+	// fails with a serialization failure is run again at once. The attempt counts as failed after
+	// ten such failures in a row, or if the claim of a held event would end before the next run.
 	//
 	// Defaults to the default level of the database, which is usually read committed.
 	Isolation pgx.TxIsoLevel

@@ -364,3 +364,32 @@ func TestInboxAsksTheServerForTheTransaction(t *testing.T) {
 		})
 	}
 }
+
+// An event commits the transaction of its batch of accepted events. What ran in it may have taken
+// effect, so it is dead. What did not run in it is not affected.
+func TestAnEventThatDidNotRunIsNotBlamed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(inbox.Subscription{Name: "h", Workers: 1, Batch: 10}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if ev.ID == "3" {
+			_, err := tx.Exec(ctx, "COMMIT")
+			return err
+		}
+		return effect("h").Handle(ctx, tx, ev)
+	}))
+	b.acceptMany("h", 10)
+	b.run()
+	b.eventually("all to be settled", func() bool { return len(b.held("h")) == b.dead("h") })
+	for i := range 10 {
+		id := fmt.Sprint(i)
+		o, held := b.held("h")["/stripe "+id]
+		switch effects := b.effects("h")[id]; {
+		case i == 3 && (effects != 0 || o.Class != "transaction"):
+			t.Errorf("%s has %d effects and is held: %+v", id, effects, o)
+		case i < 3 && (effects != 1 || held && o.Class != "transaction"):
+			t.Errorf("%s has %d effects and is held: %+v", id, effects, o)
+		case i > 3 && (effects != 1 || held):
+			t.Errorf("%s has %d effects and is held: %+v", id, effects, o)
+		}
+	}
+}

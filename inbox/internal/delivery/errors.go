@@ -232,10 +232,9 @@ func (e *AttemptError) Error() string { return e.Err.Error() }
 
 // RecordedError is a failed attempt at a held event.
 type RecordedError struct {
-	Err       error
-	Holding   Holding
-	Stored    bool // the attempt is recorded in the table held
-	Committed bool // the handler itself committed the transaction
+	Err     error
+	Holding Holding
+	Stored  bool // the attempt is recorded in the table held
 }
 
 func (e *RecordedError) Error() string { return e.Err.Error() }

@@ -235,25 +235,20 @@ func (a *Handler) FailAlone(ctx context.Context, tx *Tx, f Failed) (now, noted b
 }
 
 // FailIn rolls back a failed attempt, and records the failure in the same round trip. The result
-// stored reports whether the failure was recorded; if not, the caller must record it. The result
-// committed reports whether the handler committed the transaction; if so, FailIn records nothing.
-func (a *Handler) FailIn(ctx context.Context, tx *Tx, f Failed) (stored, committed bool, err error) {
+// stored reports whether the failure was recorded. If not, the caller must record it, but must
+// first ask whether the handler committed the transaction itself: see DB.WasCommitted.
+func (a *Handler) FailIn(ctx context.Context, tx *Tx, f Failed) (stored bool, err error) {
 	//guard:a-failure-of-a-committed-transaction-is-not-recorded 2 = ""
 	noting, fail, err := a.noting(f, tx.ID)
 	if err != nil {
-		return false, false, err
+		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
 	closing := append([]Statement{rollbackStatement}, noting...)
-	if tx.ID != "" {
-		closing = append(closing, Statement{sql: a.sql.committed, args: []any{tx.ID}})
-	}
 	tags, _, writing := tx.endWith(ctx, a.isolation, closing, nil)
 	if writing != nil {
-		return false, false, nil //nolint:nilerr // the caller records the failure in a separate transaction
+		return false, nil //nolint:nilerr // the caller records the failure in a separate transaction
 	}
-	//guard:a-failed-claim-tells-that-its-handler-committed remove
-	committed = tx.ID != "" && tags[len(tags)-1].RowsAffected() > 0
-	return tags[1+fail].RowsAffected() == 1, committed, nil
+	return tags[1+fail].RowsAffected() == 1, nil
 }

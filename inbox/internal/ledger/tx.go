@@ -173,7 +173,7 @@ func readResult(results pgx.BatchResults, read func(pgx.Rows) error) (pgconn.Com
 }
 
 // Healthy returns an error if the client knows that the transaction cannot commit: the connection
-// is closed, no transaction is open, or a statement has failed. Only the server knows whether the
+// is closed or still reads rows, no transaction is open, or a statement has failed. Only the server knows whether the
 // open transaction is the one that the inbox began: see commit.
 func (t *Tx) Healthy() error {
 	switch {
@@ -181,11 +181,16 @@ func (t *Tx) Healthy() error {
 		return errors.New("the connection is closed")
 	case t.Tx.Conn().PgConn().TxStatus() == 'E':
 		return errOverlooked
+	//guard:open-rows-are-a-failure-of-their-event false
+	case t.Tx.Conn().PgConn().IsBusy():
+		return errOpenRows
 	case t.Tx.Conn().PgConn().TxStatus() != 'T':
 		return &delivery.EndedError{}
 	}
 	return nil
 }
+
+var errOpenRows = errors.New("the handler left the rows of a query, or the results of a batch, open: close them")
 
 var errOverlooked = errors.New("a statement failed and the handler did not return its error")
 
@@ -305,9 +310,11 @@ func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 
 // Lost marks err with a delivery.LostError if t's connection broke. If a context ends during a
 // statement, the client itself closes the connection. Lost does not mark such an error, because it
-// is a failure of the handler.
+// is a failure of the handler. A handler may hide the error of its context, but not that its time
+// is up.
 func Lost(t *Tx, err error) error {
-	if !t.Tx.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	//guard:a-timeout-is-a-failure-however-it-is-wrapped 4 false
+	if !t.Tx.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, delivery.ErrTimeout) {
 		return err
 	}
 	return &delivery.LostError{Err: err}

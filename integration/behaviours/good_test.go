@@ -1,0 +1,128 @@
+package behaviours
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+// way is a way in which a handler writes the effect of a good event.
+type way struct {
+	name  string
+	write func(ctx context.Context, tx pgx.Tx, handler, id string) error
+}
+
+const insert = "INSERT INTO effect (handler, event) VALUES ($1, $2)"
+
+// ways are the ways of good events.
+var ways = []way{
+	{"a statement", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		_, err := tx.Exec(ctx, insert, handler, id)
+		return err
+	}},
+	{"a text without parameters", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		_, err := tx.Exec(ctx, fmt.Sprintf("INSERT INTO effect (handler, event) VALUES ('%s', '%s')", handler, id))
+		return err
+	}},
+	{"several statements in one text", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		_, err := tx.Exec(ctx, fmt.Sprintf("SELECT 1; INSERT INTO effect (handler, event) VALUES ('%s', '%s'); SELECT 2", handler, id))
+		return err
+	}},
+	{"the simple protocol", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		_, err := tx.Exec(ctx, insert, pgx.QueryExecModeSimpleProtocol, handler, id)
+		return err
+	}},
+	{"named arguments", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		_, err := tx.Exec(ctx, "INSERT INTO effect (handler, event) VALUES (@handler, @event)", pgx.StrictNamedArgs{"handler": handler, "event": id})
+		return err
+	}},
+	{"a prepared statement", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		if _, err := tx.Prepare(ctx, "put", insert); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "put", handler, id)
+		return err
+	}},
+	{"a query for one row", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return tx.QueryRow(ctx, insert+" RETURNING n", handler, id).Scan(new(int))
+	}},
+	{"a query for rows", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		rows, err := tx.Query(ctx, insert+" RETURNING n", handler, id)
+		if err != nil {
+			return err
+		}
+		_, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
+		return err
+	}},
+	{"a batch", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		b := &pgx.Batch{}
+		b.Queue("SELECT 1")
+		b.Queue(insert, handler, id)
+		return tx.SendBatch(ctx, b).Close()
+	}},
+	{"a copy", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"handler", "event"}, pgx.CopyFromRows([][]any{{handler, id}}))
+		return err
+	}},
+	{"the connection", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		_, err := tx.Conn().Exec(ctx, insert, handler, id)
+		return err
+	}},
+	{"a nested transaction", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, insert, handler, id)
+				return err
+			})
+		})
+	}},
+	{"after a failure that a nested transaction undid", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, insert, handler, id)
+			return errors.Join(err, exec(ctx, tx, "SELECT 1 / $1::int", 0))
+		})
+		_, err := tx.Exec(ctx, insert, handler, id)
+		return err
+	}},
+	{"a savepoint of its own that stays open", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		if err := exec(ctx, tx, "SAVEPOINT mine"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, insert, handler, id)
+		return err
+	}},
+	{"a large object beside it", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		large := tx.LargeObjects()
+		oid, err := large.Create(ctx, 0)
+		if err == nil {
+			err = large.Unlink(ctx, oid)
+		}
+		_, put := tx.Exec(ctx, insert, handler, id)
+		return errors.Join(err, put)
+	}},
+	{"a setting of the transaction", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, "SET LOCAL work_mem = '8MB'"), exec(ctx, tx, insert, handler, id))
+	}},
+	{"a setting of the session", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "SET search_path = nowhere"))
+	}},
+	{"a text about it", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		postroom.Result(ctx, "wrote "+id)
+		return exec(ctx, tx, insert, handler, id)
+	}},
+	{"a statement with a context that has ended before it", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_ = exec(ended, tx, insert, handler, id) // is not sent
+		return exec(ctx, tx, insert, handler, id)
+	}},
+}
+
+func exec(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
+	_, err := tx.Exec(ctx, sql, args...)
+	return err
+}
