@@ -13,6 +13,7 @@ import (
 
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // Events of many keys die one after the other, while inboxes start and stop, and operators replay,
@@ -26,10 +27,10 @@ func TestReplaysWhileProcessesComeAndGo(t *testing.T) {
 			t.Parallel()
 			const keys, each = 24, 30
 			r := newRiver(newRig(t))
-			s := newScript()
+			s, random := newScript(), devtest.Random(t, 0)
 			for k := range keys {
 				for i := 1; i <= each; i++ {
-					if rand.IntN(6) == 0 {
+					if random.IntN(6) == 0 {
 						s.set(true, name(fmt.Sprint("k", k), i))
 					}
 				}
@@ -39,12 +40,13 @@ func TestReplaysWhileProcessesComeAndGo(t *testing.T) {
 					r.lates(fmt.Sprint("late", k), 1, 4)
 				}
 			}
-			c := &chaos{river: r, script: s, order: order}
+			c := &chaos{river: r, script: s, order: order, random: random}
 			ctx, quiet := context.WithCancel(t.Context())
 			defer quiet()
 			var all sync.WaitGroup
-			for range 2 {
-				all.Go(func() { c.processes(ctx) })
+			for i := range 2 {
+				random := devtest.Random(t, 1+i)
+				all.Go(func() { c.processes(ctx, random) })
 			}
 			all.Go(func() { c.operators(ctx) })
 			for i := 1; i <= each; i += 5 {
@@ -69,13 +71,14 @@ type chaos struct {
 
 	script *script
 	order  inbox.Order
+	random *rand.Rand
 }
 
 // processes runs inboxes one after the other.
-func (c *chaos) processes(ctx context.Context) {
+func (c *chaos) processes(ctx context.Context, random *rand.Rand) {
 	for ctx.Err() == nil {
 		stop := c.handle(c.order, c.script)
-		wait, cancel := context.WithTimeout(ctx, time.Duration(200+rand.IntN(800))*time.Millisecond)
+		wait, cancel := context.WithTimeout(ctx, time.Duration(200+random.IntN(800))*time.Millisecond)
 		<-wait.Done() // the inbox runs for a while
 		cancel()
 		stop()
@@ -86,7 +89,7 @@ func (c *chaos) processes(ctx context.Context) {
 // step, and now and then correct the cause of some failures.
 func (c *chaos) operators(ctx context.Context) {
 	for ctx.Err() == nil {
-		job, err := c.store.CreateReplay(ctx, deadletter.Filter{Handler: "o"}, deadletter.ReplayOptions{StopAt: 1, Limit: 1 + rand.IntN(60)}, c.by)
+		job, err := c.store.CreateReplay(ctx, deadletter.Filter{Handler: "o"}, deadletter.ReplayOptions{StopAt: 1, Limit: 1 + c.random.IntN(60)}, c.by)
 		c.tolerate(err)
 		jobs := []int64{job.ID}
 		if running, err := c.store.ListReplays(ctx, 3, 0, true); err == nil {
@@ -105,9 +108,9 @@ func (c *chaos) operators(ctx context.Context) {
 func (c *chaos) operate(ctx context.Context, job int64) {
 	running, enough := context.WithCancel(ctx)
 	defer enough()
-	steps := 1 + rand.IntN(12)
+	steps := 1 + c.random.IntN(12)
 	_, err := c.store.RunReplay(running, job, func(deadletter.Replay) {
-		if rand.IntN(4) == 0 {
+		if c.random.IntN(4) == 0 {
 			_, err := c.store.CancelReplay(running, job, c.by)
 			c.tolerate(err)
 		}

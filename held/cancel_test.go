@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -167,6 +166,7 @@ func TestEventIsCancelledOrRunsNeverBoth(t *testing.T) {
 				d.run(o)
 			}
 			var cancelled, busy int64
+			random := devtest.Random(t, 0)
 			for round := range rounds {
 				for n := range events {
 					d.accept(in, "billing", event(round*events+n))
@@ -178,7 +178,7 @@ func TestEventIsCancelledOrRunsNeverBoth(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				rand.Shuffle(len(set.IDs), func(i, j int) { set.IDs[i], set.IDs[j] = set.IDs[j], set.IDs[i] })
+				random.Shuffle(len(set.IDs), func(i, j int) { set.IDs[i], set.IDs[j] = set.IDs[j], set.IDs[i] })
 				var wg sync.WaitGroup
 				var mu sync.Mutex
 				for _, id := range set.IDs {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -70,7 +69,7 @@ func TestCancelKeepsTheOrderOfRunningKeys(t *testing.T) {
 	}
 	devtest.Eventually(t, patience, "all to be held", func() bool { return d.text("SELECT count(*)::text FROM postroom.held") == fmt.Sprint(keys*each) })
 	set := d.sel(held.Filter{Handler: "billing"})
-	rand.Shuffle(len(set.IDs), func(i, j int) { set.IDs[i], set.IDs[j] = set.IDs[j], set.IDs[i] })
+	devtest.Random(t, 0).Shuffle(len(set.IDs), func(i, j int) { set.IDs[i], set.IDs[j] = set.IDs[j], set.IDs[i] })
 	var cancelled int64
 	var wg sync.WaitGroup
 	mu.Lock()

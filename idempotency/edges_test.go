@@ -197,6 +197,37 @@ func TestExpiredKeyIsNew(t *testing.T) { // E9
 	}
 }
 
+// An answer expires by the database's clock, and no earlier than its TTL: then a repeated request
+// runs again, and a purge removes what nobody asked for.
+func TestAnswerExpiresByTheClock(t *testing.T) { // E9
+	t.Parallel()
+	const ttl = time.Second
+	for name, mode := range map[string]idempotency.Mode{"tx": idempotency.TxMode, "lease": idempotency.LeaseMode} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			path := r.mount(idempotency.Route{Mode: mode, TTL: ttl}, func(w http.ResponseWriter, _ *http.Request) { r.calls.Add(1); w.WriteHeader(http.StatusCreated) })
+			r.post(path, "repeated")
+			r.post(path, "left")
+			stored := one[time.Time](r, "SELECT min(completed_at) FROM postroom.idempotency")
+			wantAge := func(what string) {
+				if age := one[time.Duration](r, "SELECT clock_timestamp() - $1", stored); age < ttl {
+					t.Errorf("%s %s after its answer was stored, want %s", what, age, ttl)
+				}
+			}
+			devtest.Eventually(t, patience, "the request to run again", func() bool { r.post(path, "repeated"); return r.calls.Load() == 3 })
+			wantAge("the request ran again")
+			devtest.Eventually(t, patience, "the other answer to be removed", func() bool {
+				if _, err := r.guard.Purge(t.Context(), 10); err != nil {
+					t.Fatal(err)
+				}
+				return one[int](r, "SELECT count(*) FROM postroom.idempotency WHERE key = 'left'") == 0
+			})
+			wantAge("the other answer was removed")
+		})
+	}
+}
+
 func TestPurge(t *testing.T) { // E9, E10
 	t.Parallel()
 	r := newRig(t)

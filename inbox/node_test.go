@@ -157,3 +157,22 @@ func TestInboxesTakeTurnsToSweep(t *testing.T) {
 	b.eventually("the effects", func() bool { return len(b.effects("h")) == 2 })
 	b.eventually("the end of their rows", func() bool { return b.ledger("h0")+b.ledger("h1") == 0 })
 }
+
+// An inbox row leaves by the database's clock, and no earlier than the dedupe window ends.
+func TestDedupeWindowEndsByTheClock(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const window = 2 * time.Second
+	b.in = b.remembering("h", window)
+	b.run()
+	b.publish("a")
+	var decided time.Time
+	b.eventually("its row", func() bool {
+		return b.pool.QueryRow(t.Context(), "SELECT at FROM postroom.inbox").Scan(&decided) == nil
+	})
+	b.eventually("the end of the row", func() bool { return b.ledger("h") == 0 })
+	var age time.Duration
+	if err := b.pool.QueryRow(t.Context(), "SELECT clock_timestamp() - $1", decided).Scan(&age); err != nil || age < window {
+		t.Errorf("the row left after %s, %v; want %s", age, err, window)
+	}
+}

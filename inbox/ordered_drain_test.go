@@ -112,6 +112,7 @@ type chaos struct {
 	kind   inbox.Order
 	handle postroom.Handler
 	stops  []func()
+	random *rand.Rand
 }
 
 func (c *chaos) start() {
@@ -124,7 +125,7 @@ func (c *chaos) start() {
 
 // replace stops one of the inboxes and starts another.
 func (c *chaos) replace() {
-	i := rand.IntN(len(c.stops))
+	i := c.random.IntN(len(c.stops))
 	c.stops[i]()
 	c.stops = append(c.stops[:i], c.stops[i+1:]...)
 	c.start()
@@ -150,12 +151,13 @@ func TestOrderedHandlersThatComeAndGo(t *testing.T) {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			t.Parallel()
 			b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) { cfg.MaxConns = 24 }), devtest.NATS(t))
+			random := devtest.Random(t, 0)
 			var bad sync.Map // events that never succeed
-			c := &chaos{bench: b, kind: order, handle: postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			c := &chaos{bench: b, kind: order, random: random, handle: postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 				if _, is := bad.Load(ev.ID); is {
 					return errBad
 				}
-				if rand.IntN(8) == 0 {
+				if random.IntN(8) == 0 {
 					return errors.New("not now")
 				}
 				return effect("o").Handle(ctx, tx, ev)
@@ -163,7 +165,7 @@ func TestOrderedHandlersThatComeAndGo(t *testing.T) {
 			dead := 0
 			if order == inbox.SkipKey {
 				for k := range keys {
-					bad.Store(fmt.Sprintf("k%d-%05d", k, rand.IntN(each)), true)
+					bad.Store(fmt.Sprintf("k%d-%05d", k, random.IntN(each)), true)
 					dead++
 				}
 			}

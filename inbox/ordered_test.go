@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -77,12 +76,13 @@ func TestOrderedHandlerKeepsTheOrderIfEventsFail(t *testing.T) {
 	failed := make(chan string, 1000)
 	once := map[string]bool{}
 	lock := make(chan struct{}, 1)
+	random := devtest.Random(t, 0)
 	b.in.Handle(b.ordered("o", inbox.HoldKey), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		lock <- struct{}{}
 		first := !once[ev.ID]
 		once[ev.ID] = true
 		<-lock
-		if first && rand.IntN(5) == 0 {
+		if first && random.IntN(5) == 0 {
 			failed <- ev.ID
 			return errors.New("not now")
 		}

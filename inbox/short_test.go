@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // The server lacks resources for some events and not for others: for instance temporary files, or
@@ -49,4 +51,37 @@ func TestEventsForWhichTheServerLacksResources(t *testing.T) {
 			})
 		}
 	}
+}
+
+// An event for which the server lacked resources three times in a row runs again half a minute later,
+// by the clock, and that costs no attempt.
+func TestServerThatLacksResourcesIsLeftAloneForHalfAMinute(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	runs := make(chan time.Time, 10)
+	n := 0
+	sub := b.subscription("h")
+	sub.Attempts = 1
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		var now time.Time
+		if err := tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
+			return err
+		}
+		runs <- now
+		if n++; n <= 3 {
+			_, err := tx.Exec(ctx, "DO $$ BEGIN RAISE SQLSTATE '53200'; END $$")
+			return err
+		}
+		return effect("h").Handle(ctx, tx, ev)
+	}))
+	b.publish("a")
+	b.run()
+	var at [4]time.Time
+	for i := range at {
+		at[i] = devtest.Receive(t, time.Minute, fmt.Sprint("run ", i+1), runs)
+	}
+	if after := at[3].Sub(at[2]); after < 30*time.Second {
+		t.Errorf("the event ran again after %s, want half a minute", after)
+	}
+	b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
 }

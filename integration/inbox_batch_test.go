@@ -44,7 +44,7 @@ func countInBatches(t *testing.T, events, rows, bad int) {
 	d := openDepot(t)
 	d.exec("CREATE TABLE counter (id text PRIMARY KEY, n int NOT NULL DEFAULT 0)")
 	d.exec("INSERT INTO counter (id) SELECT generate_series(1, $1)", rows)
-	want, dead, random := map[string]int{}, 0, luck(t, 0)
+	want, dead, random := map[string]int{}, 0, devtest.Random(t, 0)
 	all := make([]postroom.Event, events)
 	for i := range all {
 		all[i] = d.event("placed", fmt.Sprint("ok-", i))

@@ -32,7 +32,7 @@ type flaky struct {
 }
 
 func newFlaky(t *testing.T) *flaky {
-	return &flaky{random: luck(t, 0), failures: map[string]int{}, runs: map[string]int{}}
+	return &flaky{random: devtest.Random(t, 0), failures: map[string]int{}, runs: map[string]int{}}
 }
 
 func (f *flaky) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -80,20 +79,6 @@ func runRelay() error {
 	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
 	cfg := relay.Config{Lease: lease, Logger: log, Accept: shortWindow, Atomic: os.Getenv(atomicVar) != ""}
 	return relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), cfg).Run(ctx)
-}
-
-// seed is the seed of what tests do at random. Goroutines run in another order each time, so the same
-// seed does not repeat all of a test.
-var seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of what tests do at random") //nolint:gosec // any number
-
-// luck returns random numbers. A test that fails shows their seed.
-func luck(t *testing.T, of int) *rand.Rand {
-	t.Cleanup(func() {
-		if t.Failed() && of == 0 {
-			t.Logf("the random numbers are those of -seed %d", *seed)
-		}
-	})
-	return rand.New(rand.NewPCG(*seed, uint64(of))) //nolint:gosec // a test's luck
 }
 
 // lastLines keeps the end of a log.

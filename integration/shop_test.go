@@ -140,7 +140,7 @@ func (s *shop) startHandlers() (stop func()) {
 func (s *shop) startClients() (stop func()) {
 	var random []*rand.Rand // each client has its own
 	for i := range 6 {
-		random = append(random, luck(s.T, i))
+		random = append(random, devtest.Random(s.T, i))
 	}
 	return s.background(func(ctx context.Context) {
 		out := outbox.New(outbox.Config{Source: "/shop"})

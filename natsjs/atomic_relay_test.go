@@ -3,11 +3,9 @@ package natsjs_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -23,13 +21,7 @@ import (
 func TestARelayInAtomicBatchesKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	const keys = 8
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the random numbers are those of seed %d", seed)
-		}
-	})
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's luck
+	random := devtest.Random(t, 0)
 	nc := devtest.NATS(t)
 	s := openStream(t, nc, "CHAOS", func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = 32 << 10 })
 	src := using("CHAOS.a")

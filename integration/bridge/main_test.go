@@ -20,6 +20,7 @@ const (
 	roleVar  = "POSTROOM_TEST_ROLE"
 	dbVar    = "POSTROOM_TEST_DATABASE"
 	natsVar  = "POSTROOM_TEST_NATS"
+	seedVar  = "POSTROOM_TEST_SEED"  // of the failures of a relay's publisher
 	pointVar = "POSTROOM_TEST_POINT" // the point at which a Router's process ends itself
 )
 

@@ -66,11 +66,12 @@ func newRelay(pool *pgxpool.Pool, pub *flaky) *relay.Relay {
 type flaky struct {
 	message.Publisher
 
+	random        *rand.Rand
 	before, after atomic.Int64
 }
 
 func (f *flaky) Publish(topic string, messages ...*message.Message) error {
-	switch rand.IntN(25) { //nolint:gosec // a test's luck
+	switch f.random.IntN(25) {
 	case 0:
 		f.before.Add(1)
 		return errors.New("the broker has hung up")
@@ -89,7 +90,7 @@ func TestARelayOverWatermillLosesNothing(t *testing.T) {
 		url := devtest.DatabaseURL(t)
 		// Without this, GoChannel keeps no order.
 		channel := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, watermill.NopLogger{})
-		pub := &flaky{Publisher: channel}
+		pub := &flaky{Publisher: channel, random: devtest.Random(t, writers)}
 		testRelay(t, url, channel, func() (kill func()) { return startDoomed(t, url, pub) })
 		must(t, channel.Close())
 		t.Logf("%d calls of Publish failed before they stored the message, %d after that", pub.before.Load(), pub.after.Load())
@@ -97,12 +98,14 @@ func TestARelayOverWatermillLosesNothing(t *testing.T) {
 	t.Run("watermill-sql", func(t *testing.T) {
 		url := devtest.DatabaseURL(t)
 		pool := open(t, url)
-		poll := time.Millisecond
+		poll, random := time.Millisecond, devtest.Random(t, writers)
 		sub, err := watersql.NewSubscriber(watersql.BeginnerFromPgx(pool), watersql.SubscriberConfig{
 			SchemaAdapter: sqlSchema, OffsetsAdapter: watersql.DefaultPostgreSQLOffsetsAdapter{}, InitializeSchema: true, PollInterval: poll,
 		}, watermill.NopLogger{})
 		must(t, err)
-		testRelay(t, url, sub, func() (kill func()) { return start(t, "relay", dbVar+"="+url).kill })
+		testRelay(t, url, sub, func() (kill func()) {
+			return start(t, "relay", dbVar+"="+url, seedVar+"="+fmt.Sprint(random.Uint64())).kill
+		})
 		must(t, sub.Close())
 	})
 }
@@ -123,7 +126,11 @@ func runRelay(ctx context.Context, pool *pgxpool.Pool) error {
 	if err != nil {
 		return err
 	}
-	return newRelay(pool, &flaky{Publisher: pub}).Run(ctx)
+	seed, err := strconv.ParseUint(os.Getenv(seedVar), 10, 64)
+	if err != nil {
+		return err
+	}
+	return newRelay(pool, &flaky{Publisher: pub, random: devtest.Seeded(seed, 0)}).Run(ctx)
 }
 
 // startDoomed runs a relay in this process, because GoChannel is in this process. The kill closes
@@ -183,7 +190,8 @@ func testRelay(t *testing.T, url string, sub message.Subscriber, start func() (k
 	pool := open(t, url)
 	var writing sync.WaitGroup
 	for w := range writers {
-		writing.Go(func() { write(t, pool, w, want/writers) })
+		random := devtest.Random(t, w)
+		writing.Go(func() { write(t, pool, random, w, want/writers) })
 	}
 	defer writing.Wait()
 	kill := start()
@@ -207,13 +215,13 @@ func testRelay(t *testing.T, url string, sub message.Subscriber, start func() (k
 
 // write writes n events in transactions of up to ten, and as many events in transactions that
 // roll back.
-func write(t *testing.T, pool *pgxpool.Pool, writer, n int) {
+func write(t *testing.T, pool *pgxpool.Pool, random *rand.Rand, writer, n int) {
 	rolledBack := errors.New("no")
 	next := map[int]int{}
 	for written := 0; written < n && !t.Failed(); {
 		var committed, ghosts []postroom.Event
-		for range min(1+rand.IntN(10), n-written) { //nolint:gosec // a test's luck
-			key := writer + writers*rand.IntN(keys/writers) //nolint:gosec // a test's luck
+		for range min(1+random.IntN(10), n-written) {
+			key := writer + writers*random.IntN(keys/writers)
 			committed = append(committed, eventOf(numbered{Key: key, N: next[key]}))
 			ghosts = append(ghosts, eventOf(numbered{Key: key, N: next[key], Ghost: true}))
 			next[key]++

@@ -85,12 +85,6 @@ func (w *rig) process(handlers ...func(in *inbox.Inbox)) (stop func()) {
 	return w.run(in)
 }
 
-// overrideNextAt makes the held events of a handler due, so that a test does not wait for half a minute.
-func (w *rig) overrideNextAt(handler string) {
-	w.Helper()
-	w.exec("UPDATE postroom.held SET next_at = now() WHERE handler = $1 AND next_at IS NOT NULL", handler)
-}
-
 func (w *rig) subscription(name string, types ...string) inbox.Subscription {
 	return inbox.Subscription{
 		Name: name, Stream: w.name, Types: types, Workers: 2, Attempts: 2, Schedule: postroom.Backoff{10 * time.Millisecond}, Pause: inbox.Pause{Off: true},

@@ -142,12 +142,10 @@ func (c *relayHistory) refuse() {
 // checkpoint, or were held.
 func TestEntriesReturnsEventsPublishedSinceACheckpoint(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any
-	t.Logf("seed %d", seed)
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)
 	c := &relayHistory{
-		T: t, pool: pool, log: log, rng: rand.New(rand.NewPCG(seed, 1)), term: lead(t, log), //nolint:gosec // a test
+		T: t, pool: pool, log: log, rng: devtest.Random(t, 0), term: lead(t, log),
 		published: map[string]uint64{}, marks: map[uint64][]string{},
 	}
 	for range 1500 {

@@ -2,10 +2,7 @@ package pglog_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -43,12 +40,7 @@ func left(rows []prunable, high, floor, pendingFrom int64, visible func(xid int)
 // Logs and states at random are pruned as the model says.
 func TestPruneDoesAsItsModel(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
-	if s := os.Getenv("POSTROOM_SEED"); s != "" {
-		seed, _ = strconv.ParseUint(s, 10, 64)
-	}
-	t.Logf("POSTROOM_SEED=%d repeats the choices", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := devtest.Random(t, 0)
 	pool := devtest.Pool(t)
 	mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 1000000000)")
 	term := lead(t, pglog.New(pool))

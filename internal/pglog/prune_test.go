@@ -62,6 +62,27 @@ func TestPruneRemovesWhatIsPublishedAndOld(t *testing.T) {
 	wantLog(t, pool)
 }
 
+// An event leaves the log by the database's clock, and no earlier than the time that it is kept.
+func TestRetentionComesByTheClock(t *testing.T) {
+	t.Parallel()
+	const keep = time.Second
+	pool := devtest.Pool(t)
+	write(t, pool, "a")
+	var logged time.Time
+	if err := pool.QueryRow(t.Context(), "SELECT created_at FROM postroom.outbox").Scan(&logged); err != nil {
+		t.Fatal(err)
+	}
+	term := lead(t, pglog.New(pool))
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+	devtest.Eventually(t, 5*time.Second, "the event to leave", func() bool { return slices.Equal(prune(t, term, keep), []int64{1}) })
+	var age time.Duration
+	if err := pool.QueryRow(t.Context(), "SELECT clock_timestamp() - $1", logged).Scan(&age); err != nil || age < keep {
+		t.Errorf("the event left after %s, %v; want %s", age, err, keep)
+	}
+	wantLog(t, pool)
+}
+
 func TestPruneLeavesWhatIsNotPublished(t *testing.T) {
 	t.Parallel()
 	t.Run("above high", func(t *testing.T) {

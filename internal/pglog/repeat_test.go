@@ -58,13 +58,11 @@ func TestRepeatedIDsLeaveGapsAndNoEvents(t *testing.T) {
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)
 	const writers, limit = 8, 5
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
-	t.Logf("seed %d", seed)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var producers sync.WaitGroup
 	for w := range writers {
-		rng := rand.New(rand.NewPCG(seed, uint64(w)))
+		rng := devtest.Random(t, w)
 		producers.Go(func() {
 			if err := repeat(ctx, pool, 400, rng); err != nil {
 				t.Error(err)

@@ -23,9 +23,7 @@ func TestSearchFindsRowsThatBecameVisible(t *testing.T) {
 	for _, bySeq := range []bool{false, true} {
 		t.Run(fmt.Sprint("by seq ", bySeq), func(t *testing.T) {
 			t.Parallel()
-			seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
-			t.Logf("seed %d", seed)
-			h := &history{T: t, pool: poolOf(t, 12), rng: rand.New(rand.NewPCG(seed, 0))}
+			h := &history{T: t, pool: poolOf(t, 12), rng: devtest.Random(t, 0)}
 			found := 0
 			for range 12 {
 				h.proceed(10)

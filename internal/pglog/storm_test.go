@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -203,11 +201,6 @@ func (s *storm) publishReplaced(ctx context.Context, t *testing.T, last *stormTe
 // the changes of each account were published in their order.
 func TestPublishedEventsAreTheLogAfterAStorm(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
-	if given := os.Getenv("POSTROOM_SEED"); given != "" {
-		seed, _ = strconv.ParseUint(given, 10, 64)
-	}
-	t.Logf("POSTROOM_SEED=%d repeats the choices", seed)
 	crashes, between := 2, 1500
 	if soak {
 		crashes, between = 20, 2500
@@ -224,7 +217,7 @@ func TestPublishedEventsAreTheLogAfterAStorm(t *testing.T) {
 	defer stop()
 	var running sync.WaitGroup
 	for i := range stormWriters {
-		w := &stormWriter{storm: s, name: fmt.Sprint("writer ", i), rng: rand.New(rand.NewPCG(seed, uint64(i)))}
+		w := &stormWriter{storm: s, name: fmt.Sprint("writer ", i), rng: devtest.Random(t, 1+i)}
 		running.Go(func() {
 			if err := w.run(ctx); err != nil {
 				t.Errorf("%s: %v", w.name, err)
@@ -232,7 +225,8 @@ func TestPublishedEventsAreTheLogAfterAStorm(t *testing.T) {
 		})
 	}
 	var j *journal
-	running.Go(func() { j = s.publish(ctx, t, rand.New(rand.NewPCG(seed, 1<<32))) })
+	random := devtest.Random(t, 0)
+	running.Go(func() { j = s.publish(ctx, t, random) })
 	more := func() {
 		from := s.published.Load()
 		devtest.Eventually(t, 2*time.Minute, "events are published", func() bool {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -217,11 +216,6 @@ func (r *reader) lead(ctx context.Context, t *testing.T, passes int, crash bool)
 // torture runs producers and a reader at the same time, then compares the published events
 // with the committed ones.
 func torture(t *testing.T, crash, search bool) {
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
-	if s := os.Getenv("POSTROOM_SEED"); s != "" {
-		seed, _ = strconv.ParseUint(s, 10, 64)
-	}
-	t.Logf("POSTROOM_SEED=%d repeats the choices", seed)
 	server := devtest.Postgres(t)
 	pool := poolOf(t, tortureProducers+4)
 	mustExec(t, pool, "CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0)")
@@ -230,8 +224,8 @@ func torture(t *testing.T, crash, search bool) {
 
 	l := &ledger{committed: map[string]change{}, rolledBack: map[string]change{}}
 	r := &reader{log: pglog.New(pool), seen: map[string]int{}, search: search}
-	for n := uint64(0); n == 0 || n < 10 && !l.complete(r, crash); n++ { // a busy machine needs more than one
-		l.run(t, pool, r, crash, seed+n)
+	for n := 0; n == 0 || n < 10 && !l.complete(r, crash); n++ { // a busy machine needs more than one
+		l.run(t, pool, r, crash, n)
 	}
 	t.Logf("%d committed, %d rolled back, %d held open, %d late rows, %d crashes, %d published",
 		len(l.committed), len(l.rolledBack), l.late, r.late, r.crashes, len(r.published))
@@ -239,16 +233,16 @@ func torture(t *testing.T, crash, search bool) {
 }
 
 // run lets producers and the reader work for tortureTime. Then the reader reads the rest.
-func (l *ledger) run(t *testing.T, pool *pgxpool.Pool, r *reader, crash bool, seed uint64) {
+func (l *ledger) run(t *testing.T, pool *pgxpool.Pool, r *reader, crash bool, n int) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), tortureTime)
 	defer stop()
 	var producers sync.WaitGroup
 	for i := range tortureProducers {
-		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		rng := devtest.Random(t, n<<16+1+i)
 		producers.Go(func() { produce(ctx, t, pool, l, rng) })
 	}
-	rng := rand.New(rand.NewPCG(seed, 1<<32))
+	rng := devtest.Random(t, n<<16)
 	if crash {
 		for ctx.Err() == nil {
 			r.lead(ctx, t, 1+rng.IntN(60), true)
