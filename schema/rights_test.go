@@ -206,6 +206,33 @@ func TestMigratorsCallNoFunctionOfAnother(t *testing.T) {
 	exec(t, pool, `SELECT postroom.write('/shop', 'order.placed', '{}'::jsonb, headers => '{"a": "b"}')`) // what the migration created has none of them either
 }
 
+// A producer has the search path of its program. A role that may create in a schema of the path
+// cannot have its function run by the producer.
+func TestProducersCallNoFunctionOfAnother(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	intruder, role := devtest.RolePool(t, pool)
+	producer, name := devtest.RolePool(t, pool)
+	exec(t, pool, fmt.Sprintf("GRANT CREATE ON SCHEMA public TO %s; SELECT postroom.grant_producer('%s')", role, name))
+	exec(t, intruder, "CREATE FUNCTION public.caught() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked as %', current_user; END $$")
+	for _, function := range []string{
+		"same(regtype, regtype) RETURNS boolean", "compared(bigint, int) RETURNS boolean", "joined(text, int) RETURNS text", "times(numeric, int) RETURNS numeric",
+		"unnest(text[]) RETURNS SETOF text", "num_nulls(text, text) RETURNS int", "convert_to(text, text) RETURNS bytea", "jsonb_each(jsonb) RETURNS SETOF record",
+	} {
+		exec(t, intruder, fmt.Sprintf("CREATE FUNCTION public.%s LANGUAGE plpgsql AS 'BEGIN PERFORM public.caught(); END'", function))
+	}
+	exec(t, intruder, `CREATE OPERATOR public.= (LEFTARG = regtype, RIGHTARG = regtype, FUNCTION = public.same);
+		CREATE OPERATOR public.> (LEFTARG = bigint, RIGHTARG = int, FUNCTION = public.compared);
+		CREATE OPERATOR public.|| (LEFTARG = text, RIGHTARG = int, FUNCTION = public.joined);
+		CREATE OPERATOR public.* (LEFTARG = numeric, RIGHTARG = int, FUNCTION = public.times)`)
+	for range 2 { // the second time, the ids are taken
+		exec(t, producer, `SELECT postroom.write('/shop', 'a', '{}'::jsonb, key => 'k', id => '1', headers => '{"a": "1"}', not_before => '2100-01-01')`)
+		exec(t, producer, `SELECT postroom.write('/shop', 'a', 'x'::bytea, id => '2')`)
+	}
+	exec(t, producer, insertEvent("postroom", map[string]string{"headers": `'{"a": "1"}'`}))
+	exec(t, producer, "SELECT postroom.cancel('/shop', '1')")
+}
+
 // The search path of a caller's transaction is as it was after a migration in this transaction.
 func TestMigrateLeavesTheSearchPath(t *testing.T) {
 	t.Parallel()
