@@ -24,7 +24,7 @@ var databaseChecks = []check{
 	{"vacuum", 0, "no transaction, prepared transaction or replication slot hinders vacuum", checkVacuum},
 	{"autovacuum", tables, "autovacuum is on, for the server and for each table", checkAutovacuum},
 	{"rights", tables, "this role has the rights of a relay and an inbox", checkRights},
-	{"public-rights", tables, "PUBLIC has no rights on the tables", checkPublic},
+	{"public-rights", tables, "PUBLIC has no rights on the tables, functions and types", checkPublic},
 	{"producer-rights", tables, "", checkProducers},
 }
 

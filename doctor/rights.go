@@ -32,7 +32,8 @@ func checkRights(ctx context.Context, e *examination) error {
 	meant := slices.DeleteFunc(parts, func(part string) bool {
 		return isWhole(part) || !slices.ContainsFunc(needs, func(r right) bool {
 			shared := slices.ContainsFunc(needs, func(o right) bool { return o.Relation == r.Relation && isWhole(o.Part) })
-			return r.Part == part && r.Has && !strings.HasPrefix(r.Privilege, "SELECT") && !shared
+			writes := !strings.HasPrefix(r.Privilege, "SELECT") && r.Privilege != "EXECUTE"
+			return r.Part == part && r.Has && writes && !shared
 		})
 	})
 	switch {
@@ -58,18 +59,32 @@ var roleNames = map[string]string{
 	"operator": "an operator",
 }
 
-// checkPublic looks for rights of PUBLIC on the tables.
+// checkPublic looks for rights of PUBLIC on the tables, functions and types.
 func checkPublic(ctx context.Context, e *examination) error {
-	type right struct{ Privilege, Relation string }
+	type right struct {
+		Privilege, Relation string
+		Owner               bool // a function that runs with the rights of its owner, or as a trigger
+	}
 	found, err := query[right](ctx, e, e.d.sql.PublicRights)
 	for _, r := range found {
 		remedy := fmt.Sprintf("REVOKE %s ON %s.%s FROM PUBLIC", r.Privilege, e.d.name, r.Relation)
 		if r.Relation == "the schema" {
 			remedy = fmt.Sprintf("REVOKE %s ON SCHEMA %s FROM PUBLIC", r.Privilege, e.d.name)
 		}
-		if r.Privilege == "SELECT" {
+		switch {
+		case r.Privilege == "SELECT":
 			e.warn(r.Relation, remedy, "every role of this server may read %s, and so the content of events", r.Relation)
 			continue
+		case r.Privilege == "USAGE":
+			remedy = fmt.Sprintf("REVOKE USAGE ON TYPE %s.%s FROM PUBLIC", e.d.name, r.Relation)
+			e.warn(r.Relation, remedy, "every role of this server may create an operator for the type %s, which statements of other roles could use", r.Relation)
+			continue
+		case r.Privilege == "EXECUTE":
+			remedy = fmt.Sprintf("REVOKE EXECUTE ON FUNCTION %s.%s FROM PUBLIC", e.d.name, r.Relation)
+			if !r.Owner {
+				e.warn(r.Relation, remedy, "every role of this server may execute the function %s", r.Relation)
+				continue
+			}
 		}
 		e.fault(r.Relation, remedy, "every role of this server has %s on %s: it can change events, or records of what was published or decided", r.Privilege, r.Relation)
 	}
@@ -122,7 +137,7 @@ func checkProducer(ctx context.Context, e *examination, role string) error {
 		e.fault(role, fmt.Sprintf("SELECT %s.grant_producer('%s')", e.d.name, role), "it cannot write events: it lacks %s", firstOf(lacks))
 	}
 	if len(writes) > 0 {
-		e.fault(role, fmt.Sprintf("REVOKE ALL ON ALL TABLES IN SCHEMA %s FROM %s; SELECT %s.grant_producer('%s')", e.d.name, role, e.d.name, role),
+		e.fault(role, fmt.Sprintf("REVOKE ALL ON ALL TABLES IN SCHEMA %s FROM %s; REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %[1]s FROM %[2]s; SELECT %[1]s.grant_producer('%[2]s')", e.d.name, role),
 			"it can change events of the log, or their order: it has %s", firstOf(writes))
 	}
 	if len(reads) > 0 {

@@ -19,18 +19,18 @@ SELECT coalesce(l.pid, 0) AS pid,
        CASE WHEN l.pid IS NULL THEN 'prepared transaction ' || coalesce(min(p.gid), '') ELSE coalesce(min(a.state), '') END AS state,
        coalesce(extract(epoch FROM clock_timestamp() - min(coalesce(a.xact_start, p.prepared))), 0)::float8 AS age,
        coalesce(extract(epoch FROM clock_timestamp() - min(a.query_start)), 0)::float8 AS query_age,
-       coalesce(array_agg(DISTINCT c.relname::text) FILTER (WHERE c.relname IS NOT NULL), '{}') AS tables
+       coalesce(pg_catalog.array_agg(DISTINCT c.relname::text) FILTER (WHERE c.relname IS NOT NULL), '{}') AS tables
 FROM pg_locks l
 LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid' AND x.virtualtransaction = l.virtualtransaction
 LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
 LEFT JOIN pg_class c ON l.locktype = 'relation' AND c.oid = l.relation
-     AND c.relnamespace = to_regnamespace('postroom') AND c.relkind IN ('r', 'p', 'v', 'm')
+     AND c.relnamespace = to_regnamespace('postroom')::oid AND c.relkind IN ('r', 'p', 'v', 'm')
 WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND (c.oid IS NOT NULL
        OR l.locktype = 'advisory' AND l.objsubid = 1
-          AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended('postroom.migrate', 0))
+          AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended('postroom.migrate', 0::bigint))
   --guard:who-ended-just-now-is-not-in-the-way true
   --guard:sessions-of-which-little-is-told-are-named 3 false
   --guard:prepared-transactions-are-in-the-way 1 false

@@ -10,6 +10,6 @@ SELECT to_regclass($1) IS NOT NULL AS found,
            SELECT DISTINCT virtualtransaction
            FROM pg_locks
            WHERE granted AND pid IS DISTINCT FROM pg_backend_pid()
-             AND locktype = 'relation' AND relation = to_regclass($1)
+             AND locktype = 'relation' AND relation = to_regclass($1)::oid
              AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
        ) AS holders;

@@ -199,7 +199,7 @@ func takeLocks(ctx context.Context, tx pgx.Tx, name string, locks []lock) error 
 
 // setLockTimeout sets lock_timeout until the transaction ends.
 func setLockTimeout(ctx context.Context, tx pgx.Tx, d time.Duration) error {
-	if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true)", fmt.Sprintf("%dms", d.Milliseconds())); err != nil {
+	if _, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('lock_timeout', $1, true)", fmt.Sprintf("%dms", d.Milliseconds())); err != nil {
 		return fmt.Errorf("set lock_timeout: %w", err)
 	}
 	return nil

@@ -192,9 +192,10 @@ func migrateOne(ctx context.Context, db DB, name string, steps []Migration, fron
 		step = &steps[0] // the step to return if this call cannot read the version because another process migrates for too long
 	}
 	err = beginCommitted(ctx, db, func(tx pgx.Tx) error {
-		var before string
-		if err := tx.QueryRow(ctx, "SELECT current_setting('lock_timeout')").Scan(&before); err != nil {
-			return fmt.Errorf("read lock_timeout: %w", err)
+		var timeout, searchPath string
+		const settings = "SELECT pg_catalog.current_setting('lock_timeout'), pg_catalog.current_setting('search_path')"
+		if err := tx.QueryRow(ctx, settings).Scan(&timeout, &searchPath); err != nil {
+			return fmt.Errorf("read settings: %w", err)
 		}
 		if err := setLockTimeout(ctx, tx, turn); err != nil {
 			return err
@@ -212,8 +213,10 @@ func migrateOne(ctx context.Context, db DB, name string, steps []Migration, fron
 				return err
 			}
 		}
-		//guard:migrations-leave-the-callers-lock-timeout 2 = "SELECT $1::text"
-		_, err = tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true)", before) // because the transaction of a caller goes on after the migration
+		const restore = "SELECT pg_catalog.set_config('lock_timeout', $1, true), pg_catalog.set_config('search_path', $2, true)"
+		//guard:migrations-leave-the-callers-lock-timeout 3 = "1h"
+		//guard:migrations-leave-the-callers-search-path 4 = "pg_catalog"
+		_, err = tx.Exec(ctx, restore, timeout, searchPath) // because the transaction of a caller goes on after the migration
 		return err
 	})
 	return step, err == nil && step != nil, err

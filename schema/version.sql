@@ -4,8 +4,13 @@
 -- Index   none.
 -- Called  by Migrate, first in each of its transactions, and by Print.
 
+-- Without this search path, a role that may create in a schema of the path could have its function
+-- run by the role that migrates. What a migration creates would call that function later, too.
+--guard:migrations-have-their-own-search-path remove
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 --guard:those-who-migrate-take-turns = 1
-SELECT pg_advisory_xact_lock(hashtextextended('postroom.migrate', 0));
+SELECT pg_advisory_xact_lock(hashtextextended('postroom.migrate', 0::bigint));
 
 -- This block looks for the schema first, because CREATE SCHEMA IF NOT EXISTS requires the right to
 -- create schemas even if the schema exists.

@@ -81,6 +81,19 @@ var brokenSetups = []struct {
 	{"an isolation level that an ordered handler refuses", sql("ALTER DATABASE %s SET default_transaction_isolation = 'repeatable read'"), []string{"isolation:"}, []string{"repeatable read", "SET default_transaction_isolation = 'read committed'"}},
 	{"a timeout that breaks handlers", sql("ALTER DATABASE %s SET statement_timeout = '900ms'"), []string{"timeouts: (warning)"}, []string{"statement_timeout of 900ms", "SET statement_timeout = '5s' or more"}},
 	{"rights for everybody", sql("GRANT INSERT ON postroom.held TO PUBLIC; GRANT SELECT (data) ON postroom.outbox TO PUBLIC"), []string{"public-rights:held", "public-rights:outbox.data (warning)"}, []string{"REVOKE INSERT ON postroom.held FROM PUBLIC"}},
+	{"functions for everybody", sql("GRANT EXECUTE ON FUNCTION postroom.check_unchecked, postroom.clipped TO PUBLIC; GRANT USAGE ON DOMAIN postroom.handler TO PUBLIC"), []string{"public-rights:check_unchecked", "public-rights:clipped (warning)", "public-rights:handler (warning)"}, []string{"REVOKE EXECUTE ON FUNCTION postroom.check_unchecked FROM PUBLIC", "REVOKE USAGE ON TYPE postroom.handler FROM PUBLIC"}},
+	{"a producer who may execute a trigger function", func(p *testSetup) []string {
+		role, _ := p.role("crafty")
+		p.exec("SELECT postroom.grant_producer('" + role + "'); GRANT EXECUTE ON FUNCTION postroom.check_unchecked TO " + role)
+		return []string{"--producer-role", role}
+	}, []string{"producer-rights:crafty_N"}, []string{"EXECUTE ON FUNCTION check_unchecked", "REVOKE ALL ON ALL FUNCTIONS"}},
+	{"an inbox that may not execute a function", func(p *testSetup) []string {
+		role, url := p.role("deaf")
+		p.exec("SELECT postroom.grant_inbox('" + role + "'); GRANT pg_read_all_stats TO " + role +
+			"; GRANT SELECT ON ALL TABLES IN SCHEMA postroom TO " + role + "; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postroom TO " + role +
+			"; GRANT EXECUTE ON FUNCTION postroom.clipped, postroom.clamped TO " + role + "; REVOKE EXECUTE ON FUNCTION postroom.enter_key FROM " + role)
+		return []string{"--database-url", url}
+	}, []string{"rights:inbox"}, []string{"lacks EXECUTE ON postroom.enter_key", "SELECT postroom.grant_inbox("}},
 	{"a producer with rights of more", func(p *testSetup) []string {
 		role, _ := p.role("mighty")
 		p.exec("SELECT postroom.grant_producer('" + role + "'); GRANT INSERT, UPDATE, SELECT ON postroom.outbox TO " + role)
@@ -94,7 +107,8 @@ var brokenSetups = []struct {
 		role, url := p.role("relay")
 		p.exec("GRANT USAGE ON SCHEMA postroom TO " + role + "; GRANT pg_read_all_stats TO " + role +
 			"; GRANT SELECT ON ALL TABLES IN SCHEMA postroom TO " + role + "; GRANT SELECT, UPDATE ON postroom.relay TO " + role +
-			"; GRANT INSERT, UPDATE, DELETE ON postroom.held TO " + role + "; GRANT INSERT, UPDATE ON postroom.republish TO " + role + "; GRANT INSERT ON postroom.audit TO " + role + "; GRANT INSERT, UPDATE, DELETE ON postroom.relay_checkpoint, postroom.refused TO " + role + "; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postroom TO " + role)
+			"; GRANT INSERT, UPDATE, DELETE ON postroom.held TO " + role + "; GRANT INSERT, UPDATE ON postroom.republish TO " + role + "; GRANT INSERT ON postroom.audit TO " + role + "; GRANT INSERT, UPDATE, DELETE ON postroom.relay_checkpoint, postroom.refused TO " + role + "; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postroom TO " + role +
+			"; GRANT EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped TO " + role)
 		return []string{"--database-url", url}
 	}, []string{"rights:relay"}, []string{"lacks DELETE ON postroom.outbox", "SELECT postroom.grant_relay("}},
 	{"a role of two parts that lacks a right for one", func(p *testSetup) []string {

@@ -8,5 +8,5 @@ SELECT handler FROM postroom.subscription
 UNION
 SELECT handler FROM postroom.dedupe_window
 UNION
-SELECT unnest(handlers) FROM postroom.node
+SELECT pg_catalog.unnest(handlers) FROM postroom.node
 ORDER BY 1;

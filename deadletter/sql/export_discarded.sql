@@ -9,15 +9,15 @@
 -- Index   those of list_discarded.sql of internal/held; audit_pkey (id), outbox_pkey (seq),
 --         revision_pkey (held, revision).
 -- Called  by Store.Export and Store.Purge.
-SELECT jsonb_strip_nulls(to_jsonb(h) - 'data' - 'raw_headers' - 'fingerprint' - 'audit')
-           || jsonb_build_object('cause', encode(h.fingerprint, 'hex'), 'discarded_by', a.actor, 'reason', a.reason)
-           || CASE WHEN h.headers IS NULL THEN '{}' ELSE jsonb_build_object('headers', h.headers) END AS properties, -- a header may be null
+SELECT jsonb_strip_nulls(pg_catalog.to_jsonb(h) - 'data' - 'raw_headers' - 'fingerprint' - 'audit')
+           || pg_catalog.jsonb_build_object('cause', encode(h.fingerprint, 'hex'), 'discarded_by', a.actor, 'reason', a.reason)
+           || CASE WHEN h.headers IS NULL THEN '{}' ELSE pg_catalog.jsonb_build_object('headers', h.headers) END AS properties, -- a header may be null
        h.data, h.raw_headers, earlier.properties, earlier.data, earlier.raw_headers
 FROM postroom.discarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
 LEFT JOIN postroom.audit a ON a.id = h.audit
 LEFT JOIN LATERAL (
-    SELECT array_agg(to_jsonb(r) - 'held' - 'event_id' - 'data' - 'raw_headers' ORDER BY r.revision) AS properties,
-           array_agg(r.data ORDER BY r.revision) AS data, array_agg(r.raw_headers ORDER BY r.revision) AS raw_headers
+    SELECT pg_catalog.array_agg(pg_catalog.to_jsonb(r) - 'held' - 'event_id' - 'data' - 'raw_headers' ORDER BY r.revision) AS properties,
+           pg_catalog.array_agg(r.data ORDER BY r.revision) AS data, pg_catalog.array_agg(r.raw_headers ORDER BY r.revision) AS raw_headers
     FROM postroom.revision r
     WHERE r.held = h.id AND h.revision > 0
 ) earlier ON true

@@ -42,8 +42,8 @@ WITH RECURSIVE cause AS (
                         LIMIT 1) l
     WHERE ($1::text IS NULL OR l.handler = $1) AND ($2::text IS NULL OR l.class = $2)
 ), budget AS MATERIALIZED (
-    SELECT CASE WHEN c.relallvisible::bigint * current_setting('block_size')::bigint >= 0.9 * pg_relation_size(c.oid) THEN $7 ELSE $7 / 20 END AS events
-    FROM pg_class c WHERE c.oid = 'postroom.held'::regclass
+    SELECT CASE WHEN c.relallvisible::numeric * current_setting('block_size')::numeric >= 0.9 * pg_catalog.pg_relation_size(c.oid)::numeric THEN $7 ELSE $7 / 20 END AS events
+    FROM pg_class c WHERE c.oid = 'postroom.held'::regclass::oid
 ), bound AS MATERIALIZED (
     SELECT CASE WHEN (SELECT count(*) FROM (SELECT FROM postroom.held h WHERE h.dead_at IS NOT NULL ORDER BY h.dead_at LIMIT budget.events + 1) d) <= budget.events
                 THEN budget.events ELSE budget.events / greatest((SELECT count(*) FROM last), 1) END AS most
@@ -58,7 +58,7 @@ CROSS JOIN LATERAL (SELECT count(*) AS events, min(dead_at) AS first, max(dead_a
                             AND (h.fingerprint, h.dead_at) < (last.fingerprint, coalesce($5::timestamptz, 'infinity'))
                           ORDER BY h.fingerprint DESC, h.dead_at DESC, h.id DESC
                           LIMIT (SELECT most FROM bound)) h) n
-CROSS JOIN LATERAL (SELECT array_agg(DISTINCT type COLLATE "C") AS types, count(DISTINCT event_key COLLATE "C") AS keys
+CROSS JOIN LATERAL (SELECT pg_catalog.array_agg(DISTINCT type COLLATE "C") AS types, pg_catalog.count(DISTINCT event_key COLLATE "C") AS keys
                     FROM (SELECT h.type, h.event_key FROM postroom.held h
                           WHERE h.dead_at IS NOT NULL AND (h.fingerprint, h.dead_at) >= (last.fingerprint, coalesce($4::timestamptz, '-infinity'))
                             AND (h.fingerprint, h.dead_at) < (last.fingerprint, coalesce($5::timestamptz, 'infinity'))

@@ -10,8 +10,8 @@ SELECT encode(g.fingerprint, 'hex') AS cause, g.handler, g.class, g.events, g.fi
        held.failures -> -1 ->> 'text' AS error
 FROM (
     SELECT fingerprint, handler, class, count(*) AS events, min(dead_at) AS first, max(dead_at) AS last,
-           (array_agg(id ORDER BY dead_at DESC, id DESC))[1] AS example,
-           coalesce(array_agg(DISTINCT type) FILTER (WHERE handler IS NOT NULL), '{}') AS types, count(DISTINCT event_key) AS keys
+           (pg_catalog.array_agg(id ORDER BY dead_at DESC, id DESC))[1] AS example,
+           coalesce(pg_catalog.array_agg(DISTINCT type) FILTER (WHERE handler IS NOT NULL), '{}') AS types, pg_catalog.count(DISTINCT event_key) AS keys
     FROM (
         SELECT id, dead_at, CASE WHEN wanted THEN fingerprint END AS fingerprint, CASE WHEN wanted THEN handler END AS handler,
                CASE WHEN wanted THEN class END AS class, CASE WHEN wanted THEN type COLLATE "C" END AS type,
@@ -20,7 +20,7 @@ FROM (
             SELECT *,
                    ($3::text IS NULL OR type = $3) AND ($4::text IS NULL OR event_key = $4) AND ($5::text IS NULL OR class = $5)
                       AND ($7::text IS NULL OR source = $7)
-                      AND ($9::text IS NULL OR position(convert_to($9, 'UTF8') IN data) > 0
+                      AND ($9::text IS NULL OR position(pg_catalog.convert_to($9, 'UTF8') IN data) > 0
                            OR EXISTS (SELECT FROM jsonb_array_elements(failures) f WHERE strpos(lower(f ->> 'text'), lower($9)) > 0)) AS wanted
             FROM (SELECT * FROM postroom.dead_letters($1, $2, NULL, NULL, NULL, $6, NULL, $8, NULL, $10, $11) d
                   WHERE NOT $13::bool OR d.fingerprint IS NULL

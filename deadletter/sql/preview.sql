@@ -26,14 +26,14 @@ WITH last AS MATERIALIZED (
       AND (h.dead_at, h.id) <= (coalesce((SELECT dead_at FROM last), 'infinity'), coalesce((SELECT id FROM last), 9223372036854775807))
 )
 SELECT f.handler, f.type, count(*) FILTER (WHERE NOT busy) AS events, count(*) FILTER (WHERE busy) AS busy,
-       count(DISTINCT f.key) FILTER (WHERE EXISTS (SELECT FROM postroom.held o WHERE o.handler = f.handler AND o.key = f.key AND o.dead_at IS NULL)) AS keys,
+       pg_catalog.count(DISTINCT f.key) FILTER (WHERE EXISTS (SELECT FROM postroom.held o WHERE o.handler = f.handler AND o.key = f.key AND o.dead_at IS NULL)) AS keys,
        count(*) FILTER (WHERE f.solitary AND NOT busy) AS suspects,
        count(*) FILTER (WHERE NOT busy AND EXISTS (SELECT FROM postroom.receipt r WHERE r.handler = f.handler AND r.dedupe_key = f.dedupe_key AND r.done_at IS NOT NULL)) AS steps_done,
        count(*) FILTER (WHERE NOT busy AND EXISTS (SELECT FROM postroom.receipt r WHERE r.handler = f.handler AND r.dedupe_key = f.dedupe_key AND r.done_at IS NULL)) AS steps_open,
        count(*) FILTER (WHERE NOT busy AND f.handler = 'outbox' AND f.logged_at < now() - coalesce(
-           (SELECT min(age) FROM postroom.node, unnest(max_event_ages) age WHERE seen_at > now() - interval '1 minute'), interval '29 days')) AS too_old,
+           (SELECT min(age) FROM postroom.node, pg_catalog.unnest(max_event_ages) age WHERE seen_at > now() - interval '1 minute'), interval '29 days')) AS too_old,
        f.handler = 'outbox' OR EXISTS (SELECT FROM postroom.node WHERE f.handler = ANY (handlers) AND seen_at > now() - interval '1 minute') AS runs,
-       array_agg(f.id) FILTER (WHERE NOT busy) AS ids
+       pg_catalog.array_agg(f.id) FILTER (WHERE NOT busy) AS ids
 FROM found f
 GROUP BY f.handler, f.type
 ORDER BY f.handler, f.type;

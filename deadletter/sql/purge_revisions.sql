@@ -15,9 +15,9 @@ WITH gone AS (
       AND NOT EXISTS (SELECT FROM postroom.archive WHERE archive.id = r.held)
     RETURNING r.*
 )
-SELECT jsonb_build_object('id', r.held, 'event_id', r.event_id) AS properties, NULL::bytea AS data, NULL::bytea AS raw_headers,
-       array_agg(to_jsonb(r) - 'held' - 'event_id' - 'data' - 'raw_headers' ORDER BY r.revision),
-       array_agg(r.data ORDER BY r.revision), array_agg(r.raw_headers ORDER BY r.revision)
+SELECT pg_catalog.jsonb_build_object('id', r.held, 'event_id', r.event_id) AS properties, NULL::bytea AS data, NULL::bytea AS raw_headers,
+       pg_catalog.array_agg(pg_catalog.to_jsonb(r) - 'held' - 'event_id' - 'data' - 'raw_headers' ORDER BY r.revision),
+       pg_catalog.array_agg(r.data ORDER BY r.revision), pg_catalog.array_agg(r.raw_headers ORDER BY r.revision)
 FROM gone r
 GROUP BY r.held, r.event_id
 ORDER BY r.held;

@@ -25,12 +25,12 @@ WITH wanted AS (
     SELECT *, CASE WHEN event_key IS NOT NULL
                         AND count(*) OVER (PARTITION BY handler, event_key) > 1
                         AND row_number() OVER (PARTITION BY handler, event_key, pos ORDER BY id) = 1
-                   THEN format(E'replay %s\t%s', $12::bigint,
-                               CASE WHEN octet_length(event_key) > 960 THEN encode(sha256(convert_to(event_key, 'UTF8')), 'hex') ELSE event_key END)
+                   THEN pg_catalog.format(E'replay %s\t%s', $12::bigint,
+                               CASE WHEN octet_length(event_key) > 960 THEN encode(sha256(pg_catalog.convert_to(event_key, 'UTF8')), 'hex') ELSE event_key END)
                    END AS chain
     FROM wanted
 ), grouped AS (
-    SELECT *, CASE WHEN key IS NOT NULL THEN 'k' || key WHEN chain IS NOT NULL THEN 'c' || chain ELSE 'i' || id END AS together
+    SELECT *, CASE WHEN key IS NOT NULL THEN 'k' || key WHEN chain IS NOT NULL THEN 'c' || chain ELSE 'i' || id::text END AS together
     FROM chained
 ), sorted AS (
     SELECT *, row_number() OVER (ORDER BY first, handler, together, pos, id) AS n
@@ -46,5 +46,5 @@ WITH wanted AS (
 )
 SELECT count(*),
        count(*) FILTER (WHERE handler = 'outbox' AND logged_at < now() - coalesce(
-           (SELECT min(age) FROM postroom.node, unnest(max_event_ages) age WHERE seen_at > now() - interval '1 minute'), interval '29 days'))
+           (SELECT min(age) FROM postroom.node, pg_catalog.unnest(max_event_ages) age WHERE seen_at > now() - interval '1 minute'), interval '29 days'))
 FROM sorted;

@@ -22,5 +22,5 @@ WITH open AS (
 )
 SELECT count(*) FILTER (WHERE outcome = 'succeeded'), count(*) FILTER (WHERE outcome = 'failed'),
        count(*) FILTER (WHERE outcome = 'discarded'), count(*) FILTER (WHERE outcome IS NULL),
-       coalesce(array_agg(held) FILTER (WHERE outcome = 'failed' AND chain IS NOT NULL), '{}')
+       coalesce(pg_catalog.array_agg(held) FILTER (WHERE outcome = 'failed' AND chain IS NOT NULL), '{}')
 FROM open;

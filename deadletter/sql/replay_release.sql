@@ -10,7 +10,7 @@
 -- Called  by replayStep.release, after replay_next.sql, relay_lock.sql and keys_lock.sql.
 WITH wanted AS (
     SELECT held.id, held.handler, held.pos, held.failures, coalesce(i.chain, held.key) AS key
-    FROM unnest($2::bigint[]) AS w (id)
+    FROM pg_catalog.unnest($2::bigint[]) AS w (id)
     --guard:a-release-is-of-the-replay 2 true
     JOIN postroom.held ON held.id = w.id AND held.job = $1
     JOIN postroom.job_item i ON i.job = $1 AND i.held = held.id
@@ -42,7 +42,7 @@ WITH wanted AS (
         --guard:what-was-discarded-is-said-to-be 2 = CASE WHEN @1 THEN NULL ELSE @5 END
         outcome = CASE WHEN released.id IS NOT NULL THEN NULL WHEN archive.id IS NOT NULL THEN 'discarded' ELSE 'not_dead' END,
         ended_at = CASE WHEN released.id IS NULL THEN now() END
-    FROM unnest($2::bigint[]) AS w (id)
+    FROM pg_catalog.unnest($2::bigint[]) AS w (id)
     LEFT JOIN released ON released.id = w.id
     LEFT JOIN postroom.archive ON archive.id = w.id
     WHERE i.job = $1 AND i.held = w.id

@@ -6,4 +6,4 @@
 -- Called  by Store.CreateReplay and Store.ResumeReplay.
 
 --guard:replays-are-made-one-after-the-other = 1
-SELECT pg_advisory_xact_lock(hashtextextended('postroom.replay', 0));
+SELECT pg_advisory_xact_lock(hashtextextended('postroom.replay', 0::bigint));

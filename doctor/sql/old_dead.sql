@@ -6,14 +6,14 @@
 -- Index   held_dead (dead_at, id), archive_time (discarded_at, id).
 -- Called  by checkDead.
 WITH own AS (
-    SELECT array_agg(handler::text) AS handlers, array_agg(now() - kept) AS bounds FROM postroom.dedupe_window
+    SELECT pg_catalog.array_agg(handler::text) AS handlers, pg_catalog.array_agg(now() - kept) AS bounds FROM postroom.dedupe_window
 )
 SELECT d.events AS dead, coalesce(extract(epoch FROM now() - d.oldest), 0)::float8 AS dead_age,
        a.events AS archived, coalesce(extract(epoch FROM now() - a.oldest), 0)::float8 AS archived_age
 FROM (SELECT count(*) AS events, min(dead_at) AS oldest
       FROM (SELECT dead_at FROM postroom.held
             WHERE dead_at IS NOT NULL AND dead_at < now() - $1::interval
-              AND dead_at < coalesce((SELECT bounds FROM own)[array_position((SELECT handlers FROM own), held.handler::text)],
+              AND dead_at < coalesce((SELECT bounds FROM own)[pg_catalog.array_position((SELECT handlers FROM own), held.handler::text)],
                                      now() - $1::interval)
             ORDER BY dead_at, id LIMIT 10000) rows) d,
      (SELECT count(*) AS events, min(discarded_at) AS oldest

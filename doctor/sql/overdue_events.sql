@@ -7,7 +7,7 @@
 -- Order   by handler and type.
 -- Called  by checkOverdue.
 SELECT h.handler, due.type, count(*) AS events, extract(epoch FROM now() - min(due.next_at))::float8 AS overdue
-FROM (SELECT DISTINCT unnest(handlers) AS handler FROM postroom.node WHERE seen_at > now() - interval '1 minute') h
+FROM (SELECT DISTINCT pg_catalog.unnest(handlers) AS handler FROM postroom.node WHERE seen_at > now() - interval '1 minute') h
 CROSS JOIN LATERAL (
     SELECT type, next_at, claimed_by FROM postroom.held
     WHERE held.handler = h.handler AND next_at < now() - $1::interval

@@ -12,7 +12,7 @@ SELECT o.seq, o.source::text, o.event_id::text, o.subject::text, o.created_at
 FROM postroom.relay r
 CROSS JOIN LATERAL (SELECT * FROM postroom.outbox WHERE seq <= r.high ORDER BY seq DESC LIMIT 2000) o
 WHERE (o.seq <= r.floor OR pg_visible_in_snapshot(o.xid, r.snap))
-  AND NOT r.pending @> o.seq
+  AND NOT r.pending OPERATOR(pg_catalog.@>) o.seq
   AND o.not_before IS NULL AND postroom.clamped(o.created_at) IS NOT NULL
   AND NOT EXISTS (SELECT FROM postroom.held WHERE handler = 'outbox' AND pos = o.seq)
   AND NOT EXISTS (SELECT FROM postroom.archive WHERE handler = 'outbox' AND pos = o.seq)

@@ -16,4 +16,4 @@ SELECT coalesce(r.owner, '') AS owner, r.epoch, r.high,
 FROM postroom.relay r
 LEFT JOIN LATERAL (SELECT seq, postroom.clamped(created_at) AS at FROM postroom.outbox WHERE seq > r.high ORDER BY seq LIMIT 1) above ON true
 LEFT JOIN LATERAL (SELECT seq, postroom.clamped(created_at) AS at FROM postroom.outbox
-                   WHERE seq >= lower(r.pending) AND seq < upper(r.pending) ORDER BY seq LIMIT 1) owed ON true;
+                   WHERE seq >= pg_catalog.lower(r.pending) AND seq < pg_catalog.upper(r.pending) ORDER BY seq LIMIT 1) owed ON true;

@@ -1,11 +1,12 @@
 -- The rights that a relay, an inbox, a guard of requests, a saga, a sender of webhooks and an
--- operator need on the tables. For each right: whether the current role has the right.
+-- operator need on the tables, and the functions that they need. For each right: whether the
+-- current role has the right.
 --
 -- Locks   none.
 -- Index   none.
 -- Called  by checkRights.
 SELECT needs.part, needs.relation, needs.privilege,
-       has_schema_privilege('postroom'::regnamespace, 'USAGE') AND coalesce(CASE
+       pg_catalog.has_schema_privilege('postroom'::regnamespace::oid, 'USAGE') AND coalesce(CASE
            WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, needs.privilege)
            ELSE has_table_privilege(c.oid, needs.privilege) OR needs.privilege <> 'DELETE' AND has_any_column_privilege(c.oid, needs.privilege)
        END, false) AS has
@@ -47,9 +48,16 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('operator', 'pause', 'SELECT'), ('operator', 'pause', 'INSERT'), ('operator', 'pause', 'UPDATE'), ('operator', 'pause', 'DELETE'),
              ('operator', 'audit', 'SELECT'), ('operator', 'audit', 'INSERT'), ('operator', 'outbox_seq_seq', 'SELECT'),
              ('operator', 'inbox', 'SELECT'), ('operator', 'inbox', 'UPDATE'), ('operator', 'relay', 'SELECT'), ('operator', 'relay', 'UPDATE')) AS needs (part, relation, privilege)
-LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace AND c.relname = needs.relation
+LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace::oid AND c.relname = needs.relation
 UNION ALL -- on the column secrets, because an operator has these rights on other columns
 SELECT 'webhooks', 'webhook_endpoint', needs.privilege || ' (secrets)',
-       has_schema_privilege('postroom'::regnamespace, 'USAGE') AND coalesce(has_column_privilege(c.oid, 'secrets', needs.privilege), false)
+       pg_catalog.has_schema_privilege('postroom'::regnamespace::oid, 'USAGE') AND coalesce(has_column_privilege(c.oid, 'secrets', needs.privilege), false)
 FROM (VALUES ('SELECT'), ('UPDATE')) AS needs (privilege)
-LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace AND c.relname = 'webhook_endpoint';
+LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace::oid AND c.relname = 'webhook_endpoint'
+UNION ALL
+SELECT needs.part, needs.name, 'EXECUTE',
+       pg_catalog.has_schema_privilege('postroom'::regnamespace::oid, 'USAGE') AND coalesce(has_function_privilege(f.oid, 'EXECUTE'), false)
+FROM (VALUES ('relay', 'event_lock'), ('relay', 'clipped'), ('relay', 'clamped'), ('inbox', 'key_lock'), ('inbox', 'enter_key'),
+             ('operator', 'key_lock'), ('operator', 'event_lock'), ('operator', 'clipped'), ('operator', 'clamped'), ('operator', 'dead_letters'),
+             ('operator', 'discarded'), ('operator', 'decide_saga')) AS needs (part, name)
+LEFT JOIN pg_proc f ON f.pronamespace = 'postroom'::regnamespace::oid AND f.proname = needs.name;

@@ -8,4 +8,4 @@ SELECT s.last_value - (NOT s.is_called)::int AS last, greatest(r.high, r.floor) 
 FROM postroom.relay r,
      postroom.outbox_seq_seq s,
      pg_sequence q
-WHERE q.seqrelid = 'postroom.outbox_seq_seq'::regclass;
+WHERE q.seqrelid = 'postroom.outbox_seq_seq'::regclass::oid;

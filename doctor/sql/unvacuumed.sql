@@ -5,7 +5,7 @@
 -- Order   by name.
 -- Called  by checkAutovacuum.
 SELECT c.relname::text
-FROM pg_class c, unnest(c.reloptions) AS option
-WHERE c.relnamespace = 'postroom'::regnamespace AND c.relkind = 'r'
+FROM pg_class c, pg_catalog.unnest(c.reloptions) AS option
+WHERE c.relnamespace = 'postroom'::regnamespace::oid AND c.relkind = 'r'
   AND split_part(option, '=', 1) = 'autovacuum_enabled' AND NOT split_part(option, '=', 2)::boolean
 ORDER BY c.relname;

@@ -23,5 +23,5 @@ WITH locked AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 )
 SELECT e.id, CASE WHEN locked.id IS NOT NULL THEN locked.state WHEN EXISTS (SELECT FROM postroom.held WHERE held.id = e.id) THEN 'running' ELSE 'gone' END, coalesce(locked.outgoing, false)
-FROM unnest($1::bigint[]) AS e (id)
+FROM pg_catalog.unnest($1::bigint[]) AS e (id)
 LEFT JOIN locked ON locked.id = e.id;

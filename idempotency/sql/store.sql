@@ -14,4 +14,4 @@ VALUES ($1, $2, $3, $4, 'complete',
         CASE WHEN now() = $13::timestamptz THEN $5::int
              ELSE ('a handler ended its transaction with a statement of its own; this one began at ' || now()::text)::int END, $6, $7, $8, $9, $10,
         now(), clock_timestamp(),
-        greatest(CASE WHEN $12::boolean THEN now() ELSE clock_timestamp() END + $11::interval, clock_timestamp() + $11::interval / 2));
+        greatest(CASE WHEN $12::boolean THEN now() ELSE clock_timestamp() END + $11::interval, clock_timestamp() + $11::interval / 2::float8));

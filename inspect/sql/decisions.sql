@@ -15,7 +15,7 @@ WITH RECURSIVE deciding AS (
     FROM deciding
     WHERE deciding.handler IS NOT NULL
 ), asked AS (
-    SELECT d.handler, k.dedupe_key FROM deciding d CROSS JOIN unnest($1::text[]) AS k (dedupe_key) WHERE d.handler IS NOT NULL
+    SELECT d.handler, k.dedupe_key FROM deciding d CROSS JOIN pg_catalog.unnest($1::text[]) AS k (dedupe_key) WHERE d.handler IS NOT NULL
     UNION
     SELECT handler, dedupe_key FROM unnest($2::text[], $3::text[]) AS k (handler, dedupe_key)
 )

@@ -38,7 +38,7 @@ WITH RECURSIVE holder AS (
     FROM sorted
     GROUP BY handler, state
 )
-SELECT c.*, sum(c.events) OVER (PARTITION BY c.handler) >= 100000 AS more, k.keys
+SELECT c.*, sum(c.events) OVER (PARTITION BY c.handler) >= 100000::numeric AS more, k.keys
 FROM counted c
-JOIN (SELECT handler, count(DISTINCT key) AS keys FROM looked GROUP BY handler) k USING (handler)
+JOIN (SELECT handler, pg_catalog.count(DISTINCT key) AS keys FROM looked GROUP BY handler) k USING (handler)
 ORDER BY c.handler, c.state;

@@ -27,7 +27,7 @@ SELECT o.seq, o.source::text, o.event_id::text, o.type::text, o.subject::text, c
        octet_length(o.data) AS bytes, o.created_at, o.not_before, greatest(o.created_at, o.not_before) AS logged_at, o.occurred_at,
        CASE WHEN EXISTS (SELECT FROM postroom.held WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) THEN 'held'
             WHEN EXISTS (SELECT FROM postroom.archive WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) THEN 'discarded'
-            WHEN o.seq <@ r.pending THEN 'pending'
+            WHEN o.seq OPERATOR(pg_catalog.<@) r.pending THEN 'pending'
             WHEN o.seq > r.high OR o.seq > r.floor AND NOT pg_visible_in_snapshot(o.xid, r.snap) THEN 'unpublished'
             ELSE 'published' END AS state,
        coalesce((SELECT failures FROM postroom.refused WHERE refused.seq = o.seq), '[]') AS failures

@@ -3,4 +3,4 @@
 -- Locks   none.
 -- Index   none.
 -- Called  by Inspector.Tables.
-SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') OR rolsuper FROM pg_roles WHERE rolname = current_user;
+SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') OR rolsuper FROM pg_roles WHERE rolname = current_user;

@@ -13,7 +13,7 @@ FROM (
            usename AS owner, application_name AS application, state, xact_start AS since, age(coalesce(backend_xmin, backend_xid)) AS xids,
            host(client_addr) AS client
     FROM pg_stat_activity
-    WHERE pid <> pg_backend_pid() AND num_nonnulls(backend_xmin, backend_xid) > 0 AND backend_type <> 'autovacuum worker'
+    WHERE pid <> pg_backend_pid() AND pg_catalog.num_nonnulls(backend_xmin, backend_xid) > 0 AND backend_type <> 'autovacuum worker'
     UNION ALL
     SELECT 'prepared', gid, database, owner, NULL, 'prepared', prepared, age(transaction), NULL
     FROM pg_prepared_xacts
@@ -21,7 +21,7 @@ FROM (
     SELECT 'slot', slot_name, database, NULL, plugin, CASE WHEN active THEN 'active' ELSE 'inactive' END, NULL,
            greatest(age(xmin), age(catalog_xmin)), NULL
     FROM pg_replication_slots
-    WHERE num_nonnulls(xmin, catalog_xmin) > 0
+    WHERE pg_catalog.num_nonnulls(xmin, catalog_xmin) > 0
 ) h
 ORDER BY xids DESC, age DESC
 LIMIT 10;

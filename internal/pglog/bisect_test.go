@@ -24,7 +24,7 @@ const recordedTrigger = `
 	CREATE TABLE recorded (n serial, high bigint, pending int8multirange, held bigint[]);
 	CREATE FUNCTION note_recorded() RETURNS trigger LANGUAGE plpgsql AS $$
 	BEGIN
-		INSERT INTO recorded (high, pending, held)
+		INSERT INTO public.recorded (high, pending, held)
 		SELECT high, pending, ARRAY(SELECT pos FROM postroom.held WHERE handler = 'outbox' ORDER BY pos) FROM postroom.relay;
 		RETURN NULL;
 	END $$;
@@ -170,7 +170,7 @@ func TestNextTermReadsEventsOfAnUnfinishedRecording(t *testing.T) {
 	mustExec(t, pool, `
 		CREATE FUNCTION usurp() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
-			UPDATE postroom.relay SET epoch = epoch + 1 WHERE (SELECT count(*) FROM postroom.held) >= 10 AND (SELECT count(*) FROM recorded) < 100;
+			UPDATE postroom.relay SET epoch = epoch + 1 WHERE (SELECT count(*) FROM postroom.held) >= 10 AND (SELECT count(*) FROM public.recorded) < 100;
 			RETURN NULL;
 		END $$;
 		CREATE CONSTRAINT TRIGGER usurper AFTER INSERT ON postroom.held DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION usurp()`)

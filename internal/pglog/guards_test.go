@@ -146,7 +146,7 @@ func TestTakingTheLeaseWaitsForTheDisk(t *testing.T) {
 	pool := devtest.Pool(t)
 	mustExec(t, pool, `CREATE TABLE waits (epoch bigint, setting text);
 		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			INSERT INTO waits VALUES (NEW.epoch, current_setting('synchronous_commit'));
+			INSERT INTO public.waits VALUES (NEW.epoch, current_setting('synchronous_commit'));
 			RETURN NULL;
 		END $$;
 		CREATE CONSTRAINT TRIGGER note AFTER UPDATE ON postroom.relay DEFERRABLE INITIALLY DEFERRED
@@ -326,4 +326,58 @@ func waitForLock(t *testing.T, pool *pgxpool.Pool) {
 		err := pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting)
 		return err == nil && waiting
 	})
+}
+
+// A role that may create in the schema public, as every role may in a database that comes from
+// PostgreSQL 14, cannot have its functions run by a relay.
+func TestTheRelayCallsNoFunctionOfAnotherRole(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	intruder, role := devtest.RolePool(t, pool)
+	mustExec(t, pool, "GRANT CREATE ON SCHEMA public TO "+role)
+	mustExec(t, intruder, "CREATE FUNCTION public.caught() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked as %', current_user; END $$")
+	for _, function := range []string{
+		"lower(int8multirange) RETURNS bigint", "upper(int8multirange) RETURNS bigint", "lower(int8range) RETURNS bigint",
+		"range_agg(int8range) RETURNS int8multirange", "unnest(bigint[]) RETURNS SETOF bigint", "unnest(text[]) RETURNS SETOF text",
+		"pg_column_size(jsonb) RETURNS int", "jsonb_object_agg(text, jsonb) RETURNS jsonb", "pg_total_relation_size(text) RETURNS bigint",
+		"contains(int8multirange, bigint) RETURNS boolean", "contained(bigint, int8multirange) RETURNS boolean", "same(oid, regclass) RETURNS boolean",
+	} {
+		returns := function[strings.LastIndex(function, " ")+1:]
+		mustExec(t, intruder, fmt.Sprintf("CREATE FUNCTION public.%s LANGUAGE sql AS 'SELECT NULL::%s WHERE public.caught()'", function, returns))
+	}
+	mustExec(t, intruder, `CREATE OPERATOR public.@> (LEFTARG = int8multirange, RIGHTARG = bigint, FUNCTION = public.contains);
+		CREATE OPERATOR public.<@ (LEFTARG = bigint, RIGHTARG = int8multirange, FUNCTION = public.contained);
+		CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = public.same)`)
+
+	log := pglog.New(pool)
+	write(t, pool, "a", "b", "c")
+	term := lead(t, log)
+	_, seqs, page := read(t, term, 10)
+	term.CheckpointNow()
+	err := term.Record(t.Context(), eventlog.Progress{
+		Published: seqs[:2],
+		Held:      deferrals(refusal(1), page.Events[2]),
+		Positions: []eventlog.StreamPosition{{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 2, MessageID: "m"}},
+	})
+	if err != nil {
+		t.Errorf("Record: %v", err)
+	}
+	if _, err := term.Read(t.Context(), 10, nil); err != nil {
+		t.Errorf("Read: %v", err)
+	}
+	if _, _, err := term.Prune(t.Context(), 0); err != nil {
+		t.Errorf("Prune: %v", err)
+	}
+	if _, err := log.Lag(t.Context()); err != nil {
+		t.Errorf("Lag: %v", err)
+	}
+	if _, err := log.Sizes(t.Context()); err != nil {
+		t.Errorf("Sizes: %v", err)
+	}
+	if err := log.Check(t.Context()); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	if _, err := log.Checkpoints(t.Context(), "SHOP"); err != nil {
+		t.Errorf("Checkpoints: %v", err)
+	}
 }

@@ -28,4 +28,4 @@ WITH input AS (
     RETURNING event_id
 )
 SELECT postroom.refuse_conflict($1::text, $2::text[], $3::bytea[])
-WHERE (SELECT count(*) FROM written) < cardinality($2::text[]);
+WHERE (SELECT count(*) FROM written) < pg_catalog.cardinality($2::text[]);

@@ -10,7 +10,7 @@ WITH ended AS (
     RETURNING *
 ), noted AS (
     INSERT INTO postroom.audit (actor, action, reason, events, details)
-    SELECT $2, 'cancel_republish', $3, greatest(events - published - skipped - held, 0), jsonb_build_object('republish', id)
+    SELECT $2, 'cancel_republish', $3, greatest(events - published - skipped - held, 0), pg_catalog.jsonb_build_object('republish', id)
     FROM ended
 )
 SELECT id, kind, created_at, actor, reason, since, until, types, keys, lo, hi, rate, state, events, published, skipped, held, ended_at

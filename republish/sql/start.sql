@@ -14,7 +14,7 @@ WITH made AS (
     RETURNING *
 ), noted AS (
     INSERT INTO postroom.audit (actor, action, reason, events, details)
-    SELECT actor, CASE kind WHEN 'range' THEN 'republish' ELSE kind END, reason, events, $14::jsonb || jsonb_build_object('republish', id)
+    SELECT actor, CASE kind WHEN 'range' THEN 'republish' ELSE kind END, reason, events, $14::jsonb || pg_catalog.jsonb_build_object('republish', id)
     FROM made
 )
 SELECT id, kind, created_at, actor, reason, since, until, types, keys, lo, hi, rate, state, events, published, skipped, held, ended_at

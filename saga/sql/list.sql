@@ -13,7 +13,7 @@
 WITH looked AS MATERIALIZED (
     SELECT d.name, i.key, i.started_at, i.step, i.place
     FROM (SELECT DISTINCT name FROM postroom.saga_definition WHERE $1 = '' OR name = $1) d
-    CROSS JOIN unnest($2::text[]) AS want (state)
+    CROSS JOIN pg_catalog.unnest($2::text[]) AS want (state)
     CROSS JOIN LATERAL (
         SELECT s.*, row_number() OVER () AS place
         FROM (

@@ -8,7 +8,7 @@
 UPDATE postroom.saga
 SET state = $3::text, step = $4, run = $5, revision = $6, data = $7::bytea,
     waits_since = CASE WHEN $8 THEN now() ELSE waits_since END,
-    waits_hour = CASE WHEN $8 THEN date_bin('1 hour', now(), 'epoch') ELSE waits_hour END,
+    waits_hour = CASE WHEN $8 THEN pg_catalog.date_bin('1 hour', now(), 'epoch') ELSE waits_hour END,
     deadline = $9, alarm_at = $10, note = coalesce($11, note), undo_id = $13,
     ended_at = CASE WHEN $12 THEN coalesce(ended_at, now()) END
 WHERE name = $1::text AND key = $2::text

@@ -2,8 +2,14 @@
 -- of these events are published.
 --
 -- Locks   nothing that is in use: every object is new.
--- Called  by Migrate and Print, as the first migration. In psql, paste the files of this
---         directory in the order of their numbers.
+-- Called  by Migrate and Print, as the first migration. In psql, paste version.sql and then the
+--         files of this directory, in the order of their numbers, into one transaction.
+--
+-- Only its owner may execute a function of the schema, until a function grant_… gives a role
+-- the right: PostgreSQL gives it to every role, and each function takes it back. A function has the
+-- search path of its caller if it does not set one. Such a function calls the functions of
+-- pg_catalog by their full names, or with exactly their types of arguments, so that no function of
+-- another role on the caller's path is a better match.
 
 -- Before the migrator runs this file, it creates the schema and the table migration
 -- (schema/version.sql). This file creates both too, for a person who pastes it into psql.
@@ -53,6 +59,10 @@ INSERT INTO postroom.instance DEFAULT VALUES;
 -- trip. The rules are not constraints of the table, because of the server's log file: if a row
 -- violates a constraint of a table, the server writes the row, with the beginning of its data, to
 -- that file. If a value violates a constraint of a domain, the server does not.
+--
+-- No role but the owner may use the domains in its own functions and operators: an operator for a
+-- domain is a better match for a value of the domain than the operator of pg_catalog for its base
+-- type. A cast, and a value in a query, need no right.
 --
 -- The patterns list characters by their Unicode numbers, because [[:space:]] and [[:cntrl:]] have
 -- another meaning in each locale, and in the locale C they match only ASCII.
@@ -134,6 +144,8 @@ CREATE DOMAIN postroom.headers AS jsonb
     CONSTRAINT headers_size CHECK (octet_length(VALUE::text) <= 32768
         OR octet_length(regexp_replace(VALUE::text, '\\(.)', '\1', 'g'))
             - 8 * jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)) <= 32768);
+--guard:the-types-are-for-the-owner remove
+REVOKE ALL ON DOMAIN postroom.subject, postroom.identifier, postroom.label, postroom.media_type, postroom.trace_state, postroom.instant, postroom.body, postroom.digest, postroom.headers FROM PUBLIC;
 COMMENT ON DOMAIN postroom.headers IS
     'The headers that the writer of an event gave it: an object with texts as values. If SQL writes a value that is not a text, the relay sends the JSON of the value, and an empty text for null.';
 
@@ -172,6 +184,7 @@ BEGIN
     END IF;
 END
 $$;
+REVOKE ALL ON FUNCTION postroom.check_event FROM PUBLIC; -- write and check_unchecked call it
 COMMENT ON FUNCTION postroom.check_event IS
     'Raises an error if an event breaks a rule: SQLSTATE 23514, with the name of the constraint of the domain.';
 
@@ -271,7 +284,9 @@ COMMENT ON COLUMN postroom.unchecked.xid IS
     'The id of the transaction, as in outbox.';
 
 -- This function runs with the rights of the tables' owner, because a producer cannot read the log.
--- The search path is set, so that no SQL operator of the caller runs with these rights.
+-- The search path is set, so that no SQL operator of the caller runs with these rights. On a table
+-- of another role, NEW.xid could have a type of this role, and a cast to xid8 that is a function of
+-- this role.
 CREATE FUNCTION postroom.check_unchecked()
 RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
@@ -279,6 +294,10 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    --guard:a-check-is-the-trigger-of-one-table false
+    IF TG_RELID <> 'postroom.unchecked'::regclass::oid THEN
+        RAISE EXCEPTION 'check_unchecked is a trigger of the table unchecked, and of no other' USING ERRCODE = 'trigger_protocol_violated';
+    END IF;
     PERFORM postroom.check_event(o.source, o.event_id, o.digest, o.type, o.subject, o.key, o.content_type, o.correlation_id,
         o.causation_id, o.created_at, o.occurred_at, o.not_before, o.trace_parent, o.trace_state, o.headers, o.data)
     FROM postroom.outbox AS o
@@ -289,6 +308,8 @@ BEGIN
     RETURN NULL;
 END
 $$;
+--guard:trigger-functions-are-for-the-owner remove
+REVOKE ALL ON FUNCTION postroom.check_unchecked() FROM PUBLIC; -- a trigger needs no right to run, only its creator does
 COMMENT ON FUNCTION postroom.check_unchecked() IS
     'Trigger of unchecked: when a transaction commits, checks the events that the transaction inserted into outbox directly.';
 CREATE CONSTRAINT TRIGGER unchecked_rows AFTER INSERT ON postroom.unchecked
@@ -316,6 +337,7 @@ BEGIN
     RETURN false;
 END
 $$;
+REVOKE ALL ON FUNCTION postroom.unchecked() FROM PUBLIC; -- each INSERT of a producer calls it that gives no value for checked
 COMMENT ON FUNCTION postroom.unchecked() IS
     'The default of outbox.checked: returns false, and makes the transaction check the event before it commits.';
 ALTER TABLE postroom.outbox ALTER COLUMN checked SET DEFAULT postroom.unchecked();
@@ -372,6 +394,7 @@ BEGIN
     ) AS content);
 END
 $$;
+REVOKE ALL ON FUNCTION postroom.content_digest FROM PUBLIC; -- write calls it
 COMMENT ON FUNCTION postroom.content_digest(text, text, text, bytea, jsonb, timestamptz) IS
     'Returns the digest of an event''s content: the first 16 bytes of a SHA-256.';
 
@@ -407,6 +430,7 @@ BEGIN
     END IF;
 END
 $$;
+REVOKE ALL ON FUNCTION postroom.refuse_conflict FROM PUBLIC; -- producers call it
 COMMENT ON FUNCTION postroom.refuse_conflict(text, text[], bytea[]) IS
     'Raises SQLSTATE 23PR1 if one of the ids belongs to an event with other content. Raises 40001 (serialization failure) if the log has no event with one of the ids, because the event was deleted meanwhile.';
 
@@ -446,10 +470,11 @@ BEGIN
     IF object IS NOT NULL THEN
         object := object::postroom.headers; -- before content_digest reads it
     END IF;
-    IF pg_catalog.pg_typeof(write.data) = 'pg_catalog.bytea'::regtype THEN
+    --guard:write-uses-no-operator-of-another = pg_catalog.pg_typeof(write.data) = 'pg_catalog.bytea'::regtype
+    IF pg_catalog.pg_typeof(write.data)::oid = 'pg_catalog.bytea'::regtype::oid THEN -- as oid, because regtype has no operator of its own
         body := write.data;
-    ELSIF pg_catalog.pg_typeof(write.data) IN ('pg_catalog.jsonb'::regtype, 'pg_catalog.json'::regtype,
-            'pg_catalog.text'::regtype, 'pg_catalog.varchar'::regtype) THEN
+    ELSIF pg_catalog.pg_typeof(write.data)::oid IN ('pg_catalog.jsonb'::regtype::oid, 'pg_catalog.json'::regtype::oid,
+            'pg_catalog.text'::regtype::oid, 'pg_catalog.varchar'::regtype::oid) THEN
         body := pg_catalog.convert_to(write.data::text, 'UTF8');
     ELSE
         RAISE EXCEPTION 'data is %, want jsonb, json, text or bytea', pg_catalog.pg_typeof(write.data)
@@ -480,6 +505,7 @@ BEGIN
     RETURN event;
 END
 $$;
+REVOKE ALL ON FUNCTION postroom.write FROM PUBLIC; -- producers call it
 COMMENT ON FUNCTION postroom.write IS
     'Appends an event in the caller''s transaction, and returns the id of the event. The function is for psql, triggers and languages other than Go.';
 
@@ -535,8 +561,12 @@ INSERT INTO postroom.relay (cluster) SELECT system_identifier FROM pg_control_sy
 CREATE FUNCTION postroom.log_truncated()
 RETURNS trigger
 LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    IF TG_RELID <> 'postroom.outbox'::regclass::oid THEN
+        RAISE EXCEPTION 'log_truncated is a trigger of the table outbox, and of no other' USING ERRCODE = 'trigger_protocol_violated';
+    END IF;
     UPDATE postroom.relay
     --guard:a-truncated-log-has-no-floor 1 remove
     --guard:a-truncated-log-ends-the-term 2 remove
@@ -545,6 +575,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
+REVOKE ALL ON FUNCTION postroom.log_truncated() FROM PUBLIC; -- a trigger needs no right to run, only its creator does
 COMMENT ON FUNCTION postroom.log_truncated() IS
     'Trigger of outbox: if a TRUNCATE empties the log of a restored database, resets relay.floor, because the old value would hide new events. It runs with the rights of the role that empties the log.';
 CREATE TRIGGER outbox_truncated AFTER TRUNCATE ON postroom.outbox
@@ -655,7 +686,8 @@ CREATE UNIQUE INDEX republish_digest ON postroom.republish (digest) WHERE state 
 CREATE FUNCTION postroom.event_lock(seq bigint)
 RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT hashtextextended('postroom.event ' || $1::text, 0) $$;
+RETURN hashtextextended('postroom.event ' || $1::text, 0::bigint);
+REVOKE ALL ON FUNCTION postroom.event_lock FROM PUBLIC; -- relays and operators call it
 COMMENT ON FUNCTION postroom.event_lock(bigint) IS
     'Returns the number of the advisory lock of an event of the log. A transaction that cancels or reschedules the event takes this lock.';
 
@@ -673,26 +705,19 @@ COMMENT ON FUNCTION postroom.event_lock(bigint) IS
 CREATE FUNCTION postroom.clipped(value text, most int)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$
-    SELECT CASE WHEN octet_length($1) <= $2 THEN $1
-                ELSE left($1, $2) || '… (' || octet_length($1)::text || ' bytes, sha256 ' || left(encode(sha256(convert_to($1, 'UTF8')), 'hex'), 16) || ')' END
-$$;
+RETURN CASE WHEN octet_length($1) <= $2 THEN $1
+            ELSE left($1, $2) || '… (' || octet_length($1)::text || ' bytes, sha256 ' || left(encode(sha256(convert_to($1, 'UTF8')), 'hex'), 16) || ')' END;
+REVOKE ALL ON FUNCTION postroom.clipped FROM PUBLIC; -- who reads the log needs it: relays and operators
 COMMENT ON FUNCTION postroom.clipped(text, int) IS
     'Returns the text. If the text has more bytes than the argument most, returns the beginning, the length and a digest of the text.';
 
 CREATE FUNCTION postroom.clamped(at timestamptz)
 RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$
-    SELECT CASE WHEN $1 <@ tstzrange('0001-01-01 00:00:00+00', '10000-01-01 00:00:00+00') THEN $1 END
-$$;
+RETURN CASE WHEN $1 <@ tstzrange('0001-01-01 00:00:00+00', '10000-01-01 00:00:00+00') THEN $1 END;
+REVOKE ALL ON FUNCTION postroom.clamped FROM PUBLIC; -- who reads the log needs it: relays and operators
 COMMENT ON FUNCTION postroom.clamped(timestamptz) IS
     'Returns the time, or NULL if it is outside the years 1 to 9999.';
-
--- Every role may call these functions, because a role that reads the log needs them. Without this
--- GRANT, a role could not call them if the database's owner has revoked EXECUTE on functions from
--- PUBLIC.
-GRANT EXECUTE ON FUNCTION postroom.clipped(text, int), postroom.clamped(timestamptz) TO PUBLIC;
 
 --
 -- Rights
@@ -704,12 +729,14 @@ GRANT EXECUTE ON FUNCTION postroom.clipped(text, int), postroom.clamped(timestam
 --     SELECT postroom.grant_producer('shop_app'), postroom.grant_relay('shop_relay');
 --
 -- Call the functions as the owner of the tables, once for each role and again after a migration.
--- Each function grants rights only in its own schema. A function is in the file of its part, but
+-- Each function grants rights only in its own schema. It sets the search path, because the owner of
+-- the tables calls it. A function is in the file of its part, but
 -- also grants rights on tables and functions of later files. So call it after all migrations.
 
 CREATE FUNCTION postroom.grant_all(permissions text[], role regrole)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     permission text;
@@ -719,6 +746,7 @@ BEGIN
     END LOOP;
 END
 $$;
+REVOKE ALL ON FUNCTION postroom.grant_all FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_all(text[], regrole) IS
     'Grants privileges to a role. Each privilege is written as in GRANT, before TO. The other grant functions call this one.';
 
@@ -728,11 +756,10 @@ COMMENT ON FUNCTION postroom.grant_all(text[], regrole) IS
 CREATE FUNCTION postroom.grant_producer(role regrole)
 RETURNS void
 LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
-        'USAGE ON TYPE postroom.identifier, postroom.subject, postroom.label, postroom.headers, postroom.digest,
-                       postroom.instant, postroom.media_type, postroom.trace_state, postroom.body',
         'INSERT (source, event_id, digest, type, subject, key, content_type, correlation_id, causation_id, occurred_at,
                  not_before, trace_parent, trace_state, headers, data, checked) ON postroom.outbox',
         --guard:producers-read-no-content do 'SELECT ON postroom.outbox'
@@ -742,12 +769,14 @@ AS $$
                              postroom.unchecked, postroom.cancel'
     ], role)
 $$;
+REVOKE ALL ON FUNCTION postroom.grant_producer FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_producer(regrole) IS
     'Grants a role only the rights that a producer needs: to write events and to cancel them. Call the function as the owner of the tables, and again after a migration.';
 
 CREATE FUNCTION postroom.grant_relay(role regrole)
 RETURNS void
 LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
@@ -760,8 +789,9 @@ AS $$
         'INSERT ON postroom.audit',
         'SELECT ON postroom.saga_definition',
         'SELECT (name, state, started_at, waits_since, waits_hour, ended_at) ON postroom.saga', -- the relay counts the instances, for metrics
-        'EXECUTE ON FUNCTION postroom.event_lock'
+        'EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped'
     ], role)
 $$;
+REVOKE ALL ON FUNCTION postroom.grant_relay FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_relay(regrole) IS
     'Grants a role only the rights that a relay needs. Call the function as the owner of the tables, and again after a migration.';

@@ -44,6 +44,8 @@ CREATE DOMAIN postroom.process AS text
 COMMENT ON DOMAIN postroom.process IS
     'The name of a process.';
 
+REVOKE ALL ON DOMAIN postroom.handler, postroom.holder, postroom.dedupe_key, postroom.attempts, postroom.class, postroom.failures, postroom.process FROM PUBLIC; -- as 0001_log.sql says
+
 -- The inbox inserts a row before the handler runs, in the transaction of the handler's effects. So
 -- the row and the effects commit together, or neither of them commits. If the event is held, its
 -- row in this table and its row in the table held commit together.
@@ -400,7 +402,8 @@ INSERT INTO postroom.sweep DEFAULT VALUES;
 CREATE FUNCTION postroom.key_lock(handler text, key text)
 RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT hashtextextended('postroom.key ' || octet_length($1)::text || ' ' || $1 || ' ' || $2, 0) $$;
+RETURN hashtextextended('postroom.key ' || octet_length($1)::text || ' ' || $1 || ' ' || $2, 0::bigint);
+REVOKE ALL ON FUNCTION postroom.key_lock FROM PUBLIC; -- inboxes and operators call it
 COMMENT ON FUNCTION postroom.key_lock(text, text) IS
     'Returns the number of the advisory lock of a handler''s key. A transaction that decides, holds or settles an event of the key takes this lock.';
 
@@ -439,6 +442,7 @@ BEGIN
     RETURN CASE WHEN FOUND THEN 'behind' ELSE 'late' END;
 END
 $$;
+REVOKE ALL ON FUNCTION postroom.enter_key FROM PUBLIC; -- inboxes call it
 COMMENT ON FUNCTION postroom.enter_key(text, text, bigint, bigint) IS
     'Locks a handler''s key until the transaction ends, and returns whether the event at pos may run. free: it may, because no event of the key is held. behind: it must wait, because an earlier event of the key is held. late: it comes too late, because an event at the same place is held, or only later events of the key are held. stale: the caller must not decide the event, because epoch is no longer the epoch of the handler.';
 
@@ -449,6 +453,7 @@ COMMENT ON FUNCTION postroom.enter_key(text, text, bigint, bigint) IS
 CREATE FUNCTION postroom.grant_inbox(role regrole)
 RETURNS void
 LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
@@ -461,5 +466,6 @@ AS $$
         'EXECUTE ON FUNCTION postroom.key_lock, postroom.enter_key'
     ], role)
 $$;
+REVOKE ALL ON FUNCTION postroom.grant_inbox FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_inbox(regrole) IS
     'Grants a role the rights that an inbox needs. The handlers of the inbox may need more rights. Call the function as the owner of the tables, and again after a migration.';

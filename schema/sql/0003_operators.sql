@@ -197,7 +197,7 @@ END
 $$;
 COMMENT ON FUNCTION postroom.cancel(text, text) IS
     'Cancels a scheduled event in the transaction of the caller, and returns true. If the broker refused an event, the function can also cancel the event while it is dead or waits for another attempt, if it was scheduled or has no key. The function also returns true if the event is in archive already. false: the event was published, may be on its way to the broker, was neither scheduled nor refused, blocks a key, or does not exist.';
-REVOKE ALL ON FUNCTION postroom.cancel(text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postroom.cancel(text, text) FROM PUBLIC; -- producers call it
 
 CREATE TABLE postroom.revision (
     held         bigint      NOT NULL,
@@ -382,11 +382,12 @@ AS $$
       AND ($6 IS NULL OR h.fingerprint = $6)
       AND ($7 IS NULL OR h.source = $7)
       AND ($8 IS NULL OR h.event_id = $8)
-      AND ($9 IS NULL OR position(convert_to($9, 'UTF8') IN h.data) > 0
+      AND ($9 IS NULL OR position(pg_catalog.convert_to($9, 'UTF8') IN h.data) > 0
            OR EXISTS (SELECT FROM jsonb_array_elements(h.failures) f WHERE strpos(lower(f ->> 'text'), lower($9)) > 0))
       AND ($10 IS NULL OR h.dead_at >= $10)
       AND ($11 IS NULL OR h.dead_at < $11)
 $$;
+REVOKE ALL ON FUNCTION postroom.dead_letters FROM PUBLIC; -- operators call it
 COMMENT ON FUNCTION postroom.dead_letters(bigint[], text, text, text, text, bytea, text, text, text, timestamptz, timestamptz) IS
     'Returns the dead events that match all arguments. An argument that is NULL matches every event. An event matches the argument text if its data contains exactly these bytes, or if the text of one of its failures contains the argument. In the texts of failures, upper and lower case are the same. since and until are limits for dead_at.';
 
@@ -405,11 +406,12 @@ AS $$
       AND ($6 IS NULL OR h.fingerprint = $6)
       AND ($7 IS NULL OR h.source = $7)
       AND ($8 IS NULL OR h.event_id = $8)
-      AND ($9 IS NULL OR position(convert_to($9, 'UTF8') IN h.data) > 0
+      AND ($9 IS NULL OR position(pg_catalog.convert_to($9, 'UTF8') IN h.data) > 0
            OR EXISTS (SELECT FROM jsonb_array_elements(h.failures) f WHERE strpos(lower(f ->> 'text'), lower($9)) > 0))
       AND ($10 IS NULL OR h.discarded_at >= $10)
       AND ($11 IS NULL OR h.discarded_at < $11)
 $$;
+REVOKE ALL ON FUNCTION postroom.discarded FROM PUBLIC; -- operators call it
 COMMENT ON FUNCTION postroom.discarded(bigint[], text, text, text, text, bytea, text, text, text, timestamptz, timestamptz) IS
     'Returns the events of archive that match all arguments, as dead_letters does. since and until are limits for discarded_at.';
 
@@ -420,6 +422,8 @@ COMMENT ON FUNCTION postroom.discarded(bigint[], text, text, text, text, bytea, 
 CREATE FUNCTION postroom.grant_operator(role regrole)
 RETURNS void
 LANGUAGE sql VOLATILE
+--guard:grants-use-no-operator-of-another remove
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
@@ -435,8 +439,10 @@ AS $$
         'INSERT, UPDATE ON postroom.republish',
         'INSERT ON postroom.audit',
         'UPDATE ON postroom.inbox, postroom.relay',
-        'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.dead_letters, postroom.discarded, postroom.decide_saga'
+        'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.clipped, postroom.clamped, postroom.dead_letters,
+                             postroom.discarded, postroom.decide_saga'
     ], role)
 $$;
+REVOKE ALL ON FUNCTION postroom.grant_operator FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_operator(regrole) IS
     'Grants a role only the rights that an operator needs. The role can read everything except secrets, and cannot change or remove a row of audit. Call the function as the owner of the tables, and again after a migration.';

@@ -145,6 +145,7 @@ CREATE INDEX webhook_endpoint_unwell ON postroom.webhook_endpoint (failing_since
 CREATE FUNCTION postroom.grant_idempotency(role regrole)
 RETURNS void
 LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
@@ -152,12 +153,14 @@ AS $$
         'SELECT ON postroom.migration, postroom.instance' -- for Guard.Check, and for the keys that vendors get
     ], role)
 $$;
+REVOKE ALL ON FUNCTION postroom.grant_idempotency FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_idempotency(regrole) IS
     'Grants a role only the rights that a guard of package idempotency needs. Call the function as the owner of the tables, and again after a migration.';
 
 CREATE FUNCTION postroom.grant_webhooks(role regrole)
 RETURNS void
 LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
@@ -167,5 +170,6 @@ AS $$
         'SELECT (id) ON postroom.audit' -- INSERT … RETURNING id
     ], role)
 $$;
+REVOKE ALL ON FUNCTION postroom.grant_webhooks FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_webhooks(regrole) IS
     'Grants a role the rights to send webhooks and to manage their endpoints. The role of a process that sends webhooks also needs grant_inbox. Call the function as the owner of the tables, and again after a migration.';

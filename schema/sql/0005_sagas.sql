@@ -30,6 +30,8 @@ CREATE DOMAIN postroom.saga_direction AS text
 COMMENT ON DOMAIN postroom.saga_direction IS
     'do: the saga was doing the step. undo: the saga was undoing the step.';
 
+REVOKE ALL ON DOMAIN postroom.saga_name, postroom.saga_key, postroom.saga_state, postroom.saga_data, postroom.saga_direction FROM PUBLIC; -- as 0001_log.sql says
+
 CREATE TABLE postroom.saga_definition (
     name       text        COLLATE "C" NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 128),
     version    int         NOT NULL CHECK (version >= 1),
@@ -208,7 +210,7 @@ END
 $$;
 COMMENT ON FUNCTION postroom.decide_saga IS
     'Writes an operator''s decision about an instance of a saga as an event, together with a row of audit, and returns the id of the event. If the instance does not exist, has ended, or has another revision, the function writes nothing and returns NULL.';
-REVOKE ALL ON FUNCTION postroom.decide_saga FROM PUBLIC;
+REVOKE ALL ON FUNCTION postroom.decide_saga FROM PUBLIC; -- operators call it
 
 --
 -- Rights
@@ -217,15 +219,16 @@ REVOKE ALL ON FUNCTION postroom.decide_saga FROM PUBLIC;
 CREATE FUNCTION postroom.grant_sagas(role regrole)
 RETURNS void
 LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
-        'USAGE ON TYPE postroom.saga_name, postroom.saga_key, postroom.saga_state, postroom.saga_data, postroom.saga_direction',
         'SELECT ON postroom.migration, postroom.instance, postroom.dedupe_window, postroom.node',
         'SELECT, INSERT, UPDATE ON postroom.saga_definition',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.saga, postroom.saga_step',
         'SELECT (source, event_id, action, details) ON postroom.audit' -- the decisions of operators
     ], role)
 $$;
+REVOKE ALL ON FUNCTION postroom.grant_sagas FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_sagas(regrole) IS
     'Grants a role the rights to begin and run sagas. The role also needs grant_producer and grant_inbox. Call the function as the owner of the tables, and again after a migration.';

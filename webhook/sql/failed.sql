@@ -20,7 +20,7 @@ WITH before AS (
         last_status = $2, last_at = now(),
         paused_until = greatest(e.paused_until,
             now() + least($3::float8, 3600) * interval '1 second',
-            CASE WHEN $4 THEN now() + least(greatest((now() - coalesce(before.failing_since, now())) / 10, interval '1 second'), interval '10 minutes') END),
+            CASE WHEN $4 THEN now() + least(greatest((now() - coalesce(before.failing_since, now())) / 10::float8, interval '1 second'), interval '10 minutes') END),
         --guard:webhook-disabled-after-five-days 2.1.2.2.2 = @1
         disabled_at = CASE WHEN before.disabled_at IS NULL AND ($5::text IS NOT NULL OR before.failing_since <= now() - $6::interval)
                            THEN now() ELSE before.disabled_at END,
@@ -33,7 +33,7 @@ WITH before AS (
     RETURNING e.id, e.disabled_at IS NOT NULL AS disabled, e.disabled_at IS NOT NULL AND before.disabled_at IS NULL AS now, e.disabled_reason
 ), said AS (
     INSERT INTO postroom.audit (actor, action, reason, events, handler, details)
-    SELECT 'sender', 'webhook disable', disabled_reason, 0, $7, jsonb_build_object('endpoint', id)
+    SELECT 'sender', 'webhook disable', disabled_reason, 0, $7, pg_catalog.jsonb_build_object('endpoint', id)
     FROM changed WHERE now
 )
 SELECT disabled, now, coalesce(disabled_reason, '') FROM changed;

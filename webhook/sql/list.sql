@@ -8,5 +8,5 @@ SELECT id, account, url, types, created_at, rotated_at, disabled_at, coalesce(di
        CASE WHEN paused_until > now() THEN paused_until END, last_status, last_at
 FROM postroom.webhook_endpoint
 --guard:a-list-of-no-accounts-is-a-list-of-all 1 = @1.1.1 IS NULL
-WHERE coalesce(cardinality($1::text[]), 0) = 0 OR account = ANY ($1)
+WHERE coalesce(pg_catalog.cardinality($1::text[]), 0) = 0 OR account = ANY ($1)
 ORDER BY account, id;

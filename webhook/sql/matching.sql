@@ -8,5 +8,5 @@ SELECT id
 FROM postroom.webhook_endpoint
 --guard:webhook-disabled-endpoint-is-left-out 1 true
 --guard:webhook-account 2 true
-WHERE disabled_at IS NULL AND account = $1 AND (types = '{}' OR $2 = ANY (types))
+WHERE disabled_at IS NULL AND account = $1 AND (pg_catalog.cardinality(types) = 0 OR $2 = ANY (types))
 ORDER BY id;

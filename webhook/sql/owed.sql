@@ -10,7 +10,7 @@
 -- Called  by Sender.owed.
 SELECT seq, source, event_id, type, subject, content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state,
        --guard:headers-that-sql-wrote-are-resent do (SELECT jsonb_object_agg(key, value) FROM jsonb_each(headers)) AS headers, data
-       (SELECT jsonb_object_agg(key, value) FROM jsonb_each_text(headers)) AS headers, data -- SQL may have written values that are not texts
+       (SELECT pg_catalog.jsonb_object_agg(key, value) FROM jsonb_each_text(headers)) AS headers, data -- SQL may have written values that are not texts
 FROM (
     SELECT o.seq, o.source, o.event_id, o.type, o.subject, o.content_type, coalesce(o.correlation_id, '') AS correlation_id, coalesce(o.causation_id, '') AS causation_id,
            coalesce(o.occurred_at, o.created_at) AS occurred_at, coalesce(o.trace_parent, '') AS trace_parent,
@@ -19,7 +19,7 @@ FROM (
     FROM postroom.outbox AS o
     JOIN postroom.webhook_endpoint AS e ON e.id = $2
     --guard:webhook-types-of-resent 3 true
-    WHERE o.seq > $1 AND o.created_at >= $3 AND o.type = ANY ($6) AND (e.types = '{}' OR o.type = ANY (e.types))
+    WHERE o.seq > $1 AND o.created_at >= $3 AND o.type = ANY ($6) AND (pg_catalog.cardinality(e.types) = 0 OR o.type = ANY (e.types))
       --guard:webhook-account-of-resent true
       AND CASE WHEN $4 = '' THEN '' ELSE coalesce(o.headers ->> $4, '') END = e.account
       AND (o.not_before IS NULL OR o.not_before <= now())

@@ -12,4 +12,4 @@
 SELECT greatest((SELECT expired_before FROM postroom.dedupe_window WHERE handler = $1::text),
                 now() - coalesce((SELECT kept FROM postroom.dedupe_window WHERE handler = $1::text),
                                  (SELECT max(kept) FROM (SELECT kept FROM postroom.dedupe_window UNION ALL
-                                                         SELECT longest_window FROM postroom.node) times)) * 29 / 30);
+                                                         SELECT longest_window FROM postroom.node) times)) * 29::float8 / 30::float8);

@@ -5,6 +5,6 @@
 -- Index   webhook_endpoint_pkey (id).
 -- Called  by Endpoints.Rotate.
 UPDATE postroom.webhook_endpoint AS e
-SET secrets = (ARRAY[$2::text] || CASE WHEN e.rotated_at > now() - interval '24 hours' THEN e.secrets ELSE e.secrets[1:1] END)[1:5],
+SET secrets = (ARRAY[$2::text] OPERATOR(pg_catalog.||) CASE WHEN e.rotated_at > now() - interval '24 hours' THEN e.secrets ELSE e.secrets[1:1] END)[1:5],
     rotated_at = now()
 WHERE e.id = $1;

@@ -7,7 +7,7 @@
 -- Called  by Notes.
 SELECT count(*) FILTER (WHERE disabled_at IS NOT NULL),
        count(*) FILTER (WHERE disabled_at IS NULL),
-       coalesce((array_agg(id ORDER BY failing_since) FILTER (WHERE disabled_at IS NULL))[1], ''),
+       coalesce((pg_catalog.array_agg(id ORDER BY failing_since) FILTER (WHERE disabled_at IS NULL))[1], ''),
        min(failing_since) FILTER (WHERE disabled_at IS NULL)
 FROM (
     SELECT id, disabled_at, failing_since

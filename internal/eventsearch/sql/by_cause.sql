@@ -10,12 +10,12 @@ SELECT o.seq AS at, o.seq AS seq,
        coalesce(postroom.clipped(lower(split_part(o.trace_parent, '-', 2)), 1024), '') AS trace_id, postroom.clamped(o.created_at) AS logged_at,
        CASE WHEN EXISTS (SELECT FROM postroom.held WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) THEN 'held'
             WHEN EXISTS (SELECT FROM postroom.archive WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) THEN 'discarded'
-            WHEN o.seq <@ r.pending THEN 'pending'
+            WHEN o.seq OPERATOR(pg_catalog.<@) r.pending THEN 'pending'
             WHEN o.seq > r.high OR o.seq > r.floor AND NOT pg_visible_in_snapshot(o.xid, r.snap) THEN 'unpublished'
             ELSE 'published' END AS state
 FROM (
     SELECT caused.*
-    FROM unnest($1::text[]) AS cause (id)
+    FROM pg_catalog.unnest($1::text[]) AS cause (id)
     CROSS JOIN LATERAL (SELECT * FROM postroom.outbox WHERE outbox.causation_id = cause.id LIMIT $2::bigint) caused
     LIMIT $2::bigint
 ) o

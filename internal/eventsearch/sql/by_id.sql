@@ -25,11 +25,11 @@ SELECT o.seq AS at, o.seq AS seq,
        coalesce(postroom.clipped(lower(split_part(o.trace_parent, '-', 2)), 1024), '') AS trace_id, postroom.clamped(o.created_at) AS logged_at,
        CASE WHEN EXISTS (SELECT FROM postroom.held WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) THEN 'held'
             WHEN EXISTS (SELECT FROM postroom.archive WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) THEN 'discarded'
-            WHEN o.seq <@ r.pending THEN 'pending'
+            WHEN o.seq OPERATOR(pg_catalog.<@) r.pending THEN 'pending'
             WHEN o.seq > r.high OR o.seq > r.floor AND NOT pg_visible_in_snapshot(o.xid, r.snap) THEN 'unpublished'
             ELSE 'published' END AS state
 FROM wanted w
-CROSS JOIN unnest($2::text[]) AS wish (id)
+CROSS JOIN pg_catalog.unnest($2::text[]) AS wish (id)
 CROSS JOIN postroom.relay r
 CROSS JOIN LATERAL (SELECT * FROM postroom.outbox WHERE outbox.source = w.source AND outbox.event_id = wish.id OFFSET 0) o
 UNION ALL
@@ -38,7 +38,7 @@ SELECT h.id, 0::bigint,
        coalesce(postroom.clipped(h.event_key, 1024), ''), coalesce(postroom.clipped(h.correlation_id, 1024), ''),
        coalesce(postroom.clipped(h.causation_id, 1024), ''),
        coalesce(postroom.clipped(lower(split_part(h.trace_parent, '-', 2)), 1024), ''), postroom.clamped(h.logged_at), ''
-FROM unnest($2::text[]) AS wish (id)
+FROM pg_catalog.unnest($2::text[]) AS wish (id)
 CROSS JOIN LATERAL (SELECT * FROM postroom.held WHERE held.event_id = wish.id AND ($1 = '' OR held.source = $1) LIMIT 100) h
 UNION ALL
 SELECT h.id, 0::bigint,
@@ -46,5 +46,5 @@ SELECT h.id, 0::bigint,
        coalesce(postroom.clipped(h.event_key, 1024), ''), coalesce(postroom.clipped(h.correlation_id, 1024), ''),
        coalesce(postroom.clipped(h.causation_id, 1024), ''),
        coalesce(postroom.clipped(lower(split_part(h.trace_parent, '-', 2)), 1024), ''), postroom.clamped(h.logged_at), ''
-FROM unnest($2::text[]) AS wish (id)
+FROM pg_catalog.unnest($2::text[]) AS wish (id)
 CROSS JOIN LATERAL (SELECT * FROM postroom.archive WHERE archive.event_id = wish.id AND ($1 = '' OR archive.source = $1) LIMIT 100) h;

@@ -19,7 +19,7 @@ WITH RECURSIVE deciding (handler, n) AS (
     WHERE deciding.handler IS NOT NULL AND n < 200
 ), event AS (
     SELECT *
-    FROM ROWS FROM (unnest($1::text[]), unnest($2::text[]), unnest($3::text[])) WITH ORDINALITY AS event (source, event_id, dedupe_key, n)
+    FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[])) WITH ORDINALITY AS event (source, event_id, dedupe_key, n)
 )
 SELECT e.n - 1 AS event, h.handler, h.state, h.place
 FROM event e

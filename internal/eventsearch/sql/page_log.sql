@@ -39,7 +39,7 @@ SELECT edge.looked, edge.reached, edge.reached_at, coalesce(o.seq, 0) AS at, coa
        coalesce(postroom.clipped(lower(split_part(o.trace_parent, '-', 2)), 1024), '') AS trace_id, postroom.clamped(o.created_at) AS logged_at,
        CASE WHEN EXISTS (SELECT FROM postroom.held WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) THEN 'held'
             WHEN EXISTS (SELECT FROM postroom.archive WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) THEN 'discarded'
-            WHEN o.seq <@ r.pending THEN 'pending'
+            WHEN o.seq OPERATOR(pg_catalog.<@) r.pending THEN 'pending'
             WHEN o.seq > r.high OR o.seq > r.floor AND NOT pg_visible_in_snapshot(o.xid, r.snap) THEN 'unpublished'
             ELSE 'published' END AS state
 FROM edge

@@ -22,7 +22,7 @@ FROM (
     SELECT *, row_number() OVER (ORDER BY discarded_at DESC, id DESC) AS n,
            ($3::text IS NULL OR type = $3) AND ($4::text IS NULL OR event_key = $4) AND ($5::text IS NULL OR class = $5)
               AND ($7::text IS NULL OR source = $7)
-              AND ($9::text IS NULL OR position(convert_to($9, 'UTF8') IN data) > 0
+              AND ($9::text IS NULL OR position(pg_catalog.convert_to($9, 'UTF8') IN data) > 0
                    OR EXISTS (SELECT FROM jsonb_array_elements(failures) f WHERE strpos(lower(f ->> 'text'), lower($9)) > 0)) AS wanted
     FROM (SELECT * FROM postroom.discarded($1, $2, NULL, NULL, NULL, $6, NULL, $8, NULL, $10, $11)
           WHERE $12::timestamptz IS NULL OR (discarded_at, id) < ($12, $13::bigint)

@@ -4,7 +4,7 @@
 -- Index   relay_checkpoint_pkey (id): there are few.
 -- Order   by id, descending.
 -- Called  by Log.Checkpoints.
-SELECT id, streams -> $1
+SELECT id, streams -> $1::text
 FROM postroom.relay_checkpoint
-WHERE streams ? $1
+WHERE streams ? $1::text
 ORDER BY id DESC;

@@ -9,6 +9,11 @@
 -- Index   none.
 -- Called  by Log.Lead.
 
+-- Without this search path, a role that may create in a schema of the path could have its function
+-- run by the relay.
+--guard:the-relays-own-search-path remove
+SET search_path = pg_catalog, pg_temp;
+
 --guard:the-relays-own-plans remove
 SET enable_seqscan = off;
 SET jit = off;

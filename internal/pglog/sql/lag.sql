@@ -15,7 +15,7 @@
 -- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).
 -- Called  by Log.Lag.
 SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - least(above.at, owed.at)), 0), 0)::float8 AS age,
-       greatest(coalesce(last.seq, 0) - r.high, 0) + coalesce((SELECT sum(upper(p) - lower(p)) FROM unnest(r.pending) p), 0)::bigint AS events,
+       greatest(coalesce(last.seq, 0) - r.high, 0) + coalesce((SELECT sum(pg_catalog.upper(p) - pg_catalog.lower(p)) FROM pg_catalog.unnest(r.pending) p), 0)::bigint AS events,
        s.last_value - (NOT s.is_called)::int AS appended,
        held.*, writers.*
 FROM postroom.relay r
@@ -23,13 +23,13 @@ CROSS JOIN postroom.outbox_seq_seq s
 LEFT JOIN LATERAL (SELECT seq FROM postroom.outbox ORDER BY seq DESC LIMIT 1) last ON true
 LEFT JOIN LATERAL (SELECT postroom.clamped(created_at) AS at FROM postroom.outbox WHERE seq > r.high ORDER BY seq LIMIT 1) above ON true
 LEFT JOIN LATERAL (SELECT postroom.clamped(created_at) AS at FROM postroom.outbox
-                   WHERE seq >= lower(r.pending) AND seq < upper(r.pending) ORDER BY seq LIMIT 1) owed ON true
+                   WHERE seq >= pg_catalog.lower(r.pending) AND seq < pg_catalog.upper(r.pending) ORDER BY seq LIMIT 1) owed ON true
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE next_at IS NOT NULL AND class IS NULL AND key IS NULL) AS scheduled,
            count(*) FILTER (WHERE next_at IS NOT NULL AND (class IS NOT NULL OR key IS NOT NULL)) AS retrying,
            count(*) FILTER (WHERE next_at IS NULL AND dead_at IS NULL) AS waiting,
            count(*) FILTER (WHERE dead_at IS NOT NULL) AS dead,
-           count(DISTINCT key) AS keys,
+           pg_catalog.count(DISTINCT key) AS keys,
            coalesce(extract(epoch FROM clock_timestamp() - min(first_failed_at) FILTER (WHERE next_at IS NOT NULL)), 0)::float8 AS retrying_age,
            coalesce(extract(epoch FROM clock_timestamp() - min(held_at) FILTER (WHERE next_at IS NULL AND dead_at IS NULL)), 0)::float8 AS waiting_age,
            coalesce(extract(epoch FROM clock_timestamp() - min(dead_at)), 0)::float8 AS dead_age,
@@ -43,6 +43,6 @@ CROSS JOIN LATERAL (
     LEFT JOIN pg_stat_activity a ON a.pid = l.pid
     LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid' AND x.virtualtransaction = l.virtualtransaction
     LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
-    WHERE l.locktype = 'relation' AND l.relation = 'postroom.outbox'::regclass AND l.mode = 'RowExclusiveLock' AND l.granted
+    WHERE l.locktype = 'relation' AND l.relation = 'postroom.outbox'::regclass::oid AND l.mode = 'RowExclusiveLock' AND l.granted
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ) writers;

@@ -10,7 +10,7 @@
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).
 -- Called  by Term.Read and Log.Entries, if there are many rows up to high.
-SELECT coalesce(range_agg(int8range(seq, seq, '[]')), '{}')::text
+SELECT coalesce(pg_catalog.range_agg(int8range(seq, seq, '[]')), '{}')::text
 FROM (
     SELECT o.seq
     FROM pg_snapshot_xip($3::pg_snapshot) AS ended (xid)

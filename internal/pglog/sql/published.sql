@@ -22,21 +22,21 @@
 SELECT o.seq, o.source, o.event_id, o.subject, o.key,
        coalesce(postroom.clamped(o.created_at), now()) AS created_at,
        coalesce(postroom.clamped(greatest(o.created_at, o.not_before)), postroom.clamped(o.created_at), now()) AS logged_at,
-       o.seq <= $7 AND (o.seq <= $4 OR pg_visible_in_snapshot(o.xid, $3::pg_snapshot)) AND NOT o.seq <@ $5::int8multirange AS published,
+       o.seq <= $7 AND (o.seq <= $4 OR pg_visible_in_snapshot(o.xid, $3::pg_snapshot)) AND NOT o.seq OPERATOR(pg_catalog.<@) $5::int8multirange AS published,
        NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = o.seq AND h.republish IS NULL)
            AND NOT EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = o.seq AND a.republish IS NULL)
-           AND NOT o.seq <@ (SELECT coalesce(range_agg(s), '{}') - $13::int8multirange
+           AND NOT o.seq OPERATOR(pg_catalog.<@) (SELECT coalesce(pg_catalog.range_agg(s), '{}') OPERATOR(pg_catalog.-) $13::int8multirange
                              --guard:a-comparison-leaves-out-held-events-published-meanwhile false
-                             FROM postroom.relay_checkpoint c, unnest(c.published_held) s WHERE c.id >= $12)
+                             FROM postroom.relay_checkpoint c, pg_catalog.unnest(c.published_held) s WHERE c.id >= $12)
            AND NOT EXISTS (SELECT FROM postroom.republish w
                            JOIN unnest($8::int8[], $9::int8[], $10::text[]) AS was (id, passed, pending) ON was.id = w.id
                            --guard:a-comparison-leaves-out-running-republishes = w.state = 'running' AND (@)
-                           WHERE (o.seq > was.passed AND o.seq <= w.hi OR was.pending::int8multirange @> o.seq)
-                             AND (w.seqs IS NULL OR w.seqs @> o.seq)
+                           WHERE (o.seq > was.passed AND o.seq <= w.hi OR was.pending::int8multirange OPERATOR(pg_catalog.@>) o.seq)
+                             AND (w.seqs IS NULL OR w.seqs OPERATOR(pg_catalog.@>) o.seq)
                              AND (w.types IS NULL OR o.type = ANY (w.types)) AND (w.keys IS NULL OR o.key = ANY (w.keys)))
            AND NOT EXISTS (SELECT FROM postroom.republish w
                            WHERE w.id > $11 AND o.seq BETWEEN w.lo AND w.hi
-                             AND (w.seqs IS NULL OR w.seqs @> o.seq)
+                             AND (w.seqs IS NULL OR w.seqs OPERATOR(pg_catalog.@>) o.seq)
                              AND (w.types IS NULL OR o.type = ANY (w.types)) AND (w.keys IS NULL OR o.key = ANY (w.keys))) AS relevant
 FROM (SELECT * FROM postroom.outbox WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $6) o
 ORDER BY o.seq;

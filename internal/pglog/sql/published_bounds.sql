@@ -18,14 +18,14 @@ WITH checkpoint AS (
 SELECT r.high, r.floor, r.snap::text AS snap, r.pending::text AS pending,
        coalesce(checkpoint.high, 0) AS above, coalesce(checkpoint.floor, 0) AS above_floor, checkpoint.snap::text AS above_snap,
        (coalesce(checkpoint.pending, '{}')
-            + coalesce((SELECT range_agg(s) FROM postroom.relay_checkpoint c, unnest(c.published_held) s
+            OPERATOR(pg_catalog.+) coalesce((SELECT pg_catalog.range_agg(s) FROM postroom.relay_checkpoint c, pg_catalog.unnest(c.published_held) s
                         WHERE c.id >= $1 AND EXISTS (SELECT FROM checkpoint)), '{}'))::text AS others,
        running.ids AS running, running.passed, running.pending AS running_pending,
        coalesce((SELECT max(id) FROM postroom.republish), 0) AS newest,
        coalesce(mark.id, 0) AS mark, coalesce(mark.published_held, '{}')::text AS noted
 FROM postroom.relay r
-CROSS JOIN (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(passed), '{}') AS passed,
-                   coalesce(array_agg(pending::text), '{}') AS pending
+CROSS JOIN (SELECT coalesce(pg_catalog.array_agg(id), '{}') AS ids, coalesce(pg_catalog.array_agg(passed), '{}') AS passed,
+                   coalesce(pg_catalog.array_agg(pending::text), '{}') AS pending
             FROM postroom.republish WHERE state = 'running') running
 LEFT JOIN checkpoint ON true
 LEFT JOIN (SELECT id, published_held FROM postroom.relay_checkpoint ORDER BY id DESC LIMIT 1) mark ON true;

@@ -14,9 +14,10 @@
 SELECT s.last_value - (NOT s.is_called)::int AS last, greatest(r.high, r.floor) AS high, q.seqincrement AS increment, q.seqcache AS cache, q.seqcycle AS cycle,
     r.cluster <> (SELECT system_identifier FROM pg_control_system()) AS restored,
     (SELECT coalesce(string_agg(t::text, ', '), '')
-     FROM unnest(ARRAY['postroom.outbox'::regclass, 'postroom.held', 'postroom.archive', 'postroom.republish']) AS t
-     WHERE row_security_active(t)) AS secured
+     FROM pg_catalog.unnest(ARRAY['postroom.outbox'::regclass, 'postroom.held', 'postroom.archive', 'postroom.republish']) AS t
+     WHERE pg_catalog.row_security_active(t)) AS secured
 FROM postroom.relay r,
      postroom.outbox_seq_seq s,
      pg_sequence q
-WHERE q.seqrelid = 'postroom.outbox_seq_seq'::regclass;
+--guard:statements-use-only-the-servers-functions = q.seqrelid = 'postroom.outbox_seq_seq'::regclass
+WHERE q.seqrelid = 'postroom.outbox_seq_seq'::regclass::oid;

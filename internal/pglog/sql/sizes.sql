@@ -10,12 +10,12 @@
 -- Locks   none.
 -- Index   outbox_pkey (seq), its two ends.
 -- Called  by Log.Sizes.
-SELECT pg_total_relation_size('postroom.outbox') AS log,
-       pg_total_relation_size('postroom.held') AS held,
-       pg_total_relation_size('postroom.inbox') AS inbox,
+SELECT pg_catalog.pg_total_relation_size('postroom.outbox') AS log,
+       pg_catalog.pg_total_relation_size('postroom.held') AS held,
+       pg_catalog.pg_total_relation_size('postroom.inbox') AS inbox,
        coalesce(first.seq, 0) AS first,
        coalesce(last.seq, 0) AS last,
-       coalesce(greatest(extract(epoch FROM clock_timestamp() - oldest.created_at) * 1000000, 0), 0)::bigint AS age
+       coalesce(greatest(extract(epoch FROM clock_timestamp() - oldest.created_at) * 1000000::numeric, 0), 0)::bigint AS age
 FROM (VALUES (1)) AS one (row)
 LEFT JOIN (SELECT seq FROM postroom.outbox ORDER BY seq LIMIT 1) first ON true
 LEFT JOIN (SELECT created_at FROM (SELECT seq, created_at FROM postroom.outbox ORDER BY seq LIMIT 1000) begin

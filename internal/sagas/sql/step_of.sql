@@ -17,6 +17,6 @@ LEFT JOIN LATERAL (
     ORDER BY id
     LIMIT 1
 ) r ON c.command_id <> $1
-WHERE c.command_id = ANY (array_append($2::text[], $1::text))
+WHERE c.command_id = ANY (pg_catalog.array_append($2::text[], $1::text))
 ORDER BY c.at
 LIMIT 100

@@ -11,7 +11,7 @@ SELECT d.name, waiting.stuck, waiting.looked >= 10000, waiting.key, waiting.step
 FROM (SELECT name, max(stuck) AS stuck FROM postroom.saga_definition GROUP BY name) d
 CROSS JOIN LATERAL (
     SELECT count(*) AS looked, count(*) FILTER (WHERE waits_since < now() - d.stuck) AS stuck, min(waits_since) AS since,
-           (array_agg(key ORDER BY waits_since, key))[1] AS key, (array_agg(step ORDER BY waits_since, key))[1] AS step
+           (pg_catalog.array_agg(key ORDER BY waits_since, key))[1] AS key, (pg_catalog.array_agg(step ORDER BY waits_since, key))[1] AS step
     FROM (
         SELECT key, step, waits_since FROM postroom.saga
         WHERE name = d.name AND ended_at IS NULL AND waits_hour <= now() - d.stuck

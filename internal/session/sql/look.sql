@@ -5,7 +5,7 @@
 -- Locks   none; releases the advisory locks of the session.
 -- Index   none.
 -- Called  by Pool.Begin, Pool.End and Pool.Lend.
-SELECT pg_my_temp_schema() <> 0, session_user::text, current_user::text,
+SELECT pg_my_temp_schema() <> 0::oid, session_user::text, current_user::text,
        ARRAY[current_setting('search_path'), current_setting('TimeZone'), current_setting('DateStyle'), current_setting('IntervalStyle'),
              current_setting('client_encoding'), current_setting('standard_conforming_strings'), current_setting('application_name'),
              current_setting('statement_timeout'), current_setting('lock_timeout'),

@@ -4,4 +4,4 @@
 -- Locks   none.
 -- Index   none.
 -- Called  by Pool.End.
-SELECT count(set_config(p.name, p.setting, false)) FROM unnest($1::text[], $2::text[]) AS p (name, setting);
+SELECT pg_catalog.count(set_config(p.name, p.setting, false)) FROM unnest($1::text[], $2::text[]) AS p (name, setting);

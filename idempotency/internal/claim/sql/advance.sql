@@ -10,7 +10,7 @@
 -- Called  by Claim.Record.
 UPDATE postroom.idempotency
 --guard:a-done-call-is-not-begun 2.2.1.1 = @1
-SET point = $6::text, checkpoints = coalesce(checkpoints #- ARRAY['', $6::text], '{}') || jsonb_build_object($6::text, $7::jsonb)
+SET point = $6::text, checkpoints = coalesce(checkpoints #- ARRAY['', $6::text], '{}') || pg_catalog.jsonb_build_object($6::text, $7::jsonb)
 --guard:advance-has-owner-and-fence 4,5,6 true
 WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending'
   --guard:a-phase-is-committed-once true

@@ -24,8 +24,8 @@ WITH mine AS (
     FROM mine
 ), noted AS (
     UPDATE postroom.idempotency AS i
-    SET checkpoints = coalesce(i.checkpoints, '{}') || jsonb_build_object('', coalesce(i.checkpoints -> '', '{}')
-        || jsonb_build_object($6::text, jsonb_build_object('since', told.since, 'key', told.called_with, 'calls', told.calls + 1)))
+    SET checkpoints = coalesce(i.checkpoints, '{}') || pg_catalog.jsonb_build_object('', coalesce(i.checkpoints -> '', '{}')
+        || pg_catalog.jsonb_build_object($6::text, pg_catalog.jsonb_build_object('since', told.since, 'key', told.called_with, 'calls', told.calls + 1)))
     FROM told
     WHERE i.scope = told.scope AND i.principal = told.principal AND i.key = told.key AND told.free
 )

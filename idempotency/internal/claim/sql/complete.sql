@@ -12,6 +12,6 @@ SET state = 'complete', owner = NULL, lease_until = NULL, status = $6, headers =
     --guard:the-time-counts-from-creation 2.1.1.2 = clock_timestamp()
     expires_at = greatest(CASE WHEN $12::boolean THEN created_at ELSE clock_timestamp() END + $11::interval,
                           --guard:a-late-answer-is-kept = created_at
-                          clock_timestamp() + $11::interval / 2)
+                          clock_timestamp() + $11::interval / 2::float8)
 --guard:complete-has-owner-and-fence 4,5,6 true
 WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending';

@@ -10,7 +10,7 @@ UPDATE postroom.idempotency
 --guard:undo-leaves-other-calls 2.1 false
 SET checkpoints = CASE WHEN $7::int > 0
     --guard:what-did-not-happen-is-counted-back-once = checkpoints #- ARRAY['', $6::text]
-    THEN jsonb_set(checkpoints, ARRAY['', $6::text, 'calls'], to_jsonb($7::int))
+    THEN jsonb_set(checkpoints, ARRAY['', $6::text, 'calls'], pg_catalog.to_jsonb($7::int))
     ELSE checkpoints #- ARRAY['', $6::text] END
 --guard:undo-has-owner-and-fence 4,5,6 true
 WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending';

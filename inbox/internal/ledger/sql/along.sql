@@ -16,7 +16,7 @@ FROM (
                        AND ($5::text IS NULL OR type = ANY (string_to_array($5::text, ' ')))
                        AND ($6::text IS NULL OR subject ~ $6::text)) OVER (ORDER BY pos)
               --guard:what-runs-along-is-bounded-by-bytes true
-              AND sum(octet_length(data) + coalesce(octet_length(raw_headers), 0) + coalesce(pg_column_size(headers), 0)) OVER (ORDER BY pos) <= $7::bigint AS may
+              AND sum(octet_length(data) + coalesce(octet_length(raw_headers), 0) + coalesce(pg_catalog.pg_column_size(headers), 0)) OVER (ORDER BY pos) <= $7::bigint AS may
     FROM (SELECT * FROM postroom.held
           WHERE held.handler = $1 AND held.key = $2 AND held.pos > $3
           ORDER BY held.pos

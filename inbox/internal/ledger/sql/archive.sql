@@ -11,7 +11,7 @@ WITH gone AS (
     WHERE handler = $1 AND dedupe_key = $2 AND dead_at IS NOT NULL AND class = 'discarded'
     RETURNING *
 ), numbered AS MATERIALIZED ( -- nextval and not RETURNING, because the role of an inbox may not read audit
-    SELECT nextval('postroom.audit_id_seq') AS audit, * FROM gone
+    SELECT nextval('postroom.audit_id_seq'::regclass) AS audit, * FROM gone
 ), said AS (
     INSERT INTO postroom.audit (id, actor, action, reason, events, handler, source, event_id)
     OVERRIDING SYSTEM VALUE

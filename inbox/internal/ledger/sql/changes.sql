@@ -6,9 +6,9 @@
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).
 -- Called  by Handler.changes.
-SELECT 'table' AS kind, format('%I.%I', schemaname, relname) AS name, n_tup_ins AS inserted, n_tup_upd AS updated, n_tup_del AS deleted
+SELECT 'table' AS kind, pg_catalog.format('%I.%I', schemaname, relname) AS name, n_tup_ins AS inserted, n_tup_upd AS updated, n_tup_del AS deleted
 FROM pg_stat_xact_user_tables
-WHERE n_tup_ins + n_tup_upd + n_tup_del > 0 AND relid <> 'postroom.outbox'::regclass
+WHERE n_tup_ins + n_tup_upd + n_tup_del > 0 AND relid <> 'postroom.outbox'::regclass::oid
 UNION ALL
 SELECT 'event', type, count(*), 0, 0
 FROM postroom.outbox

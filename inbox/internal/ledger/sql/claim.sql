@@ -20,7 +20,7 @@ FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::i
 CROSS JOIN LATERAL (
     SELECT sized.id
     FROM (SELECT first.id, row_number() OVER earlier AS nth, sum(first.size) OVER earlier AS bytes
-          FROM (SELECT id, next_at, octet_length(data) + coalesce(octet_length(raw_headers), 0) + coalesce(pg_column_size(headers), 0) AS size
+          FROM (SELECT id, next_at, octet_length(data) + coalesce(octet_length(raw_headers), 0) + coalesce(pg_catalog.pg_column_size(headers), 0) AS size
                 FROM postroom.held
                 WHERE held.handler = h.handler AND next_at <= now() AND NOT (solitary OR claimed_by IS NOT NULL AND attempts > h.spared)
                   AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))

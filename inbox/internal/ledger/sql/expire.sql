@@ -13,7 +13,7 @@
 --         for each old row.
 -- Called  by Upkeep.Sweep, after windows.sql.
 WITH own AS (
-    SELECT array_agg(handler::text) AS handlers, array_agg(now() - kept) AS bounds FROM postroom.dedupe_window
+    SELECT pg_catalog.array_agg(handler::text) AS handlers, pg_catalog.array_agg(now() - kept) AS bounds FROM postroom.dedupe_window
 ), known AS (
     SELECT min(kept) AS shortest, max(kept) AS longest
     FROM (SELECT kept FROM postroom.dedupe_window UNION ALL SELECT longest_window FROM postroom.node) times
@@ -22,7 +22,7 @@ WITH own AS (
     WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
       AND at < now() - (SELECT shortest FROM known)
       --guard:a-sweep-asks-each-handler true
-      AND at < coalesce((SELECT bounds FROM own)[array_position((SELECT handlers FROM own), inbox.handler::text)],
+      AND at < coalesce((SELECT bounds FROM own)[pg_catalog.array_position((SELECT handlers FROM own), inbox.handler::text)],
                         --guard:rows-of-unknown-handlers-are-kept-longest 2 = shortest
                         now() - (SELECT longest FROM known))
       AND NOT EXISTS (SELECT FROM postroom.held WHERE held.handler = inbox.handler AND held.dedupe_key = inbox.dedupe_key

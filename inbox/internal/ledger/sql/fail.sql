@@ -17,7 +17,7 @@ SET next_at = now() + $3::interval,
     attempts = $4, class = $5, fingerprint = $6,
     failures = CASE WHEN $9::bool AND failures -> -1 ->> 'class' = 'snoozed' THEN failures - -1
                     WHEN jsonb_array_length(failures) >= 10 THEN failures - 0 ELSE coalesce(failures, '[]') END
-        || ($7::jsonb || jsonb_build_object('at', now())),
+        || ($7::jsonb || pg_catalog.jsonb_build_object('at', now())),
     first_failed_at = coalesce(first_failed_at, now()), snoozed_at = CASE WHEN $9::bool THEN coalesce(snoozed_at, now()) END,
     claimed_by = NULL, key = CASE WHEN $8::bool THEN NULL ELSE key END
 --guard:a-failure-is-noted-by-the-owner-of-the-claim 2 true

@@ -21,7 +21,7 @@ WITH next AS (
                      AND ($6::text IS NULL OR h.type = ANY (string_to_array($6::text, ' ')))
                      AND ($7::text IS NULL OR h.subject ~ $7::text)
                      --guard:a-follower-is-bounded-by-bytes true
-                     AND octet_length(h.data) + coalesce(octet_length(h.raw_headers), 0) + coalesce(pg_column_size(h.headers), 0) <= $8::bigint AS take
+                     AND octet_length(h.data) + coalesce(octet_length(h.raw_headers), 0) + coalesce(pg_catalog.pg_column_size(h.headers), 0) <= $8::bigint AS take
         FROM (SELECT * FROM postroom.held
               WHERE held.handler = $1 AND held.key = $2 AND held.pos > $3
               ORDER BY held.pos

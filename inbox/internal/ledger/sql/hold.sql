@@ -53,7 +53,7 @@ WITH e AS (
                                correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
     SELECT handler, dedupe_key, key, pos, CASE WHEN NOT waits THEN now() + after END, CASE WHEN after IS NULL THEN now() END, attempts,
            solitary, class, fingerprint,
-           CASE WHEN class IS NOT NULL THEN jsonb_build_array(failure::jsonb || jsonb_build_object('at', now())) END,
+           CASE WHEN class IS NOT NULL THEN pg_catalog.jsonb_build_array(failure::jsonb || pg_catalog.jsonb_build_object('at', now())) END,
            CASE WHEN class IS NOT NULL THEN now() END, CASE WHEN snoozed THEN now() END,
            coalesce(logged_at, now()), source, event_id, type, subject, event_key, content_type,
            correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers::jsonb, data, raw_headers

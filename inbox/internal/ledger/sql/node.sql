@@ -15,6 +15,6 @@ INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, l
 VALUES ($1, $2, $3, $4, $5, $6, $7::jsonb)
 ON CONFLICT (id) DO UPDATE SET seen_at = now(), paused = excluded.paused
 RETURNING clock_timestamp(), (SELECT id::text FROM postroom.instance),
-          ARRAY(SELECT w.expired_before FROM unnest($3::text[]) WITH ORDINALITY AS h (handler, n)
+          ARRAY(SELECT w.expired_before FROM pg_catalog.unnest($3::text[]) WITH ORDINALITY AS h (handler, n)
                 LEFT JOIN postroom.dedupe_window w ON w.handler = h.handler
                 ORDER BY h.n);

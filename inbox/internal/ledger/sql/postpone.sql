@@ -30,7 +30,7 @@ WITH front AS (
     FOR UPDATE OF held SKIP LOCKED
 ), postponed AS (
     UPDATE postroom.held
-    SET next_at = now() + later.first + (later.nth - 1) * later.pace
+    SET next_at = now() + later.first + (later.nth - 1)::float8 * later.pace
     FROM (SELECT *, row_number() OVER (PARTITION BY event_key ORDER BY next_at, id) AS nth FROM waits) AS later
     WHERE held.id = later.id
     RETURNING held.event_key

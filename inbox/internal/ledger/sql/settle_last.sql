@@ -13,7 +13,7 @@ WITH settled AS (
     SET at = now(),
         --guard:a-success-without-a-key-keeps-the-failures-before-it 2.1 false
         failures = CASE WHEN jsonb_array_length(settled.failures) > 0 THEN (
-            SELECT jsonb_agg(jsonb_build_object('at', f->'at', 'class', f->'class', 'text', left(f->>'text', 300)) ORDER BY n)
+            SELECT jsonb_agg(pg_catalog.jsonb_build_object('at', f->'at', 'class', f->'class', 'text', left(f->>'text', 300)) ORDER BY n)
             FROM jsonb_array_elements(settled.failures) WITH ORDINALITY AS e (f, n)) END
     FROM settled
     WHERE inbox.handler = settled.handler AND inbox.dedupe_key = settled.dedupe_key
@@ -21,5 +21,5 @@ WITH settled AS (
 )
 --guard:a-claim-that-is-over-commits-nothing 1 = n >= 0
 SELECT CASE WHEN n = 1 THEN 0 -- the text contains n: otherwise the planner would compute it for known $1 and $2, and fail
-            ELSE (n || ' rows: held event ' || $1::bigint || ' is settled, or was claimed again after claim ' || $2::bigint)::int END
+            ELSE (n::text || ' rows: held event ' || $1::bigint::text || ' is settled, or was claimed again after claim ' || $2::bigint::text)::int END
 FROM (SELECT count(*) AS n FROM noted) AS noted;

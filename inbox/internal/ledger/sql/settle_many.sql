@@ -15,7 +15,7 @@ WITH settled AS (
     SET at = now(),
         --guard:a-success-of-an-external-handler-keeps-the-failures-before-it 2.1 false
         failures = CASE WHEN jsonb_array_length(settled.failures) > 0 THEN (
-            SELECT jsonb_agg(jsonb_build_object('at', f->'at', 'class', f->'class', 'text', left(f->>'text', 300)) ORDER BY n)
+            SELECT jsonb_agg(pg_catalog.jsonb_build_object('at', f->'at', 'class', f->'class', 'text', left(f->>'text', 300)) ORDER BY n)
             FROM jsonb_array_elements(settled.failures) WITH ORDINALITY AS e (f, n)) END
     FROM settled
     WHERE inbox.handler = settled.handler AND inbox.dedupe_key = settled.dedupe_key

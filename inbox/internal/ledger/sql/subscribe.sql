@@ -15,11 +15,11 @@ VALUES ($1::text, $2, $3, $4, $5,
         CASE WHEN EXISTS (SELECT FROM postroom.dedupe_window w WHERE w.handler = $1 AND w.expired_before IS NOT NULL) THEN 0 ELSE $6::bigint END, $7, $8)
 ON CONFLICT (handler) DO UPDATE
 SET types = CASE WHEN s.types IS NOT NULL AND excluded.types IS NOT NULL
-                 THEN ARRAY(SELECT DISTINCT unnest(s.types || excluded.types) ORDER BY 1) END,
-    subjects = ARRAY(SELECT DISTINCT unnest(s.subjects || excluded.subjects) ORDER BY 1),
+                 THEN ARRAY(SELECT DISTINCT pg_catalog.unnest(s.types OPERATOR(pg_catalog.||) excluded.types) ORDER BY 1) END,
+    subjects = ARRAY(SELECT DISTINCT pg_catalog.unnest(s.subjects OPERATOR(pg_catalog.||) excluded.subjects) ORDER BY 1),
     --guard:the-row-says-whether-a-handler-is-ordered-now 2 = s.ordered
     ordered = excluded.ordered,
-    epoch = s.epoch + (NOT s.subjects @> excluded.subjects)::int,
-    reader = CASE WHEN s.subjects @> excluded.subjects THEN s.reader END,
-    reader_until = CASE WHEN s.subjects @> excluded.subjects THEN s.reader_until END
+    epoch = s.epoch + (NOT s.subjects OPERATOR(pg_catalog.@>) excluded.subjects)::int,
+    reader = CASE WHEN s.subjects OPERATOR(pg_catalog.@>) excluded.subjects THEN s.reader END,
+    reader_until = CASE WHEN s.subjects OPERATOR(pg_catalog.@>) excluded.subjects THEN s.reader_until END
 RETURNING stream, stream_created, types, floor, floor_at, backfill_through, created_at > now() - interval '1 minute' AS is_new;

@@ -5,7 +5,7 @@
 -- Locks   the row of sweep, until the transaction ends.
 -- Index   none; one row.
 -- Called  by Upkeep.Sweep, in the transaction of its step.
-SELECT next_page, pg_relation_size('postroom.inbox') / current_setting('block_size')::int
+SELECT next_page, pg_catalog.pg_relation_size('postroom.inbox') / current_setting('block_size')::int
 FROM postroom.sweep
 WHERE due_at <= now()
 FOR UPDATE SKIP LOCKED;
