@@ -38,7 +38,7 @@ func (in *Inbox) preflight() *preflight.Inbox {
 	}
 	for _, c := range in.loops {
 		p.Handlers = append(p.Handlers, preflight.Handler{
-			Name: c.sub.Name, Stream: c.sub.Stream, Types: c.sub.Types, Filter: c.sub.filter(), Ordered: c.isOrdered(), Window: c.window, Log: c.log, Runs: c.handler.apply,
+			Name: c.sub.Name, Stream: c.sub.Stream, Types: c.sub.Types, Filter: c.sub.filter(), Order: orderNames[c.sub.Order], Ordered: c.isOrdered(), Window: c.window, Log: c.log, Runs: c.handler.apply,
 		})
 	}
 	return p
