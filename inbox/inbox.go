@@ -48,6 +48,7 @@ type Inbox struct {
 
 	err      error // the faults of the Config and the subscriptions, or nil
 	loops    []*loop
+	intakes  []*Intake
 	running  atomic.Bool
 	node     *upkeep.Node
 	runner   *claims.Runner

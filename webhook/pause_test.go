@@ -141,3 +141,23 @@ func TestARefusedEventDelaysNoOther(t *testing.T) {
 	r.emit("e2", func(ev *postroom.Event) { ev.Key = "8" })
 	r.eventually("the other event's request", func() bool { return len(to.requests()) == 1 })
 }
+
+// The longer an endpoint fails, the longer is its pause: a tenth of that time, at most ten minutes.
+func TestPauseGrowsWithTheTimeOfFailure(t *testing.T) {
+	t.Parallel()
+	for since, want := range map[string]string{"100 seconds": "(last_at - failing_since) / 10", "1 day": "interval '10 minutes'"} {
+		t.Run(since, func(t *testing.T) {
+			t.Parallel()
+			r, to := newRig(t, nil), newReceiver(t)
+			to.answer(500)
+			r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+			r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now() - $1::text::interval", since)
+			r.run()
+			r.emit("e1", nil)
+			r.failed("e")
+			if !one[bool](r, "SELECT paused_until - last_at = "+want+" FROM postroom.webhook_endpoint") {
+				t.Errorf("the endpoint is paused for %g s, want %s", r.pauseOf("e"), want)
+			}
+		})
+	}
+}
