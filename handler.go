@@ -49,9 +49,9 @@ type Middleware func(next Handler) Handler
 // Chain wraps h in the given middleware. The first middleware is the outermost, so that all run in
 // the order in which they are written.
 //
-// An inbox calls the methods Check and Types of a handler that has them. The result of Chain passes
-// these calls on to h, if h has the methods. If several subscriptions use h, give all of them the
-// result of one call of Chain, so that the inbox recognises it as one handler.
+// An inbox calls the methods Check, CheckSubscription and Types of a handler that has them. The
+// result of Chain passes these calls on to h, if h has the methods. If several subscriptions use h,
+// give all of them the result of one call of Chain, so that the inbox recognises it as one handler.
 func Chain(h Handler, middleware ...Middleware) Handler {
 	if len(middleware) == 0 {
 		return h
@@ -75,6 +75,21 @@ func (c *chain) Check(ctx context.Context) error {
 		Check(ctx context.Context) error
 	}); ok {
 		return h.Check(ctx)
+	}
+	return nil
+}
+
+// subscriptionChecker is a handler that refuses a subscription with which it cannot work. The
+// parameter types has the types of the subscription, or nil if it has none. The parameter order is
+// its order: "Unordered", "HoldKey" or "SkipKey".
+type subscriptionChecker interface {
+	CheckSubscription(types []string, order string) error
+}
+
+// CheckSubscription calls the method CheckSubscription of the wrapped handler, if there is one.
+func (c *chain) CheckSubscription(types []string, order string) error {
+	if h, ok := c.wrapped.(subscriptionChecker); ok {
+		return h.CheckSubscription(types, order)
 	}
 	return nil
 }

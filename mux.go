@@ -19,7 +19,8 @@ type Mux struct {
 }
 
 // Handle passes ev to the handler of its type. For an unknown type it returns [ErrUnknownType].
-// This error is not permanent, because a newer version of this process may know the type.
+// This error is not permanent, because a newer version of this process may know the type. It does
+// not count as a failure of the inbox's handler, so it never makes the handler pause.
 func (m *Mux) Handle(ctx context.Context, tx pgx.Tx, ev Event) error {
 	h, ok := m.handlers[ev.Type]
 	if !ok {
@@ -74,8 +75,43 @@ func (m *Mux) Check(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// isSame reports whether two handlers are the same pointer. For other values it returns false,
-// because Go cannot compare all other values.
+// CheckSubscription returns an error if the subscription has types for which the Mux has no handler.
+// It also calls the method CheckSubscription of each handler that has this method, with the types of
+// that handler. The inbox calls Mux.CheckSubscription.
+func (m *Mux) CheckSubscription(types []string, order string) error {
+	var faults []error
+	//guard:a-mux-has-the-types-of-its-subscription remove
+	for _, t := range types {
+		if _, ok := m.handlers[t]; !ok {
+			faults = append(faults, fmt.Errorf("Types of the subscription has %s, for which the Mux has no handler", t))
+		}
+	}
+	var asked []Handler
+	for _, eventType := range m.Types() {
+		h := m.handlers[eventType]
+		c, ok := h.(subscriptionChecker)
+		if !ok || slices.ContainsFunc(asked, func(other Handler) bool { return isSame(h, other) }) {
+			continue
+		}
+		asked = append(asked, h)
+		var own []string
+		if types != nil {
+			own = []string{}
+		}
+		for _, t := range types {
+			if isSame(m.handlers[t], h) {
+				own = append(own, t)
+			}
+		}
+		if err := c.CheckSubscription(own, order); err != nil {
+			faults = append(faults, fmt.Errorf("handler of %s: %w", eventType, err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// isSame reports whether two handlers are the same pointer or equal values. It returns false for
+// values that Go cannot compare.
 func isSame(a, b Handler) bool {
-	return reflect.ValueOf(a).Kind() == reflect.Pointer && reflect.ValueOf(b).Kind() == reflect.Pointer && a == b
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && a != nil && reflect.ValueOf(a).Comparable() && a == b
 }

@@ -216,3 +216,48 @@ func TestMuxAsksItsHandlers(t *testing.T) {
 		t.Errorf("asked %d and %d times", good.times, bad.times)
 	}
 }
+
+// needy is a handler that refuses each subscription, and notes its types.
+type needy struct {
+	postroom.Handler
+	types []string
+}
+
+var errNeedy = errors.New("needy")
+
+func (n *needy) CheckSubscription(types []string, order string) error {
+	n.types = types
+	return fmt.Errorf("%w of %s", errNeedy, order)
+}
+
+// A Mux refuses a subscription with a type that it does not have. Each of its handlers is asked once,
+// about its own types.
+func TestMuxChecksItsSubscription(t *testing.T) {
+	var m postroom.Mux
+	one, two := &needy{Handler: answer(nil)}, &needy{Handler: answer(nil)}
+	m.On("a", one)
+	m.On("b", two)
+	m.On("c", one)
+	m.On("d", answer(nil))
+	err := m.CheckSubscription([]string{"c", "a", "b"}, "HoldKey")
+	if !errors.Is(err, errNeedy) || err.Error() != "handler of a: needy of HoldKey\nhandler of b: needy of HoldKey" {
+		t.Errorf("CheckSubscription = %v", err)
+	}
+	if !slices.Equal(one.types, []string{"c", "a"}) || !slices.Equal(two.types, []string{"b"}) {
+		t.Errorf("the handlers were asked about %q and %q", one.types, two.types)
+	}
+	if err := m.CheckSubscription(nil, "SkipKey"); err == nil || one.types != nil {
+		t.Errorf("without types: %v, and the handler was asked about %q", err, one.types)
+	}
+	var plain postroom.Mux
+	plain.On("d", answer(nil))
+	chained, _ := postroom.Chain(&plain, func(next postroom.Handler) postroom.Handler { return next }).(interface {
+		CheckSubscription(types []string, order string) error
+	})
+	if err := chained.CheckSubscription([]string{"d"}, "Unordered"); err != nil {
+		t.Errorf("of its own type: %v", err)
+	}
+	if err := chained.CheckSubscription([]string{"d", "e"}, "Unordered"); err == nil || !strings.Contains(err.Error(), "has e, for which the Mux has no handler") {
+		t.Errorf("of another type: %v", err)
+	}
+}

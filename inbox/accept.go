@@ -107,10 +107,17 @@ func (in *Inbox) accept(ctx context.Context, tx pgx.Tx, all []Acceptance) ([]Acc
 	return in.acceptor.Accept(ctx, tx, events)
 }
 
-// acceptsFor registers a subscription for Accept. It panics if the name has a handler already.
-func (in *Inbox) acceptsFor(s Subscription) {
+// acceptsFor registers a subscription for Accept. The parameter h is its handler, or nil. If the
+// subscription has no types, the handler's method Types says which types the handler accepts.
+// acceptsFor panics if the name has a handler already.
+func (in *Inbox) acceptsFor(s Subscription, h postroom.Handler) {
 	if _, known := in.acceptor.Handlers[s.Name]; known {
 		panic(fmt.Sprintf("inbox: a second handler with the name %q", s.Name))
 	}
-	in.acceptor.Handlers[s.Name] = accept.Handler{Types: s.Types, Ordered: s.Order != Unordered, DedupeKey: s.DedupeKey, Timeout: s.Timeout}
+	types := func() []string { return s.Types }
+	//guard:a-handlers-types-are-those-it-accepts 2 false
+	if typed, ok := h.(interface{ Types() []string }); ok && len(s.Types) == 0 {
+		types = typed.Types // only when an event comes: a Mux may get more handlers until then
+	}
+	in.acceptor.Handlers[s.Name] = accept.Handler{Types: types, Ordered: s.Order != Unordered, DedupeKey: s.DedupeKey, Timeout: s.Timeout}
 }

@@ -13,14 +13,18 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Check reports whether the inbox can start. It checks the Config, the subscriptions, the size of
-// the pool, the schema's version and the streams. A person must correct an error that matches
+// Check reports whether the inbox can start. It checks the Config, the subscriptions, the intakes, the
+// size of the pool, the schema's version and the streams. A person must correct an error that matches
 // postroom.ErrUnrecoverable. Any other error is an outage, and Run waits until the outage ends. If
 // another process gives a handler a different DedupeWindow, Check logs a warning. This difference
 // is not an error, because the longer DedupeWindow counts.
 func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.checkSettings(); err != nil {
 		return fmt.Errorf("inbox: %w", postroom.Unrecoverable(err))
+	}
+	//guard:an-inbox-checks-its-intakes 0 = error(nil)
+	if err := in.checkIntakes(ctx); err != nil {
+		return fmt.Errorf("inbox: %w", err)
 	}
 	if err := schema.Require(ctx, in.pool, in.cfg.Schema); err != nil {
 		return fmt.Errorf("inbox: %w", in.advise(err))
@@ -38,7 +42,7 @@ func (in *Inbox) preflight() *preflight.Inbox {
 	}
 	for _, c := range in.loops {
 		p.Handlers = append(p.Handlers, preflight.Handler{
-			Name: c.sub.Name, Stream: c.sub.Stream, Types: c.sub.Types, Filter: c.sub.filter(), Ordered: c.isOrdered(), Window: c.window, Log: c.log, Runs: c.handler.apply,
+			Name: c.sub.Name, Stream: c.sub.Stream, Types: c.sub.Types, Filter: c.sub.filter(), Order: orderNames[c.sub.Order], Ordered: c.isOrdered(), Window: c.window, Log: c.log, Runs: c.handler.apply,
 		})
 	}
 	return p

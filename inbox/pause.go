@@ -14,8 +14,8 @@ import (
 // probe, and reads no others. (An external handler still reads the others and holds them.) The
 // first success resumes the handler. The failures that cause a pause, and the failures during the
 // pause, together cost an event at most one attempt. Failures that are about the event itself
-// ([postroom.Permanent], [postroom.Discard]) neither cause a pause nor end it. If a probe fails in
-// that way, the next probe follows at once.
+// ([postroom.Permanent], [postroom.Discard], [postroom.ErrUnknownType]) neither cause a pause nor
+// end it. If a probe fails in that way, the next probe follows at once.
 type Pause struct {
 	Off bool // if true, the handler never pauses
 

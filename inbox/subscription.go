@@ -43,6 +43,9 @@ const (
 	SkipKey
 )
 
+// orderNames are the names that a handler's method CheckSubscription gets.
+var orderNames = map[Order]string{Unordered: "Unordered", HoldKey: "HoldKey", SkipKey: "SkipKey"}
+
 // Subscription says which events a handler gets and how the handler runs. Name is required.
 // A handler that reads a stream also needs Stream, and either Types or Subjects. A handler
 // without any of these three gets its events from [Inbox.Accept].

@@ -32,6 +32,7 @@ const (
 	FoundStreamRecreated = "stream_recreated" // a handler's stream was deleted and created again
 	FoundNoConsumer      = "no_consumer"      // a handler's consumer is gone
 	FoundUnknownType     = "unknown_type"     // a handler asks for a type that is probably misspelt
+	FoundNoMatch         = "no_match"         // a handler, or a filter of webhooks, has matched no event for a day, though others came
 	FoundSagaStuck       = "saga_stuck"       // instances of a saga wait for longer than its definition allows
 	FoundBroker          = "broker"           // the broker could not be asked
 )

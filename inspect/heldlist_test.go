@@ -146,3 +146,25 @@ func TestHeldEventsStopsToSearch(t *testing.T) {
 		t.Errorf("all pages of a key with many events have %d, want 6000", got)
 	}
 }
+
+// A filter may name a value that the last row of a page does not have. That row does not match, and
+// the page has a next one.
+func TestHeldEventsWithoutAValueDoNotMatch(t *testing.T) {
+	t.Parallel()
+	p := newRig(t)
+	p.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT h, n::text FROM unnest('{due,dead,waiting}'::text[]) h, generate_series(1, 6000) n`)
+	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, key, pos, class, logged_at, source, event_id, type, subject, content_type, data)
+		SELECT h, n::text, CASE WHEN h = 'due' THEN now() + n * interval '1 s' END, CASE WHEN h = 'dead' THEN now() END,
+		       CASE WHEN h = 'waiting' THEN 'k' END, CASE WHEN h = 'waiting' THEN n END, CASE WHEN h = 'dead' THEN 'x' END,
+		       now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', ''
+		FROM unnest('{due,dead,waiting}'::text[]) h, generate_series(1, 6000) n`)
+	for name, f := range map[string]inspect.HeldFilter{
+		"due":     {Handler: "due", Class: "timeout"},
+		"dead":    {Handler: "dead", DueUntil: time.Now().Add(24 * time.Hour)},
+		"waiting": {Handler: "waiting", Class: "timeout"},
+	} {
+		if page, err := p.alone().HeldEvents(t.Context(), f); err != nil || len(page.Events) != 0 {
+			t.Errorf("%s: %+v, %v; want no events", name, page, err)
+		}
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/endpoints"
 	"github.com/postroom/postroom/internal/eventsearch"
+	"github.com/postroom/postroom/internal/filters"
 	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/sagas"
@@ -94,6 +95,7 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	var subs []subscription
 	var types, hooks []string
 	var stuck []sagas.Stuck
+	var silent []filters.Finding
 	err := i.inTx(ctx, func(m *view) (err error) {
 		if s.operatorPauses, err = readPauses(m); err != nil {
 			return err
@@ -126,6 +128,9 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		if stuck, err = sagas.StuckOf(m.ctx, m.tx, m.schema); err != nil {
 			return err
 		}
+		if silent, err = filters.Findings(m.ctx, m.tx, m.schema); err != nil {
+			return err
+		}
 		hooks, err = endpoints.Notes(m.ctx, m.tx, m.schema)
 		return err
 	})
@@ -137,6 +142,9 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	for _, one := range stuck {
 		text, do := one.Finding()
 		l.add(FoundSagaStuck, "", text, do)
+	}
+	for _, f := range silent {
+		l.add(FoundNoMatch, "", f.Text, f.Remedy)
 	}
 	s.Notes = append(l.checkTypes(subs, streams, types), unhandledNotes(subs, streams, types)...)
 	s.Findings, s.Notes = l.all, append(s.Notes, append(pauseNotes(s.operatorPauses, views), hooks...)...)

@@ -222,6 +222,11 @@ func TestAuditIsPagedByTheNumberLookedAt(t *testing.T) {
 	if err != nil || len(second.Entries) != 1 || second.Entries[0].ID != 5 || second.Next != 0 {
 		t.Errorf("second page: %+v, %v", second, err)
 	}
+	// The last action that a page reads may name no handler. It does not match.
+	other, err := p.alone().Audit(t.Context(), inspect.AuditFilter{Handler: "h"})
+	if err != nil || len(other.Entries) != 0 || other.Next != 2001 {
+		t.Errorf("of a handler: %+v, %v", other, err)
+	}
 	recent, err := p.alone().Audit(t.Context(), inspect.AuditFilter{Since: time.Now().Add(-time.Hour)})
 	if err != nil || len(recent.Entries) != 0 || recent.Next != 0 { // all actions with lower ids are older
 		t.Errorf("of an hour: %+v, %v", recent, err)

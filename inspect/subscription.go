@@ -22,12 +22,13 @@ type subscription struct {
 	Epoch           int64
 	Takeovers       int64
 	instance        string
+	isOld           bool // the handler is subscribed for more than a day
 }
 
 func readSubscriptions(m *view) ([]subscription, error) {
 	return rows(m, "subscriptions", m.sql.Subscriptions, func(row pgx.CollectableRow, s *subscription) error {
 		return row.Scan(&s.Handler, &s.Stream, at(&s.Created), &s.Types, &s.Subjects, &s.AckFloor, at(&s.AckFloorAt), &s.Ordered,
-			&s.Reader, at(&s.ReaderUntil), &s.HasReader, &s.Epoch, &s.Takeovers, &s.instance)
+			&s.Reader, at(&s.ReaderUntil), &s.HasReader, &s.Epoch, &s.Takeovers, &s.instance, &s.isOld)
 	})
 }
 

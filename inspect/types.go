@@ -65,9 +65,10 @@ func streamsOf(subs []subscription) []string {
 	return slices.Compact(names)
 }
 
-// checkTypes finds types that handlers ask for and that are probably misspelt. It also returns a
-// note about each handler for whose types no event is known, if all types of the handler's stream
-// are known. The parameter seen has the subjects in the database.
+// checkTypes finds types that handlers ask for and that are probably misspelt, and handlers that are
+// subscribed for a day and whose stream has only events that they do not read. It also returns a
+// note about each new handler for whose types no event is known, if all types of the handler's
+// stream are known. The parameter seen has the subjects in the database.
 func (l *findingList) checkTypes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	notes := []string{}
 	for _, sub := range subs {
@@ -79,6 +80,11 @@ func (l *findingList) checkTypes(subs []subscription, streams map[string]streamT
 		verdict := eventtype.Examine(sub.Types, union(in.subjects, seen), in.complete)
 		for _, text := range verdict.Warnings(where) {
 			l.add(FoundUnknownType, sub.Handler, fmt.Sprintf("%s: %s", sub.Handler, text), eventtype.Do)
+		}
+		//guard:a-new-handler-may-wait 1 true
+		if sub.isOld && in.complete && len(verdict.Typos) == 0 && !slices.ContainsFunc(in.subjects, sub.takes) {
+			l.add(FoundNoMatch, sub.Handler, fmt.Sprintf("%s is subscribed for more than a day, and stream %s has no event for it, but has others: %s", sub.Handler, sub.Stream, eventtype.Some(in.subjects)), eventtype.Do)
+			continue
 		}
 		if note := verdict.Note(where); note != "" {
 			notes = append(notes, fmt.Sprintf("%s: %s", sub.Handler, note))

@@ -143,3 +143,51 @@ func TestAnEventThatNoHandlerTakes(t *testing.T) {
 		t.Errorf("an event that a handler takes: %q", got)
 	}
 }
+
+// overrideAgeOfSubscriptions makes all subscriptions older by a day.
+func (p *rig) overrideAgeOfSubscriptions() {
+	p.Helper()
+	p.exec("UPDATE postroom.subscription SET created_at = created_at - interval '25 hours'")
+}
+
+// A handler that has been subscribed for a day, and reads none of the events of its stream, is a
+// finding. A new handler is not, because its producer may come later.
+func TestHandlerThatMatchesNothingForADayIsAFinding(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		asks  string
+		finds bool
+	}{
+		"types that do not come":  {"stock.low", true},
+		"types that come":         {"order.placed", false},
+		"subjects without events": {"stock.*", true},
+		"subjects with events":    {"order.*", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newRig(t)
+			p.overrideRelayLease()
+			sub := p.subscription("h", tt.asks)
+			if strings.Contains(tt.asks, "*") {
+				sub.Subjects, sub.Types = sub.Types, nil
+			}
+			p.subscribed(sub)
+			p.raw("order.placed", "one")
+			found := func() (texts []string) {
+				for _, f := range p.status(p.inspector()).Findings {
+					if f.Code == inspect.FoundNoMatch {
+						texts = append(texts, f.Handler+" "+f.Text)
+					}
+				}
+				return texts
+			}
+			if all := found(); len(all) != 0 {
+				t.Errorf("within a day: %q", all)
+			}
+			p.overrideAgeOfSubscriptions()
+			if all := found(); len(all) != 0 != tt.finds || tt.finds && !strings.HasPrefix(all[0], "h h is subscribed for more than a day") {
+				t.Errorf("after a day: %q, want a finding: %t", all, tt.finds)
+			}
+		})
+	}
+}

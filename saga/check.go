@@ -92,6 +92,15 @@ func (g *Saga[S]) Check(ctx context.Context) error {
 	return nil
 }
 
+// CheckSubscription returns an error if the subscription is ordered. The inbox calls it.
+func (g *Saga[S]) CheckSubscription(_ []string, order string) error {
+	//guard:no-deadline-waits-behind-a-dead-reply false
+	if order != "Unordered" {
+		return fmt.Errorf("saga %s: Order of its subscription is %s, want Unordered: otherwise a dead reply would hold up the deadline of its key", g.def.Name, order)
+	}
+	return nil
+}
+
 func (g *Saga[S]) check(ctx context.Context) error {
 	if err := schema.Require(ctx, g.pool, g.table.schema); err != nil {
 		return err

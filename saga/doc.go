@@ -25,8 +25,9 @@
 // Each process is an instance, with one row in the table saga. For each event, in one transaction,
 // the saga locks the row, decides what the event means, does steps up to one that waits for a
 // reply, changes the row, and writes the commands. So each command is written once. If the saga
-// fails, the inbox tries the event again. Do not set Order in the saga's subscription: a dead reply
-// would block the deadline, which has the same key. The row already says which reply is due.
+// fails, the inbox tries the event again. The inbox refuses a saga whose subscription has an Order: a
+// dead reply would block the deadline, which has the same key. The row already says which reply is
+// due.
 //
 // An instance waits for a reply whose CausationID is the id of a command of the current step.
 // Event.Follow sets this field, so any handler that answers with Follow is a participant; see

@@ -16,10 +16,12 @@ import (
 // failure is permanent.
 //
 // Give the command and its Undo to one ordered handler (inbox.HoldKey), with a postroom.Mux of
-// participants, so that no Undo overtakes its command. If a participant calls a vendor, make it an
-// external handler instead, which writes the reply in Attempt.OnSuccess: see the package's example.
+// participants, so that no Undo overtakes its command. The inbox refuses a participant whose
+// subscription has another Order. If a participant calls a vendor, make it an external handler
+// instead, which writes the reply in Attempt.OnSuccess: see the package's example. The inbox does
+// not know that such a handler is a participant: set the Order of its subscription too.
 func Participant[T any](out Outbox, f func(ctx context.Context, tx pgx.Tx, cmd postroom.Event, data T) (postroom.Event, error)) postroom.Handler {
-	return postroom.JSON(func(ctx context.Context, tx pgx.Tx, cmd postroom.Event, data T) error {
+	return &participant{postroom.JSON(func(ctx context.Context, tx pgx.Tx, cmd postroom.Event, data T) error {
 		reply, err := f(ctx, tx, cmd, data)
 		if err != nil || reply.Type == "" {
 			return err
@@ -28,7 +30,20 @@ func Participant[T any](out Outbox, f func(ctx context.Context, tx pgx.Tx, cmd p
 			return postroom.Permanent(fmt.Errorf("the reply %s to %s must have it as its cause, and its key: make it with cmd.Follow", reply.Type, cmd.Type))
 		}
 		return out.Write(ctx, tx, reply)
-	})
+	})}
+}
+
+// participant is the handler of Participant.
+type participant struct{ postroom.Handler }
+
+// CheckSubscription returns an error if the Undo of a command could overtake the command. The inbox
+// calls it.
+func (*participant) CheckSubscription(_ []string, order string) error {
+	//guard:no-undo-overtakes-its-command false
+	if order != "HoldKey" {
+		return fmt.Errorf("Order of its subscription is %s, and a participant of a saga needs HoldKey: otherwise an Undo could overtake its command", order)
+	}
+	return nil
 }
 
 // Answer returns a reply to a command, for a participant that answers later. Store the command's ID

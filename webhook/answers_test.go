@@ -137,7 +137,7 @@ func TestAnswers(t *testing.T) {
 		{"a form", github, ofForm, 415, "webhook_is_form", "form"},
 		{"a type that is not stored", func(c *config) { c.Types = []string{"standard.a.*"} }, post(`{"type":"b"}`), 200, "", "ignored"},
 		{"it has no id either", func(c *config) { c.Types = []string{"standard.a.*"} }, signed(t, "", `{"type":"a"}`), 200, "", "ignored"},
-		{"a type that is stored", func(c *config) { c.Types = []string{"x", "standard.a.*"} }, post(`{"type":"a.b"}`), 200, "", "stored"},
+		{"a type that is stored", func(c *config) { c.Types = []string{"standard.x", "standard.a.*"} }, post(`{"type":"a.b"}`), 200, "", "stored"},
 		{"the event cannot be made", func(c *config) {
 			c.Event = func(webhook.Message, http.Header, []byte) (postroom.Event, error) {
 				return postroom.Event{}, errors.New("no")

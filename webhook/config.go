@@ -76,9 +76,12 @@ type Config struct {
 
 	// Types are the event types to store, such as "stripe.charge.succeeded". '*' matches one part
 	// between dots, '>' matches one or more parts at the end. The receiver answers 200 to requests
-	// of other types, and does not store them.
+	// of other types, and does not store them. Check returns an error for a type that no event of
+	// Scheme can have, or that the handler does not take. If no event of a request's scheme can have
+	// one of the types, the answer is 500.
 	//
-	// Defaults to all types.
+	// Defaults to the types of the handler, if its subscription has Types or if it has a method
+	// Types, as a postroom.Mux does. Otherwise defaults to all types.
 	Types []string
 
 	// Changed says what the receiver does with a request that has a known id and another body.

@@ -65,7 +65,7 @@ func (s HMAC) Verify(h http.Header, body []byte, now time.Time) (Message, error)
 	if signature == "" {
 		return Message{}, refused(NoSignature)
 	}
-	m := Message{Scheme: s.name()}
+	m := Message{Scheme: s.SchemeName()}
 	if m.ID, err = header(h, s.ID); err != nil { // the ID is empty for a path, which s.read follows after the body was verified
 		return Message{}, err
 	}
@@ -124,7 +124,9 @@ func (s HMAC) read(m Message, body []byte) (Message, error) {
 	return m, nil
 }
 
-func (s HMAC) name() string   { return cmp.Or(s.Name, "hmac") }
+// SchemeName returns Name, or its default.
+func (s HMAC) SchemeName() string { return cmp.Or(s.Name, "hmac") }
+
 func (s HMAC) signed() string { return cmp.Or(s.Signed, "{body}") }
 
 // parts returns the signed text, in parts.
@@ -236,7 +238,7 @@ func (s HMAC) check() error {
 	if before, after := s.neighbours(); slices.Contains(before, "") || slices.Contains(after, "") {
 		return fault("HMAC.Signed has no text between {id} and the placeholder next to it: the signed text could be read in two ways")
 	}
-	if err := (postroom.Event{Type: s.name()}).Validate(); err != nil {
+	if err := (postroom.Event{Type: s.SchemeName()}).Validate(); err != nil {
 		return fault("HMAC.Name cannot be the first part of a type: %w", err)
 	}
 	return nil

@@ -16,6 +16,8 @@ func Stripe(secrets ...string) Scheme { return stripe{textKeys(secrets)} }
 
 type stripe struct{ keys }
 
+func (stripe) SchemeName() string { return "stripe" }
+
 func (s stripe) Verify(h http.Header, body []byte, now time.Time) (Message, error) {
 	if s.fault != nil {
 		return Message{}, s.fault
@@ -51,7 +53,7 @@ func (s stripe) Verify(h http.Header, body []byte, now time.Time) (Message, erro
 	if err := checkID(id); err != nil {
 		return Message{}, err
 	}
-	return Message{Scheme: "stripe", ID: id, Type: m.text("type"), Time: time.Unix(at, 0).UTC(), Varies: true}, nil
+	return Message{Scheme: s.SchemeName(), ID: id, Type: m.text("type"), Time: time.Unix(at, 0).UTC(), Varies: true}, nil
 }
 
 func (s stripe) sign(h http.Header, m Message, body []byte) error {
@@ -76,6 +78,8 @@ func GitHub(secrets ...string) Scheme { return github{textKeys(secrets)} }
 
 type github struct{ keys }
 
+func (github) SchemeName() string { return "github" }
+
 func (s github) Verify(h http.Header, body []byte, _ time.Time) (Message, error) {
 	if s.fault != nil {
 		return Message{}, s.fault
@@ -99,7 +103,7 @@ func (s github) Verify(h http.Header, body []byte, _ time.Time) (Message, error)
 		return Message{}, err
 	}
 	o := object(body)
-	m := Message{Scheme: "github", ID: id, Type: kind, Form: isForm(h, o)}
+	m := Message{Scheme: s.SchemeName(), ID: id, Type: kind, Form: isForm(h, o)}
 	if kind == "ping" {
 		m.Reply = &Reply{}
 	}
@@ -127,6 +131,8 @@ func Shopify(secrets ...string) Scheme { return shopify{textKeys(secrets)} }
 
 type shopify struct{ keys }
 
+func (shopify) SchemeName() string { return "shopify" }
+
 func (s shopify) Verify(h http.Header, body []byte, _ time.Time) (Message, error) {
 	if s.fault != nil {
 		return Message{}, s.fault
@@ -149,7 +155,7 @@ func (s shopify) Verify(h http.Header, body []byte, _ time.Time) (Message, error
 	if err := checkID(id); err != nil {
 		return Message{}, err
 	}
-	return Message{Scheme: "shopify", ID: id, Type: strings.ReplaceAll(topic, "/", ".")}, nil
+	return Message{Scheme: s.SchemeName(), ID: id, Type: strings.ReplaceAll(topic, "/", ".")}, nil
 }
 
 func (s shopify) sign(h http.Header, m Message, body []byte) error {
@@ -168,6 +174,8 @@ func (s shopify) sign(h http.Header, m Message, body []byte) error {
 func Slack(secrets ...string) Scheme { return slack{textKeys(secrets)} }
 
 type slack struct{ keys }
+
+func (slack) SchemeName() string { return "slack" }
 
 func (s slack) Verify(h http.Header, body []byte, now time.Time) (Message, error) {
 	if s.fault != nil {
@@ -196,7 +204,7 @@ func (s slack) Verify(h http.Header, body []byte, now time.Time) (Message, error
 		return Message{}, err
 	}
 	o := object(body)
-	m := Message{Scheme: "slack", ID: o.text("event_id"), Type: o.text("type"), Time: time.Unix(at, 0).UTC(), Form: isForm(h, o)}
+	m := Message{Scheme: s.SchemeName(), ID: o.text("event_id"), Type: o.text("type"), Time: time.Unix(at, 0).UTC(), Form: isForm(h, o)}
 	if err := checkID(m.ID); err != nil {
 		return Message{}, err
 	}

@@ -36,6 +36,7 @@ type Receiver struct {
 	cfg     Config
 	in      Acceptor
 	fault   error
+	intake  *inbox.Intake // nil if the Acceptor is not an inbox
 	signals *signals
 	lines   repeat.Lines
 	chosen  atomic.Pointer[Scheme] // the scheme that Choose returned last
@@ -43,18 +44,27 @@ type Receiver struct {
 
 // New returns a receiver that stores events in an inbox, for the handler that cfg names. It does no
 // I/O. If cfg is not valid, [Receiver.Check] returns the faults, and each request is answered 500.
+// An inbox calls Check before it starts, so call New before inbox.Inbox.Run.
 func New(in Acceptor, cfg Config) *Receiver {
 	cfg = cfg.defaults()
 	r := &Receiver{cfg: cfg, in: in, signals: newSignals(cfg)}
 	if err := cfg.validate(); err != nil {
 		r.fault = fmt.Errorf("webhook: %w", postroom.Unrecoverable(err))
 	}
+	//guard:webhook-receiver-is-checked-by-its-inbox false
+	if in, ok := in.(interface {
+		AddIntake(handler, name string, check func(ctx context.Context) error) *inbox.Intake
+	}); ok {
+		r.intake = in.AddIntake(cfg.Handler, cfg.Source, r.Check)
+	}
 	return r
 }
 
 // Check returns all faults of the Config, an error if Scheme is not set up correctly, and an error
-// if the inbox does not have the handler. Its errors match postroom.ErrUnrecoverable. Check does
-// not use the database: call inbox.Inbox.Check too.
+// if the inbox does not have the handler. It also returns an error if Types has a type that the
+// scheme's events cannot have, or that the handler does not take. Its errors match
+// postroom.ErrUnrecoverable. Check does not use the database. An inbox calls Check in its own Check,
+// and before it starts.
 func (r *Receiver) Check(ctx context.Context) error {
 	faults := []error{r.fault}
 	if r.cfg.Scheme != nil {
@@ -66,6 +76,9 @@ func (r *Receiver) Check(ctx context.Context) error {
 	_, err := r.in.AcceptAll(ctx, inbox.Acceptance{Handler: r.cfg.Handler})
 	if err != nil && !errors.Is(err, postroom.ErrInvalidEvent) {
 		faults = append(faults, postroom.Unrecoverable(err))
+	}
+	if err := r.typeFaults(); err != nil {
+		faults = append(faults, postroom.Unrecoverable(fmt.Errorf("webhook: config: %w", err)))
 	}
 	return errors.Join(faults...)
 }
@@ -197,7 +210,13 @@ func (r *Receiver) take(ctx context.Context, m Message, within string, h http.He
 	if err != nil {
 		return result{outcome: noEvent, err: err, event: ev}
 	}
-	if len(r.cfg.Types) > 0 && !slices.ContainsFunc(r.cfg.Types, func(t string) bool { return wildcard.Covers(t, ev.Type) }) {
+	types, _ := r.types()
+	switch {
+	//guard:webhook-types-that-match-nothing-are-a-fault false
+	case r.cfg.Event == nil && len(types) > 0 && !slices.ContainsFunc(types, fits(m.Scheme)):
+		return result{outcome: misconfigured, event: ev, err: fmt.Errorf("webhook: no event of scheme %s has one of the types %s: each type must begin with %q", m.Scheme, strings.Join(types, ", "), prefixOf(m.Scheme))}
+	case len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return wildcard.Covers(t, ev.Type) }):
+		r.note(ctx, ev, false)
 		return result{outcome: ignored, event: ev}
 	}
 	//guard:webhook-without-id false
@@ -206,7 +225,17 @@ func (r *Receiver) take(ctx context.Context, m Message, within string, h http.He
 	}
 	ignore := r.cfg.Changed == IgnoreChanged || r.cfg.Changed == ChangedDefault && m.Varies
 	results, err := r.in.AcceptAll(ctx, inbox.Acceptance{Handler: r.cfg.Handler, Event: ev, IgnoreChanged: ignore})
+	if err == nil {
+		r.note(ctx, ev, true)
+	}
 	return accepted(ev, results, err)
+}
+
+// note notes for 'postroom status' whether the receiver took an event.
+func (r *Receiver) note(ctx context.Context, ev postroom.Event, taken bool) {
+	if r.intake != nil {
+		r.intake.Note(ctx, ev.Type, taken)
+	}
 }
 
 // accepted converts what the inbox returned for an event to the result of the request.
@@ -260,9 +289,12 @@ func (r *Receiver) event(m Message, within string, h http.Header, body []byte) (
 	return ev, nil
 }
 
+// untyped is the provider's type of a request that has no type.
+const untyped = "untyped"
+
 // eventType returns "<scheme>.<provider's type>".
 func eventType(m Message) string {
-	parts := strings.Split(m.Scheme+"."+cmp.Or(m.Type, "untyped"), ".")
+	parts := strings.Split(m.Scheme+"."+cmp.Or(m.Type, untyped), ".")
 	for i, p := range parts {
 		parts[i] = cmp.Or(strings.Map(func(c rune) rune {
 			if c < 128 && (c == '-' || c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z') {

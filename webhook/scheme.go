@@ -20,6 +20,9 @@ const Tolerance = 5 * time.Minute
 
 // Scheme verifies the requests of a provider.
 //
+// If a scheme has a method SchemeName() string that returns the Message.Scheme of its messages,
+// [Receiver.Check] can find types that none of its events has. All schemes of this package have it.
+//
 // It is an interface so that you can add a scheme without a change of this package.
 type Scheme interface {
 	// Verify verifies a request by its headers and the bytes of its body. The parameter now is the
@@ -119,6 +122,9 @@ func (b bodyID) Verify(h http.Header, body []byte, now time.Time) (Message, erro
 	m.ID = "sha256-" + hex.EncodeToString(sum[:])
 	return m, nil
 }
+
+// SchemeName returns the name of the wrapped scheme, or "" if that scheme does not tell it.
+func (b bodyID) SchemeName() string { return schemeName(b.Scheme) }
 
 func (b bodyID) sign(h http.Header, m Message, body []byte) error { return Sign(b.Scheme, h, m, body) }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,9 +21,11 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/filters"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/outbound"
+	"github.com/postroom/postroom/schema"
 	"github.com/postroom/postroom/webhook/internal/lanes"
 )
 
@@ -36,15 +39,16 @@ type SenderConfig struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// AccountHeader is the name of an event's header. The value of this header is the account to
-	// which the event belongs. Only endpoints of that account get the event.
+	// AccountHeader is the name of an event's header, in upper or lower case. The value of this header
+	// is the account to which the event belongs. Only endpoints of that account get the event.
 	//
 	// Defaults to none: all events belong to the empty account.
 	AccountHeader string
 
 	// Types are the only event types that customers may get, even if an endpoint has no types of
-	// its own. Set Types to the types of the subscription whose handler is FanOut. FanOut ignores
-	// events of other types. Resend reads the log, which also has internal events, so Resend fails
+	// its own. Set Types to the types of the subscription whose handler is FanOut: an inbox refuses
+	// a subscription that lacks one of them. FanOut ignores events of other types. Resend reads the
+	// log, which also has internal events, so Resend fails
 	// without Types.
 	//
 	// Defaults to none: FanOut accepts deliveries for every event that its subscription gets.
@@ -144,6 +148,9 @@ func (c SenderConfig) validate() error {
 			faults = append(faults, fmt.Errorf("config: Types: %.100q is not a valid event type", t))
 		}
 	}
+	if c.AccountHeader != "" && (postroom.Event{Type: "a", Headers: map[string]string{c.AccountHeader: "a"}}).Validate() != nil {
+		faults = append(faults, fmt.Errorf("config: AccountHeader: %.100q is not a header that an event can have", c.AccountHeader))
+	}
 	for _, p := range c.AllowedPrefixes {
 		if !p.IsValid() || p != p.Masked() {
 			faults = append(faults, fmt.Errorf("config: AllowedPrefixes: %s is not a prefix, or has bits behind it", p))
@@ -163,6 +170,7 @@ type Sender struct {
 	lanes     *lanes.Lanes
 	schedule  postroom.Backoff
 	delivered metric.Int64Counter
+	filter    *filters.Filter
 }
 
 // NewSender registers the external handler that delivers, and returns a sender. The inbox runs the
@@ -183,6 +191,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 		Breaker: outbound.Breaker{Off: true}, Budget: outbound.Budget{Off: true}, // these work for a host, which may have endpoints of several customers; the sender has pauses and lanes for each endpoint instead
 		TracerProvider: cfg.TracerProvider, MeterProvider: noop.NewMeterProvider(), // no metrics of outbound: they would contain the names of customers' hosts
 	})
+	s.filter = filters.New(pool, cmp.Or(s.endpoints.schema, schema.DefaultName), filters.Sender, cfg.Name, cfg.Logger)
 	if err := errors.Join(cfg.validate(), s.endpoints.err); err != nil {
 		s.err = postroom.Unrecoverable(fmt.Errorf("webhook: %w", err))
 	} else {
@@ -231,6 +240,22 @@ type fanOut struct{ *Sender }
 //guard:webhook-faulty-sender-is-refused = postroom.HandlerFunc(@.Handle)
 func (s *Sender) FanOut() postroom.Handler { return fanOut{s} }
 
+// CheckSubscription returns an error if the subscription lacks a type of SenderConfig.Types: no
+// endpoint would get events of that type. The inbox calls it.
+func (s fanOut) CheckSubscription(types []string, _ string) error {
+	if types == nil { // the subscription has all types of its subjects, or accepts all types
+		return nil
+	}
+	var faults []error
+	for _, t := range s.cfg.Types {
+		//guard:webhook-fanned-out-types-are-subscribed false
+		if !slices.Contains(types, t) {
+			faults = append(faults, fmt.Errorf("webhook: SenderConfig.Types has %s, which Types of the subscription lacks", t))
+		}
+	}
+	return errors.Join(faults...)
+}
+
 // Handle accepts the deliveries of an event.
 func (s fanOut) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	if s.err != nil {
@@ -238,6 +263,7 @@ func (s fanOut) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error 
 	}
 	//guard:webhook-types-of-fanned-out 2 false
 	if len(s.cfg.Types) > 0 && !slices.Contains(s.cfg.Types, ev.Type) {
+		s.filter.Note(ctx, ev.Type, filters.Excluded)
 		return nil
 	}
 	rows, _ := tx.Query(ctx, s.endpoints.sql.Matching, s.accountOf(ev), ev.Type) // CollectRows reports the error
@@ -245,6 +271,11 @@ func (s fanOut) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error 
 	if err != nil {
 		return fmt.Errorf("webhook: find the endpoints of an event: %w", s.endpoints.explain(err))
 	}
+	if len(ids) == 0 {
+		s.filter.Note(ctx, ev.Type, filters.Unwanted)
+		return nil
+	}
+	s.filter.Note(ctx, ev.Type, filters.Taken)
 	//guard:webhook-bytes-of-fanned-out 2 = @2
 	for some := range slices.Chunk(ids, min(max(bytesAtOnce/size(ev), 1), acceptAtOnce)) {
 		all := make([]inbox.Acceptance, len(some))
@@ -278,7 +309,13 @@ func (s *Sender) accountOf(ev postroom.Event) string {
 	if s.cfg.AccountHeader == "" {
 		return ""
 	}
-	return ev.Headers[s.cfg.AccountHeader]
+	for name, value := range ev.Headers {
+		//guard:webhook-account-header-in-any-case = name == s.cfg.AccountHeader
+		if strings.EqualFold(name, s.cfg.AccountHeader) { // an event has no two names that differ only in case
+			return value
+		}
+	}
+	return ""
 }
 
 // acceptance returns the delivery of an event to an endpoint.

@@ -41,6 +41,8 @@ type standard struct {
 	public []ed25519.PublicKey
 }
 
+func (standard) SchemeName() string { return "standard" }
+
 func (s standard) Verify(h http.Header, body []byte, now time.Time) (Message, error) {
 	if s.fault != nil {
 		return Message{}, s.fault
@@ -74,7 +76,7 @@ func (s standard) Verify(h http.Header, body []byte, now time.Time) (Message, er
 	if err := fresh(at, now); err != nil {
 		return Message{}, err
 	}
-	return Message{Scheme: "standard", ID: id, Type: object(body).text("type"), Time: time.Unix(at, 0).UTC()}, nil
+	return Message{Scheme: s.SchemeName(), ID: id, Type: object(body).text("type"), Time: time.Unix(at, 0).UTC()}, nil
 }
 
 // signed reports whether an entry of the list is a signature of head and then body.

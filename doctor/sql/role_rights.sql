@@ -26,6 +26,7 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('inbox', 'node', 'SELECT'), ('inbox', 'node', 'INSERT'), ('inbox', 'node', 'UPDATE'), ('inbox', 'node', 'DELETE'),
              ('inbox', 'sweep', 'SELECT'), ('inbox', 'sweep', 'UPDATE'),
              ('inbox', 'dedupe_window', 'SELECT'), ('inbox', 'dedupe_window', 'INSERT'), ('inbox', 'dedupe_window', 'UPDATE'),
+             ('inbox', 'filter', 'SELECT'), ('inbox', 'filter', 'INSERT'), ('inbox', 'filter', 'UPDATE'),
              ('inbox', 'archive', 'SELECT'), ('inbox', 'pause', 'SELECT'), ('inbox', 'archive', 'INSERT'), ('inbox', 'audit', 'INSERT'), ('inbox', 'audit_id_seq', 'USAGE'),
              ('inbox', 'trial', 'SELECT'), ('inbox', 'trial', 'UPDATE'),
              ('idempotency', 'migration', 'SELECT'), ('idempotency', 'idempotency', 'SELECT'), ('idempotency', 'idempotency', 'INSERT'),

@@ -11,7 +11,8 @@
 -- Order   by id, descending.
 -- Called  by Inspector.Audit.
 SELECT id, at, actor, action, reason, events, coalesce(handler, ''), coalesce(source, ''), coalesce(event_id, ''), coalesce(job, 0), details,
-       wanted, n = 10000 AS last
+       --guard:an-action-without-a-handler-does-not-match 1 = wanted
+       coalesce(wanted, false) AS wanted, n = 10000 AS last
 FROM (
     SELECT *, row_number() OVER (ORDER BY id DESC) AS n,
            ($1::text = '' OR actor = $1) AND ($2::text = '' OR action = $2) AND ($3::text = '' OR handler = $3)

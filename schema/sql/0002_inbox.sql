@@ -395,6 +395,34 @@ COMMENT ON COLUMN postroom.sweep.due_at IS
     'When the next removal may begin.';
 INSERT INTO postroom.sweep DEFAULT VALUES;
 
+CREATE TABLE postroom.filter (
+    kind      text        COLLATE "C" NOT NULL CHECK (kind IN ('receiver', 'sender')),
+    name      text        COLLATE "C" NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 255),
+    since     timestamptz NOT NULL DEFAULT now(),
+    taken_at  timestamptz,
+    passed_at timestamptz,
+    passed    text        CHECK (octet_length(passed) BETWEEN 1 AND 255),
+    types     text[]      NOT NULL DEFAULT '{}',
+    PRIMARY KEY (kind, name),
+    CHECK ((passed_at IS NULL) = (passed IS NULL))
+);
+COMMENT ON TABLE postroom.filter IS
+    'What came to the filters of webhooks, which choose events by their types. A wrong filter passes over all events and causes no error. So status compares these times. A process writes each fact at most once an hour.';
+COMMENT ON COLUMN postroom.filter.kind IS
+    'receiver: the types that a receiver of webhooks stores. sender: the types that a sender of webhooks sends, and its endpoints.';
+COMMENT ON COLUMN postroom.filter.name IS
+    'The source of the receiver, or the name of the handler that delivers.';
+COMMENT ON COLUMN postroom.filter.since IS
+    'When the first event came to the filter.';
+COMMENT ON COLUMN postroom.filter.taken_at IS
+    'When the filter last took an event, exact to an hour. NULL: it never took one.';
+COMMENT ON COLUMN postroom.filter.passed_at IS
+    'When the filter last passed over an event, exact to an hour. NULL: it never passed over one.';
+COMMENT ON COLUMN postroom.filter.passed IS
+    'The type of the event that the filter passed over at passed_at.';
+COMMENT ON COLUMN postroom.filter.types IS
+    'For a sender: up to 100 types of events that came and that its SenderConfig allows. An endpoint whose types are none of these gets nothing.';
+
 --
 -- Functions for ordered handlers
 --
@@ -459,7 +487,7 @@ AS $$
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
         'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.inbox, postroom.held, postroom.receipt, postroom.node',
-        'SELECT, INSERT, UPDATE ON postroom.subscription, postroom.dedupe_window',
+        'SELECT, INSERT, UPDATE ON postroom.subscription, postroom.dedupe_window, postroom.filter',
         'SELECT, UPDATE ON postroom.sweep, postroom.trial',
         'INSERT ON postroom.archive, postroom.audit', -- events that the handlers of the inbox discard
         'USAGE ON SEQUENCE postroom.audit_id_seq',

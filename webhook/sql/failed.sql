@@ -19,7 +19,8 @@ WITH before AS (
     SET failing_since = coalesce(before.failing_since, now()),
         last_status = $2, last_at = now(),
         paused_until = greatest(e.paused_until,
-            now() + least($3::float8, 3600) * interval '1 second',
+            --guard:webhook-no-pause-unless-asked-for 1 true
+            CASE WHEN $3::float8 IS NOT NULL THEN now() + least($3, 3600) * interval '1 second' END, -- LEAST ignores NULL
             CASE WHEN $4 THEN now() + least(greatest((now() - coalesce(before.failing_since, now())) / 10::float8, interval '1 second'), interval '10 minutes') END),
         --guard:webhook-disabled-after-five-days 2.1.2.2.2 = @1
         disabled_at = CASE WHEN before.disabled_at IS NULL AND ($5::text IS NOT NULL OR before.failing_since <= now() - $6::interval)

@@ -21,7 +21,10 @@ FROM (
     --guard:webhook-types-of-resent 3 true
     WHERE o.seq > $1 AND o.created_at >= $3 AND o.type = ANY ($6) AND (pg_catalog.cardinality(e.types) = 0 OR o.type = ANY (e.types))
       --guard:webhook-account-of-resent true
-      AND CASE WHEN $4 = '' THEN '' ELSE coalesce(o.headers ->> $4, '') END = e.account
+      AND e.account = CASE WHEN $4 = '' THEN ''
+                           ELSE coalesce((SELECT h.value FROM jsonb_each_text(CASE WHEN jsonb_typeof(o.headers) = 'object' THEN o.headers END) AS h
+                                          --guard:webhook-account-header-of-resent-in-any-case = h.key = $4
+                                          WHERE lower(h.key) = lower($4) LIMIT 1), '') END
       AND (o.not_before IS NULL OR o.not_before <= now())
       AND NOT EXISTS (SELECT FROM postroom.archive AS a WHERE a.handler = 'outbox' AND a.pos = o.seq AND a.republish IS NULL)
     ORDER BY o.seq

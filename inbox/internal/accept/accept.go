@@ -25,7 +25,7 @@ var (
 
 // Handler says which events a handler accepts, and how it recognises them.
 type Handler struct {
-	Types     []string // nil if the handler accepts all types
+	Types     func() []string // returns nil if the handler accepts all types
 	Ordered   bool
 	DedupeKey func(postroom.Event) string // nil if an event's source and id are its key
 	Timeout   time.Duration               // the time limit of DedupeKey
@@ -143,7 +143,7 @@ func (a *Acceptor) identify(e Event, trace telemetry.Trace) (*delivery.Delivery,
 	if d.Fault != nil {
 		return nil, fault(errors.New(d.Fault.Text))
 	}
-	if len(h.Types) > 0 && !(delivery.Selection{Types: h.Types}).Takes(ev) {
+	if types := h.Types(); len(types) > 0 && !(delivery.Selection{Types: types}).Takes(ev) {
 		return nil, fault(postroom.ErrUnknownType)
 	}
 	return d, nil

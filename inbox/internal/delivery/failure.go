@@ -41,6 +41,7 @@ type Failure struct {
 	place string // the frame of a panic, or the table and constraint of a database error; with Class and Text it makes up the cause
 
 	Permanent  bool          // there is no further attempt
+	unknown    bool          // no handler has the type of the event
 	unanswered bool          // the failure is permanent only because the outcome of this attempt's call is unknown
 	Snoozed    bool          // the attempt does not count, unless the event has had only snoozes for postroom.SnoozeBound
 	after      time.Duration // the least time until the next attempt
@@ -50,6 +51,10 @@ type Failure struct {
 // IsAboutEvent reports whether the failure is about the event itself. If so, it says nothing about
 // the systems that the handler needs.
 func (f Failure) IsAboutEvent() bool {
+	//guard:unknown-types-pause-no-handler false
+	if f.unknown {
+		return true
+	}
 	//guard:unknown-outcomes-pause-a-handler 2 true
 	return f.Permanent && !f.unanswered
 }
@@ -89,6 +94,7 @@ func FailureOf(err error) Failure {
 	if !f.Snoozed {
 		f.after, _ = postroom.RetryDelay(err)
 	}
+	f.unknown = errors.Is(err, postroom.ErrUnknownType)
 	return f
 }
 

@@ -31,6 +31,7 @@ var errInside = errors.New("what the handler returned")
 
 // sentinels are the errors that this package looks for in an error of a handler.
 var sentinels = []error{
+	postroom.ErrUnknownType,
 	postroom.ErrPermanent, delivery.ErrUnanswered, delivery.ErrOutcomeUnknown, delivery.ErrSettled,
 	context.Canceled, context.DeadlineExceeded, pgx.ErrTxCommitRollback,
 }

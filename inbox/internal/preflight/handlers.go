@@ -11,13 +11,19 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// checkHandlers calls the method Check of each handler that has this method. If a handler has a
-// method Types, its subscriptions together must have all types that Types returns. If a type is
-// missing, checkHandlers returns an error, because the handler would wait for ever for events of
-// that type.
+// checkHandlers calls the methods Check and CheckSubscription of each handler that has these
+// methods. If a handler has a method Types, its subscriptions together must have all types that
+// Types returns. If a type is missing, checkHandlers returns an error, because the handler would
+// wait for ever for events of that type.
 func checkHandlers(ctx context.Context, all []Handler) error {
 	var faults []error
 	for i, h := range all {
+		//guard:a-handler-refuses-a-subscription false
+		if c, ok := h.Runs.(subscriptionChecker); ok {
+			if err := c.CheckSubscription(h.Types, h.Order); err != nil {
+				faults = append(faults, postroom.Unrecoverable(fmt.Errorf("handler %s: %w", h.Name, err)))
+			}
+		}
 		if h.Runs == nil || slices.ContainsFunc(all[:i], h.runsTheSame) {
 			continue // the handler is a function, or was checked already
 		}
@@ -32,6 +38,12 @@ func checkHandlers(ctx context.Context, all []Handler) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// subscriptionChecker is a handler that refuses a subscription with which it cannot work, such as a
+// saga.
+type subscriptionChecker interface {
+	CheckSubscription(types []string, order string) error
 }
 
 // runsTheSame reports whether two subscriptions have the same handler. It compares only handlers

@@ -45,6 +45,7 @@ type Handler struct {
 	Stream  string   // empty if the handler reads no stream
 	Types   []string // nil if the subscription has Subjects
 	Filter  []string // the subjects that the handler reads
+	Order   string   // the name of the subscription's order, such as HoldKey
 	Ordered bool
 	Window  delivery.Window
 	Log     *slog.Logger

@@ -9,7 +9,7 @@
 -- Index   archive_time (discarded_at, id), archive_event (event_id) or archive_pkey (id), depending on the filter.
 -- Order   that of the index, so that the statement stops at its limits.
 -- Called  by Reader.List.
-SELECT wanted, n = $14::bigint AS last,
+SELECT coalesce(wanted, false) AS wanted, n = $14::bigint AS last,
        id, handler::text, coalesce(postroom.clipped(dedupe_key, 1024), '') AS dedupe_key, '' AS key,
        coalesce(pos, 0) AS pos, 'discarded' AS state, revision, coalesce(job, 0) AS job, replays, audit,
        postroom.clipped(source, 1024) AS source, postroom.clipped(event_id, 1024) AS event_id, postroom.clipped(type, 1024) AS type,

@@ -14,7 +14,7 @@
 -- Index   held_key_pos (handler, key, pos).
 -- Order   that of the index, so that the statement stops at its limits.
 -- Called  by Reader.Page.
-SELECT wanted, n = $11::bigint AS last,
+SELECT coalesce(wanted, false) AS wanted, n = $11::bigint AS last,
        id, handler::text, coalesce(postroom.clipped(dedupe_key, 1024), '') AS dedupe_key, coalesce(postroom.clipped(key, 1024), '') AS key,
        coalesce(pos, 0) AS pos, state, revision, coalesce(job, 0) AS job, replays, 0::bigint AS audit,
        postroom.clipped(source, 1024) AS source, postroom.clipped(event_id, 1024) AS event_id, postroom.clipped(type, 1024) AS type,

@@ -8,6 +8,6 @@
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)
 SELECT $1::text, e.key, e.digest
 FROM unnest($2::text[], $3::bytea[]) AS e (key, digest)
-WHERE (SELECT set_config('lock_timeout', '5s', true) <> set_config('idle_in_transaction_session_timeout', $4::text, true))
+WHERE (SELECT set_config('lock_timeout', '5s', true) || set_config('idle_in_transaction_session_timeout', $4::text, true) <> '')
 ON CONFLICT (handler, dedupe_key) DO NOTHING
 RETURNING dedupe_key, pg_current_xact_id()::text;

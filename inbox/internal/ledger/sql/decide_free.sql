@@ -11,8 +11,9 @@
 -- Called  by Handler.Decision, after BEGIN, in the same round trip.
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)
 SELECT $1::text, $2::text, $3::bytea
-WHERE set_config('lock_timeout', '5s', true) <> set_config('idle_in_transaction_session_timeout', $4::text, true)
-  AND pg_advisory_xact_lock(postroom.key_lock($1, $5::text)) IS NOT NULL
+--guard:a-key-is-waited-for-with-a-limit 1 = (@1) AND (@2)
+WHERE CASE WHEN set_config('lock_timeout', '5s', true) || set_config('idle_in_transaction_session_timeout', $4::text, true) <> ''
+           THEN pg_advisory_xact_lock(postroom.key_lock($1, $5::text)) IS NOT NULL END -- CASE: the timeout is set before the wait
   AND EXISTS (SELECT FROM postroom.subscription WHERE handler = $1 AND epoch = $6::bigint)
 ON CONFLICT (handler, dedupe_key) DO NOTHING
 RETURNING pg_current_xact_id()::text;

@@ -9,7 +9,7 @@
 -- Called  by Handler.Decision, after BEGIN, in the same round trip.
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)
 SELECT $1::text, $2::text, $3::bytea
-WHERE set_config('lock_timeout', '5s', true) <> set_config('idle_in_transaction_session_timeout', $4::text, true)
+WHERE set_config('lock_timeout', '5s', true) || set_config('idle_in_transaction_session_timeout', $4::text, true) <> ''
   AND postroom.enter_key($1, $5::text, $6::bigint, $7::bigint) = 'free'
 ON CONFLICT (handler, dedupe_key) DO NOTHING
 RETURNING pg_current_xact_id()::text;

@@ -1,0 +1,62 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/postroom/postroom/internal/filters"
+	"github.com/postroom/postroom/schema"
+)
+
+// An Intake is a part of a service that accepts events for a handler, such as a receiver of
+// webhooks. It is safe for concurrent use.
+type Intake struct {
+	in      *Inbox
+	handler string
+	check   func(ctx context.Context) error
+	filter  *filters.Filter
+}
+
+// AddIntake registers a part that accepts events for a handler. From then on [Inbox.Check] and
+// [Inbox.Run] also call the function check, and return its error. The name is the name of the part
+// in errors and in the findings of 'postroom status'. Package webhook calls AddIntake for each
+// receiver. Call it before Run.
+func (in *Inbox) AddIntake(handler, name string, check func(ctx context.Context) error) *Intake {
+	tables, err := schema.Name(in.cfg.Schema)
+	if err != nil { // Check returns this fault
+		tables = schema.DefaultName
+	}
+	i := &Intake{in: in, handler: handler, check: check, filter: filters.New(in.pool, tables, filters.Receiver, name, in.cfg.Logger)}
+	in.intakes = append(in.intakes, i)
+	return i
+}
+
+// Types returns the types that the handler takes, or nil if it takes all types.
+func (i *Intake) Types() []string {
+	if h, known := i.in.acceptor.Handlers[i.handler]; known {
+		return h.Types()
+	}
+	return nil
+}
+
+// Note notes that an event of this type came, and whether it was taken. So 'postroom status' finds a
+// part that takes nothing while events come.
+func (i *Intake) Note(ctx context.Context, eventType string, taken bool) {
+	verdict := filters.Excluded
+	if taken {
+		verdict = filters.Taken
+	}
+	i.filter.Note(ctx, eventType, verdict)
+}
+
+// checkIntakes returns the faults of the parts that accept events.
+func (in *Inbox) checkIntakes(ctx context.Context) error {
+	var faults []error
+	for _, i := range in.intakes {
+		if err := i.check(ctx); err != nil {
+			faults = append(faults, fmt.Errorf("intake of handler %s: %w", i.handler, err))
+		}
+	}
+	return errors.Join(faults...)
+}
