@@ -28,7 +28,7 @@ type Event struct {
 
 	// Type says what happened, for instance "order.placed" (CloudEvents type). It has
 	// tokens of letters, digits, '_' and '-', with dots between them, and at most
-	// [MaxType] bytes.
+	// [MaxType] bytes. It must not begin with "postroom.lease.".
 	Type string
 
 	// Subject is the NATS subject to which the event is published. The rules of Type apply to it.

@@ -150,8 +150,16 @@ func identifierProblem(s string) string {
 	return ""
 }
 
+// reservedSubject begins the subjects of the relay's lease messages (package internal/wire). The
+// readers of a stream skip messages with such subjects.
+const reservedSubject = "postroom.lease."
+
 // subjectProblem says what is wrong with a type or a subject.
 func subjectProblem(s string) string {
+	//guard:no-event-has-the-subject-of-a-lease false
+	if strings.HasPrefix(s, reservedSubject) {
+		return "begins with " + reservedSubject + ", which is reserved for the relay: readers would skip the event"
+	}
 	if s == "" || isSubject(s) {
 		return ""
 	}

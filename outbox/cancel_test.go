@@ -209,6 +209,53 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// A transaction that Cancel told false goes on with other work. Meanwhile the relay records all
+// events, and publishes the event if it is due: it waits for no lock of that transaction.
+func TestCancelThatSaysNoKeepsNoLock(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term){
+		"due, in the log": func(t *testing.T, pool *pgxpool.Pool, _ eventlog.Term) { overrideNextAtNotBeforeAndCreatedAt(t, pool) },
+		"due, in held": func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term) {
+			everything(t, term)
+			overrideNextAtNotBeforeAndCreatedAt(t, pool)
+		},
+		"it blocks a key": func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term) {
+			everything(t, term)
+			mustExec(t, pool, "UPDATE postroom.held SET key = 'k', class = 'js_1', next_at = NULL, dead_at = now()")
+		},
+		"published": func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term) {
+			overrideNextAtNotBeforeAndCreatedAt(t, pool)
+			everything(t, term)
+		},
+	} {
+		for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+			t.Run(name+", "+string(level), func(t *testing.T) {
+				t.Parallel()
+				pool := devtest.Pool(t)
+				inTx(t, pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, scheduled("later", time.Hour)) })
+				term := lead(t, outbox.NewLog(pool))
+				before(t, pool, term)
+				tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+				if cancelled, err := shop.Cancel(t.Context(), tx, "later"); err != nil || cancelled {
+					t.Fatalf("cancelled: %v, %v, want false", cancelled, err)
+				}
+				var locks int
+				err = pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE pid = $1 AND locktype = 'advisory'", tx.Conn().PgConn().PID()).Scan(&locks)
+				if err != nil || locks > 0 {
+					t.Errorf("the transaction keeps %d locks of events, %v; want none", locks, err)
+				}
+				if _, err := pool.Exec(t.Context(), "SELECT FROM postroom.held FOR UPDATE NOWAIT"); err != nil {
+					t.Errorf("the transaction keeps the held row: %v", err)
+				}
+			})
+		}
+	}
+}
+
 // A cancellation and the other writes of its transaction commit together, or neither does.
 func TestCancelIsOfTheTransaction(t *testing.T) {
 	t.Parallel()

@@ -358,3 +358,13 @@ func BenchmarkDecode(b *testing.B) {
 		}
 	}
 }
+
+// Readers skip messages with the subject of a lease. So no event may have such a subject.
+func TestNoEventHasTheSubjectOfALease(t *testing.T) {
+	for _, subject := range []string{"order.placed", "postroom.lease", "postroom.leases.a", "postroom.lease.a", "postroom.lease.a.b"} {
+		ev := postroom.Event{ID: "e-1", Source: "/shop", Type: "order.placed", Subject: subject}
+		if refused := ev.Validate() != nil; refused != wire.IsLease(subject) {
+			t.Errorf("subject %s: refused by Validate: %t, skipped by readers: %t", subject, refused, !refused)
+		}
+	}
+}

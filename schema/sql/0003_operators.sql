@@ -121,6 +121,9 @@ CREATE UNIQUE INDEX archive_outgoing ON postroom.archive (pos) WHERE handler = '
 -- and the relay may have published it. In this case the relay has changed the row of the table
 -- relay, so a lock of that row fails (SQLSTATE 40001). For this reason the function locks the row.
 -- It gives the lock back at once, because the relay needs the row.
+--
+-- If the answer is false, the function gives the lock of the event and that of the row of held back.
+-- The caller's transaction may go on for long, and the relay must record and publish meanwhile.
 CREATE FUNCTION postroom.cancel(source text, id text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -130,6 +133,7 @@ DECLARE
     due      timestamptz;
     own      boolean;
     recorded boolean;
+    late     boolean;
     event    postroom.held%ROWTYPE;
     said     bigint;
 BEGIN
@@ -141,28 +145,36 @@ BEGIN
                            WHERE a.event_id = $2 AND a.source = $1 AND a.handler = 'outbox' AND a.republish IS NULL);
         END IF;
     END IF;
-    PERFORM pg_advisory_xact_lock(postroom.event_lock(place));
-    IF EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = place AND a.republish IS NULL) THEN
-        RETURN true; -- the event is cancelled already
-    END IF;
-
-    SELECT place <= r.high AND NOT r.pending @> place
-           AND (place <= r.floor OR coalesce((SELECT pg_visible_in_snapshot(o.xid, r.snap) FROM postroom.outbox o WHERE o.seq = place), true))
-    INTO recorded FROM postroom.relay r;
-    SELECT h.* INTO event FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = place AND h.republish IS NULL FOR UPDATE;
-    IF FOUND THEN
-        IF event.key IS NOT NULL OR event.dead_at IS NULL AND event.next_at <= clock_timestamp() THEN
-            RETURN false;
+    BEGIN -- a subtransaction, because its end gives the locks back
+        PERFORM pg_advisory_xact_lock(postroom.event_lock(place));
+        IF EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = place AND a.republish IS NULL) THEN
+            RETURN true; -- the event is cancelled already
         END IF;
+
+        SELECT place <= r.high AND NOT r.pending @> place
+               AND (place <= r.floor OR coalesce((SELECT pg_visible_in_snapshot(o.xid, r.snap) FROM postroom.outbox o WHERE o.seq = place), true))
+        INTO recorded FROM postroom.relay r;
+        SELECT h.* INTO event FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = place AND h.republish IS NULL FOR UPDATE;
+        IF FOUND THEN
+            late := event.key IS NOT NULL OR event.dead_at IS NULL AND event.next_at <= clock_timestamp();
+        ELSE
+            late :=
+                --guard:cancel-of-what-was-published 1 false
+                --planted:called-off-when-it-was-published false
+                recorded OR due IS NULL OR due <= clock_timestamp()
+                --planted:called-off-when-it-was-published/2 false
+                OR EXISTS (SELECT FROM postroom.relay_checkpoint c WHERE c.published_held @> place);
+        END IF;
+        IF late THEN
+            --guard:a-no-of-cancel-keeps-no-lock do RETURN false;
+            RAISE EXCEPTION 'the event may be on its way' USING ERRCODE = '23PR3';
+        END IF;
+    EXCEPTION WHEN SQLSTATE '23PR3' THEN
+        RETURN false;
+    END;
+    IF event.id IS NOT NULL THEN
         DELETE FROM postroom.held h WHERE h.id = event.id;
     ELSE
-        --guard:cancel-of-what-was-published 1 false
-        --planted:called-off-when-it-was-published false
-        IF recorded OR due IS NULL OR due <= clock_timestamp()
-           --planted:called-off-when-it-was-published/2 false
-           OR EXISTS (SELECT FROM postroom.relay_checkpoint c WHERE c.published_held @> place) THEN
-            RETURN false;
-        END IF;
         IF NOT own AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
             BEGIN
                 PERFORM FROM postroom.relay
