@@ -71,15 +71,15 @@ func checkPublic(ctx context.Context, e *examination) error {
 		if r.Relation == "the schema" {
 			remedy = fmt.Sprintf("REVOKE %s ON SCHEMA %s FROM PUBLIC", r.Privilege, e.d.name)
 		}
-		switch {
-		case r.Privilege == "SELECT":
+		switch r.Privilege {
+		case "SELECT":
 			e.warn(r.Relation, remedy, "every role of this server may read %s, and so the content of events", r.Relation)
 			continue
-		case r.Privilege == "USAGE":
+		case "USAGE":
 			remedy = fmt.Sprintf("REVOKE USAGE ON TYPE %s.%s FROM PUBLIC", e.d.name, r.Relation)
 			e.warn(r.Relation, remedy, "every role of this server may create an operator for the type %s, which statements of other roles could use", r.Relation)
 			continue
-		case r.Privilege == "EXECUTE":
+		case "EXECUTE":
 			remedy = fmt.Sprintf("REVOKE EXECUTE ON FUNCTION %s.%s FROM PUBLIC", e.d.name, r.Relation)
 			if !r.Owner {
 				e.warn(r.Relation, remedy, "every role of this server may execute the function %s", r.Relation)

@@ -299,7 +299,7 @@ func (s *server) layOne(c call, schema string, types []string) {
 	if c.operator {
 		catalog, column = "pg_operator", "opr"
 	}
-	s.scan(&name, "SELECT CASE %sname::name WHEN '' THEN '' ELSE (SELECT CASE WHEN nspname = 'pg_catalog' THEN %[1]sname::text ELSE '' END FROM pg_namespace n WHERE n.oid = %[1]snamespace) END FROM %s WHERE oid = %s", column, catalog, c.oid)
+	s.scan(&name, "SELECT coalesce((SELECT %[1]sname::text FROM pg_namespace n WHERE n.oid = %[1]snamespace AND nspname = 'pg_catalog'), '') FROM %[2]s WHERE oid = %[3]s", column, catalog, c.oid)
 	if name == "" {
 		return // it is a function of Postroom's schema
 	}
@@ -470,13 +470,13 @@ func (p *nodes) peek() byte {
 }
 
 func (p *nodes) token() string {
+	first := p.peek()
 	from := p.at
-	switch p.peek() {
+	switch first {
 	case '(', '{':
 		p.at++
-		return p.text[p.at-1 : p.at]
+		return p.text[from:p.at]
 	case '"':
-		from = p.at
 		for p.at++; p.text[p.at] != '"'; p.at++ {
 			if p.text[p.at] == '\\' {
 				p.at++
@@ -485,7 +485,7 @@ func (p *nodes) token() string {
 		p.at++
 		return strconv.Quote(p.text[from:p.at])
 	}
-	for from = p.at; !strings.ContainsRune(" \n(){}", rune(p.text[p.at])); p.at++ {
+	for ; !strings.ContainsRune(" \n(){}", rune(p.text[p.at])); p.at++ {
 		if p.text[p.at] == '\\' {
 			p.at++
 		}
