@@ -19,10 +19,6 @@ const (
 // serve runs an external handler for a held event, and settles the event. The handler
 // runs outside a transaction.
 func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
-	if !cl.Solitary { // for a solitary event the runner holds the write lock
-		c.inbox.alone.RLock()
-		defer c.inbox.alone.RUnlock()
-	}
 	running, cancel := context.WithCancelCause(life.Work)
 	defer cancel(nil)
 	cl.OnLoss(func() { cancel(delivery.ErrSettled) })

@@ -5,27 +5,34 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 )
 
-// If a process dies during several calls, these calls are repeated at the same time. Only an event
-// that was running at two deaths runs alone.
-func TestExternalEventsOfADeadProcess(t *testing.T) {
+// If a process dies during several calls, these calls are repeated at the same time. The same holds
+// for accepted events, many of which no worker had begun. Only an event that was claimed at two
+// deaths runs alone.
+func TestEventsOfADeadProcess(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name     string
+		external bool
 		attempts int
 		together bool
 	}{
-		{"one death", 1, true},
-		{"two deaths", 2, false},
+		{"calls, one death", true, 1, true},
+		{"calls, two deaths", true, 2, false},
+		{"accepted events, one death", false, 1, true},
+		{"accepted events, two deaths", false, 2, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			var inside, most atomic.Int32
 			met := make(chan struct{})
-			b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 2}, func(ctx context.Context, _ *inbox.Attempt) error {
+			run := func(ctx context.Context) error {
 				n := inside.Add(1)
 				defer inside.Add(-1)
 				most.Store(max(most.Load(), n))
@@ -41,7 +48,12 @@ func TestExternalEventsOfADeadProcess(t *testing.T) {
 				case <-ctx.Done():
 					return ctx.Err()
 				}
-			})
+			}
+			if sub := (inbox.Subscription{Name: "h", Workers: 2}); tt.external {
+				b.in.HandleExternal(sub, func(ctx context.Context, _ *inbox.Attempt) error { return run(ctx) })
+			} else {
+				b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, _ pgx.Tx, _ postroom.Event) error { return run(ctx) }))
+			}
 			b.accept("h", "a", "b")
 			b.exec("UPDATE postroom.held SET attempts = $1::int, epoch = 7, claimed_by = 'gone', next_at = now() - interval '1 s'", tt.attempts)
 			b.run()
@@ -51,4 +63,33 @@ func TestExternalEventsOfADeadProcess(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An event must run alone while a long call is under way. The other events do not wait for the call.
+func TestOthersDoNotWaitForAnEventThatRunsAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	calling, end := make(chan struct{}), make(chan struct{})
+	b.in.HandleExternal(inbox.Subscription{Name: "external", Workers: 2}, func(ctx context.Context, _ *inbox.Attempt) error {
+		close(calling)
+		select {
+		case <-end:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	b.in.Handle(inbox.Subscription{Name: "h", Workers: 1}, effect("h"))
+	b.in.Handle(inbox.Subscription{Name: "alone", Workers: 1}, effect("alone"))
+	b.accept("external", "a")
+	b.run()
+	<-calling
+	b.accept("alone", "poison")
+	b.exec("UPDATE postroom.held SET solitary = true WHERE handler = 'alone'")
+	for _, id := range ids("h", 5) {
+		b.accept("h", id)
+		b.eventually("its effect", func() bool { return b.effects("h")[id] == 1 })
+	}
+	close(end)
+	b.eventually("the effect of the event that runs alone", func() bool { return b.effects("alone")["poison"] == 1 })
 }

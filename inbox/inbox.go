@@ -71,7 +71,8 @@ type core struct {
 	lines   repeat.Lines // limits log lines that repeat
 
 	// The lock alone lets an event that may end the process run alone: this event runs with the
-	// write lock, and all other events run with the read lock.
+	// write lock, and all other events run with the read lock. External handlers take no lock,
+	// because their calls may take hours.
 	alone sync.RWMutex
 }
 
@@ -110,7 +111,7 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	})
 	in.runner = claims.NewRunner(claims.Config{
 		Ledger: ledger.Claims{DB: in.db}, Process: in.node.Name(), DryRuns: in.dryRuns, Log: cfg.Logger, Warn: in.warn, Outage: outage,
-		Drain: cfg.DrainTimeout, IdlePoll: cfg.IdlePoll, Renewal: cfg.AckWait, Alone: &in.alone,
+		Drain: cfg.DrainTimeout, IdlePoll: cfg.IdlePoll, Renewal: cfg.AckWait, Alone: &in.alone, AloneAfter: time.Minute,
 	})
 	return in
 }

@@ -51,6 +51,9 @@ func newLoop(in *Inbox, h *handler) *loop {
 // orderedHand is the smallest limit for the number of events that an ordered handler has in memory.
 const orderedHand = 2048
 
+// orderedLinger is how long the reader of an ordered handler waits for room for many messages.
+const orderedLinger = 20 * time.Millisecond
+
 // open creates the queues of a run. The lanes have room for every delivery in memory, so sending to
 // a lane does not block.
 func (c *loop) open() {
@@ -67,7 +70,11 @@ func (c *loop) open() {
 			allowed = nil
 		}
 		bytes, _ := share.Bytes(c.inbox.needs(), c.inbox.cfg.PullBytes)
-		c.inflight = stream.NewInFlight(most, bytes, allowed)
+		linger := time.Duration(0)
+		if c.isOrdered() {
+			linger = orderedLinger
+		}
+		c.inflight = stream.NewInFlight(most, bytes, linger, allowed)
 		c.reader = newReader(c)
 	}
 	c.flights, c.lanes = dispatch.NewDuplicates(), dispatch.NewLanes(queues, most)

@@ -331,3 +331,32 @@ func (h orBlocked) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) err
 	}
 	return h.Handler.Handle(ctx, tx, ev)
 }
+
+// A slow key fills the memory of an ordered handler. As soon as some of its events have run, the
+// reader goes on and finds another key, although the memory is still full of the slow one.
+func TestASlowKeyDoesNotHoldUpTheReader(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const hand, more = 2048, 20
+	steps := make(chan struct{}, 2*more) // far fewer than half of the memory
+	b.in.Handle(b.ordered("h", inbox.HoldKey), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if ev.Key == "slow" {
+			select {
+			case <-steps:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return effect("h").Handle(ctx, tx, ev)
+	}))
+	for i := range hand + more {
+		b.publishKey("slow", i)
+	}
+	b.publishKey("fast", 0)
+	b.run()
+	for range 2 * more {
+		steps <- struct{}{}
+	}
+	b.eventually("the other key", func() bool { return b.effects("h")["fast-00000"] == 1 })
+	close(steps)
+}

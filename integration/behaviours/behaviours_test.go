@@ -27,21 +27,11 @@ import (
 
 func TestMain(m *testing.M) { devtest.Main(m) }
 
-var (
-	seed  = flag.Uint64("seed", 0, "the seed to run; 0: random ones")
-	seeds = flag.Int("seeds", 3, "how many random seeds to run")
-)
+var draws = flag.Int("draws", 3, "how many times handlers are drawn")
 
 func TestHandlersThatBehaveAtRandom(t *testing.T) {
-	chosen := []uint64{*seed}
-	if *seed == 0 {
-		chosen = make([]uint64, *seeds)
-		for i := range chosen {
-			chosen[i] = rand.Uint64()
-		}
-	}
-	for _, s := range chosen {
-		t.Run(fmt.Sprintf("seed %d", s), func(t *testing.T) { t.Parallel(); run(t, s) })
+	for i := range *draws {
+		t.Run(fmt.Sprintf("draw %d", i), func(t *testing.T) { t.Parallel(); run(t, devtest.Random(t, i)) })
 	}
 }
 
@@ -184,13 +174,7 @@ func players(r *rand.Rand, stream string) []*player {
 	return all
 }
 
-func run(t *testing.T, s uint64) {
-	r := rand.New(rand.NewPCG(s, 0)) //nolint:gosec // luck
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("to run it again: go test ./integration/behaviours -seed %d", s)
-		}
-	})
+func run(t *testing.T, r *rand.Rand) {
 	pool, nc := open(t), devtest.NATS(t)
 	stream := nats.NewInbox()[len("_INBOX."):]
 	if err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: stream, Subjects: []string{stream + ".>"}}); err != nil {

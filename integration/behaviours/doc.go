@@ -3,6 +3,6 @@
 // events are good. Each of these must have exactly one effect; a bad event must have none, and must
 // be dead with its own error.
 //
-//	go test ./integration/behaviours -seeds 200
-//	go test ./integration/behaviours -seed 42
+//	go test ./integration/behaviours -draws 200
+//	POSTROOM_SEED=42 go test ./integration/behaviours -run 'Random/draw_7$' -draws 8
 package behaviours

@@ -53,6 +53,10 @@ type Config struct {
 	IdlePoll time.Duration
 	Renewal  time.Duration // how long a renewed claim lasts
 
+	// AloneAfter is how long an event that must run alone waits for the calls of external handlers.
+	// Then it runs beside those that go on, which may take hours.
+	AloneAfter time.Duration
+
 	// Alone is the lock of running events. An event that may end the process takes the write lock,
 	// so that it runs alone. All other events take the read lock.
 	Alone *sync.RWMutex
@@ -69,7 +73,8 @@ type Runner struct {
 	at    time.Time        // when to look for due events again; zero: at the next poll
 	known map[int64]*Claim // the claims of this process, by id
 
-	out     sync.WaitGroup // counts the claims that a worker may run
+	out     sync.WaitGroup // counts the claims that a worker may run, but not those of external handlers
+	asked   time.Time      // since when an event that must run alone has waited for calls of external handlers; zero: none has
 	more    bool           // more events may be due, or must be postponed: the runner does not rest for claimGap
 	looked  time.Time      // when the runner last looked for due events
 	unknown atomic.Bool    // the database did not answer a claim: this process may have claims that it does not know of
@@ -200,7 +205,9 @@ func (r *Runner) Begun(cl *Claim) {
 	cl.queue.claimed.Add(1)
 	//guard:what-is-claimed-counts-until-it-ends remove
 	cl.queue.size.Add(cl.size)
-	r.out.Add(1)
+	if !cl.queue.Renewed {
+		r.out.Add(1)
+	}
 }
 
 // Ended records that this process no longer has a claim.
@@ -212,7 +219,9 @@ func (r *Runner) Ended(cl *Claim) {
 	r.mu.Unlock()
 	cl.queue.claimed.Add(-1)
 	cl.queue.size.Add(-cl.size)
-	r.out.Done()
+	if !cl.queue.Renewed {
+		r.out.Done()
+	}
 }
 
 // wait waits for the time d, or until an earlier time that Wake sets meanwhile.
@@ -271,7 +280,7 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 		if ran || err != nil {
 			return 0, err
 		}
-		return r.cfg.IdlePoll, nil // another process runs that event now
+		return r.cfg.IdlePoll, nil // another process runs that event now, or it waits
 	}
 	// If more events are due than the handlers have room for, a worker that becomes free wakes the
 	// runner.
@@ -351,10 +360,30 @@ func (r *Runner) claims(rows []delivery.HeldEvent, began time.Time) (claims []*C
 	return claims
 }
 
+// mustWait reports whether an event that must run alone has to wait for calls of external handlers.
+// Meanwhile the runner goes on: a call may take hours, and other events must not wait for it.
+func (r *Runner) mustWait() bool {
+	calls := slices.ContainsFunc(r.queues, func(q *Queue) bool { return q.Renewed && q.Claimed() > q.Waiting() })
+	switch {
+	case !calls:
+		r.asked = time.Time{}
+		return false
+	case r.asked.IsZero():
+		r.asked = time.Now()
+	}
+	return time.Since(r.asked) < r.cfg.AloneAfter
+}
+
 // runAlone claims one event that may be poison, and runs it while no other event runs in this
 // inbox. Before that it gives back the claims that no worker has begun, and waits until the other
 // claims have ended, because each event with an open claim loses an attempt if the process ends.
+// The calls of external handlers are an exception: see mustWait.
 func (r *Runner) runAlone(life delivery.Lifetime) (ran bool, err error) {
+	//guard:an-event-that-runs-alone-waits-without-stopping-others false
+	if r.mustWait() {
+		return false, nil
+	}
+	r.asked = time.Time{}
 	r.releaseUnbegun(life)
 	r.out.Wait()
 	r.cfg.Alone.Lock()

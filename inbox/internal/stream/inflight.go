@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -12,6 +13,7 @@ import (
 // worker. So the broker does not deliver them to another process.
 type InFlight struct {
 	most, bytes int
+	linger      time.Duration // after this time, room for one message is enough; 0: never
 	allowed     func() int    // returns how many messages may be in flight now; nil: always the field most
 	freed       chan struct{} // gets a value when a message is dropped, or when more messages are allowed
 
@@ -20,11 +22,12 @@ type InFlight struct {
 	size int                   // the size of all messages
 }
 
-// NewInFlight returns an InFlight with room for the given numbers of messages and bytes. If the
-// function allowed is not nil, it returns how many messages may be in flight at the moment: fewer
-// while the handler is paused. Call Wake when allowed returns more than before.
-func NewInFlight(most, bytes int, allowed func() int) *InFlight {
-	return &InFlight{most: most, bytes: bytes, allowed: allowed, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]int)}
+// NewInFlight returns an InFlight with room for the given numbers of messages and bytes. See the
+// method wait for the parameter linger. If the function allowed is not nil, it returns how many
+// messages may be in flight at the moment: fewer while the handler is paused. Call Wake when allowed
+// returns more than before.
+func NewInFlight(most, bytes int, linger time.Duration, allowed func() int) *InFlight {
+	return &InFlight{most: most, bytes: bytes, linger: linger, allowed: allowed, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]int)}
 }
 
 func (h *InFlight) take(msg jetstream.Msg) {
@@ -79,17 +82,29 @@ func (h *InFlight) now() int {
 }
 
 // wait waits until there is room for half of the allowed messages, but at least for one, and for
-// half of the bytes. So the reader does not request messages one by one. It returns false if ctx
-// ended.
+// half of the bytes. So the reader does not request messages one by one. If linger is set, room for
+// one message is enough after that time: otherwise a slow key that fills half of the room would
+// hold up all other keys. It returns false if ctx ended.
 func (h *InFlight) wait(ctx context.Context) bool {
-	for {
+	var patience <-chan time.Time
+	for lingered := false; ; {
+		least := max(h.now()/2, 1)
+		//guard:a-slow-key-does-not-hold-up-the-reader false
+		if lingered {
+			least = 1
+		}
 		messages, bytes := h.room()
-		if messages >= max(h.now()/2, 1) && bytes >= h.bytes/2 {
+		if messages >= least && bytes >= h.bytes/2 {
 			return ctx.Err() == nil
+		}
+		if messages > 0 && h.linger > 0 && patience == nil {
+			patience = time.After(h.linger)
 		}
 		select {
 		case <-ctx.Done():
 			return false
+		case <-patience:
+			lingered = true
 		case <-h.freed:
 		}
 	}
