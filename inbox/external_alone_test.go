@@ -80,7 +80,14 @@ func TestOthersDoNotWaitForAnEventThatRunsAlone(t *testing.T) {
 		}
 	})
 	b.in.Handle(inbox.Subscription{Name: "h", Workers: 1}, effect("h"))
-	b.in.Handle(inbox.Subscription{Name: "alone", Workers: 1}, effect("alone"))
+	b.in.Handle(inbox.Subscription{Name: "alone", Workers: 1}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		select {
+		case <-end:
+		default:
+			t.Error("the event runs beside a call that began less than a minute ago")
+		}
+		return effect("alone").Handle(ctx, tx, ev)
+	}))
 	b.accept("external", "a")
 	b.run()
 	<-calling
