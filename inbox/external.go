@@ -19,6 +19,9 @@ const (
 // serve runs an external handler for a held event, and settles the event. The handler
 // runs outside a transaction.
 func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
+	if cl.known {
+		return c.persist(life, func() error { return c.settleCall(life, cl, nil, "") })
+	}
 	running, cancel := context.WithCancelCause(life.Work)
 	defer cancel(nil)
 	cl.OnLoss(func() { cancel(delivery.ErrSettled) })

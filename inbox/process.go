@@ -118,17 +118,12 @@ func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 		return delivery.AsLate, true
 	case c.isTooOld(d):
 		return delivery.TooOld(d.Event.LoggedAt, c.window.Keep), true
-	case d.Place.Delivered > suspectAfter || d.Source.Suspects():
+	case d.Bare || d.IsSuspect():
 		// This event may have ended the processes, or may only have been in them when they ended.
 		return delivery.Holding{After: delivery.AtOnce, Solitary: true}, true
 	}
 	return delivery.Holding{}, false
 }
-
-// suspectAfter is the number of deliveries after which an event is run alone. The broker
-// counts deliveries, not attempts. So the counts of harmless events also rise if they are
-// in the same process as an event that ends the process.
-const suspectAfter = 3
 
 // isTooOld reports whether the event may have had an inbox row that has expired. An event that was
 // in the stream before the handler existed has no row until it is decided.

@@ -53,6 +53,7 @@ type claim struct {
 
 	reach int             // how many more events of its key may run in its transaction
 	along []*claims.Claim // the events that run in its transaction; they have no claims of their own
+	known bool            // another event with its dedupe key was decided: the event is settled without a run
 	leads bool            // the statement that settles this event claims the next event of the key
 	next  *claims.Claim   // the next event of the key, once it is claimed
 	more  bool            // more events of the key are held
@@ -89,7 +90,10 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		return
 	}
 	before := c.keys.Version(cl.Blocking)
-	err := c.runClaim(life, cl)
+	err := c.identify(life, cl)
+	if err == nil {
+		err = c.runClaim(life, cl)
+	}
 	var attempt *delivery.RecordedError
 	switch {
 	case errors.As(err, &attempt):
@@ -107,7 +111,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 			c.freed(cl, before)
 		}
 		c.gate.Succeeded(cl.Key)
-		c.signals.Ended(life.Work, delivery.Done, cl.Task)
+		c.signals.Ended(life.Work, cl.outcome(), cl.Task)
 		for _, other := range cl.along {
 			c.gate.Succeeded(other.Key)
 			c.signals.Ended(life.Work, delivery.Done, other.Task)
@@ -125,6 +129,39 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		}
 		c.fail(life, cl, c.failedAgain(cl, delivery.FailureOf(err)))
 	}
+}
+
+// outcome returns the outcome of a claim that was settled.
+func (cl *claim) outcome() delivery.Outcome {
+	if cl.known {
+		return delivery.Duplicate
+	}
+	return delivery.Done
+}
+
+// identify makes the dedupe key of an event that was held without it, because the function that
+// makes the key may end the process. Now the event runs alone, and its attempt is counted.
+func (c *retries) identify(life delivery.Lifetime, cl *claim) error {
+	if c.sub.DedupeKey == nil || !cl.Solitary || !cl.IsBare() {
+		return nil
+	}
+	key, fault := delivery.OwnKey(c.sub.DedupeKey, c.sub.Timeout, cl.Event)
+	switch {
+	case fault != nil:
+		return &delivery.RecordedError{Err: errors.New(fault.Text), Holding: c.held(cl, *fault, cl.Attempt, 0)}
+	case key == cl.Key:
+		return nil
+	}
+	return c.persist(life, func() error {
+		fresh, err := c.ledger.Identify(life.Work, &cl.HeldEvent, key)
+		if err == nil {
+			cl.known = !fresh
+		}
+		if fresh {
+			cl.Key = key
+		}
+		return err
+	})
 }
 
 // failedAgain tells the gate that another attempt failed, and returns how the event is held.
@@ -277,7 +314,7 @@ func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 		return err
 	}
 	cl.began = tx.ID
-	if err == nil {
+	if err == nil && !cl.known {
 		if err = c.call(life.Work, tx, cl.Task); err != nil && ledger.IsAttempt(life.Take, tx, err) && !delivery.IsEnded(err) {
 			return c.failRerun(life.Work, tx, cl, err)
 		}

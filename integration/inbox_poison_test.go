@@ -141,6 +141,23 @@ func killAmongFetched(t *testing.T) (suspects int) {
 	return suspects
 }
 
+// A DedupeKey function ends each process that calls it for one event. That event ends dead, and the
+// others take effect, each once, although some were held before their keys were made.
+func TestADedupeKeyThatEndsTheProcess(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t)
+	d.exec(auditHeld)
+	j := d.poisoned()
+	j.Point = "dedupe key"
+	d.publish(slices.Insert(d.events("placed", "ok", 20), 10, d.event("placed", "killer"), d.event("placed", "ok-00003-again"))...)
+	_, more := d.supervise(j, 20)
+	d.wantDeadKiller("killer", 3)
+	got := d.tally("poisoned")
+	if again := got["ok-00003-again"] + got["ok-00003"]; again != 1 || !eachOnce(got) || len(got) != 20+more {
+		d.Errorf("effects: %v, want one of each of %d", got, 20+more)
+	}
+}
+
 // The same with held events. The events that ran beside the killer before it was known are
 // charged once. After that it runs alone.
 func TestAProcessKillerAmongHeldEvents(t *testing.T) {

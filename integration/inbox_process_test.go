@@ -97,6 +97,9 @@ func runInbox() error {
 			Workers: j.Workers, Batch: j.Batch, Attempts: j.Attempts, Order: j.Order, Timeout: j.Timeout,
 			Schedule: postroom.Backoff{20 * time.Millisecond},
 		}
+		if j.Point == "dedupe key" {
+			sub.DedupeKey = k.dedupeKey
+		}
 		if j.External {
 			in.HandleExternal(sub, k.external(name))
 		} else {
@@ -272,6 +275,14 @@ func (k *killer) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceB
 }
 
 var errFlaky = errors.New("fails on purpose")
+
+// dedupeKey makes the keys of a handler. The event killer ends the process.
+func (k *killer) dedupeKey(ev postroom.Event) string {
+	if ev.ID == "killer" {
+		k.end()
+	}
+	return "own " + strings.TrimSuffix(ev.ID, "-again")
+}
 
 // handler notes each event. A flaky event fails once in a process that is to end, or that
 // keeps keys in order. A bad one always fails. A killer ends the process.

@@ -44,6 +44,7 @@ type Delivery struct {
 	Parked bool     // the delivery has waited in memory for its key
 	Fault  *Failure // why the message cannot be handled; nil if it can
 	Flight string   // if another delivery in flight has the same Flight, this delivery waits; see dispatch.Duplicates
+	Bare   bool     // no DedupeKey function was called, because it may end the process; see OwnKey
 	Began  string   // the id of its last transaction; empty if the inbox committed that transaction, or may have committed it
 }
 
@@ -158,16 +159,45 @@ const maxSubject = 1024
 func (d *Delivery) Identify(by func(postroom.Event) string, within time.Duration) {
 	d.Key, d.Digest = identity.DedupeKey(d.Event.Source, d.Event.ID), digest(d.Event)
 	if by != nil && d.Fault == nil {
-		key, err := derive(by, within, d.Event)
-		if err != nil {
-			f := FailureOf(err)
-			f.Class, f.Permanent = classDedupeKey, true
-			d.Fault = &f
+		//guard:the-key-of-a-suspect-is-made-later false
+		if d.IsSuspect() {
+			d.Bare = true
+		} else if key, fault := OwnKey(by, within, d.Event); fault != nil {
+			d.Fault = fault
 		} else {
-			d.Key, d.Digest = Bounded(key), nil // no digest: each key has one effect, even if the contents differ
+			d.Key, d.Digest = key, nil // no digest: each key has one effect, even if the contents differ
 		}
 	}
 	d.Flight = d.Key
+}
+
+// IsSuspect reports whether a delivery may have ended processes. It may also only have been in them
+// when they ended.
+func (d *Delivery) IsSuspect() bool {
+	return d.Place.Delivered > suspectAfter || d.Source != nil && d.Source.Suspects()
+}
+
+// suspectAfter is the number of deliveries after which an event is run alone. The broker
+// counts deliveries, not attempts. So the counts of harmless events also rise if they are
+// in the same process as an event that ends the process.
+const suspectAfter = 3
+
+// IsBare reports whether a held event has no dedupe key of its handler yet, although the handler
+// makes keys. The key of such an event is made when the event runs alone.
+func (h *HeldEvent) IsBare() bool {
+	return h.Revision == 0 && h.Key == identity.DedupeKey(h.Event.Source, h.Event.ID)
+}
+
+// OwnKey returns the dedupe key that the subscription's DedupeKey function makes for an event, or
+// why it made none.
+func OwnKey(by func(postroom.Event) string, within time.Duration, ev postroom.Event) (string, *Failure) {
+	key, err := derive(by, within, ev)
+	if err != nil {
+		f := FailureOf(err)
+		f.Class, f.Permanent = classDedupeKey, true
+		return "", &f
+	}
+	return Bounded(key), nil
 }
 
 // derive calls the subscription's DedupeKey function. It returns an error if the function panics,

@@ -158,6 +158,13 @@ func (a *Handler) LeaveKey(ctx context.Context, h *delivery.HeldEvent, by Follow
 	return delivery.Written(err)
 }
 
+// Identify gives a held event the dedupe key that its handler has made. It returns false if another
+// event with this key was decided, or if this process no longer has the claim.
+func (a *Handler) Identify(ctx context.Context, h *delivery.HeldEvent, key string) (fresh bool, err error) {
+	tag, err := a.pool.Exec(ctx, a.sql.identify, h.ID, h.Epoch, key)
+	return tag.RowsAffected() > 0, delivery.Written(err)
+}
+
 // follow returns the statement for the next event of a key behind a position: it makes that event
 // due, or claims it for a process.
 func (a *Handler) follow(key string, behind int64, by Follower) Statement {

@@ -29,6 +29,8 @@ var (
 	lockKeySQL string
 	//go:embed sql/leave_key.sql
 	leaveKeySQL string
+	//go:embed sql/identify.sql
+	identifySQL string
 	//go:embed sql/more.sql
 	moreSQL string
 	//go:embed sql/along.sql
@@ -151,7 +153,7 @@ type statements struct {
 	decideOrdered, verdict, decideFree, keys  string
 	lockKey, follow, along, settleAlong, more string
 	lead, keep, restart                       string
-	still, committed, leaveKey                string
+	still, committed, leaveKey, identify      string
 	generic, archive, result                  string
 	accept                                    string
 	plan, due, claim, claimAlone              string
@@ -174,7 +176,7 @@ func load(name string) statements {
 		decideOrdered: in(decideOrderedSQL), decideFree: in(decideFreeSQL), keys: in(keysSQL), verdict: in(verdictSQL),
 		lockKey: in(lockKeySQL), follow: in(followSQL), more: in(moreSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
 		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
-		still: in(stillSQL), committed: in(committedSQL), leaveKey: in(leaveKeySQL),
+		still: in(stillSQL), committed: in(committedSQL), leaveKey: in(leaveKeySQL), identify: in(identifySQL),
 		generic: in(genericSQL), archive: in(archiveSQL), result: in(resultSQL),
 		accept: in(acceptSQL),
 		plan:   in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
