@@ -83,7 +83,7 @@ func (m *Mux) CheckSubscription(types []string, order string) error {
 	//guard:a-mux-has-the-types-of-its-subscription remove
 	for _, t := range types {
 		if _, ok := m.handlers[t]; !ok {
-			faults = append(faults, fmt.Errorf("Types of the subscription has %s, for which the Mux has no handler", t))
+			faults = append(faults, fmt.Errorf("the subscription has type %s, for which the Mux has no handler", t))
 		}
 	}
 	var asked []Handler

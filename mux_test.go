@@ -257,7 +257,7 @@ func TestMuxChecksItsSubscription(t *testing.T) {
 	if err := chained.CheckSubscription([]string{"d"}, "Unordered"); err != nil {
 		t.Errorf("of its own type: %v", err)
 	}
-	if err := chained.CheckSubscription([]string{"d", "e"}, "Unordered"); err == nil || !strings.Contains(err.Error(), "has e, for which the Mux has no handler") {
+	if err := chained.CheckSubscription([]string{"d", "e"}, "Unordered"); err == nil || !strings.Contains(err.Error(), "has type e, for which the Mux has no handler") {
 		t.Errorf("of another type: %v", err)
 	}
 }

@@ -48,7 +48,6 @@ type Inbox struct {
 
 	err      error // the faults of the Config and the subscriptions, or nil
 	loops    []*loop
-	intakes  []*Intake
 	running  atomic.Bool
 	node     *upkeep.Node
 	runner   *claims.Runner
@@ -56,6 +55,9 @@ type Inbox struct {
 	receipts *ledger.Receipts
 	acceptor accept.Acceptor
 	dryRuns  *dryrun.Runner
+
+	mu      sync.Mutex // protects the field below, because a program may add intakes while the inbox runs
+	intakes []*Intake
 
 	lookEvery, floorEvery time.Duration
 }
@@ -120,10 +122,10 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 // are committed once for each event. Call Handle before Run. Handle panics if the name has a
 // handler already, or if h is nil. [Inbox.Check] and [Inbox.Run] return other faults of the
 // subscription, and call h.Check(ctx) if h has that method. If h has a method Types, as a Mux does,
-// they check that the subscriptions of h have all these types; if a subscription has no Stream and
-// no Types, [Inbox.Accept] takes only these types. If h has a method CheckSubscription(types
-// []string, order string) error, they call it with the subscription's Types and the name of its
-// Order, such as "HoldKey".
+// they check that the subscriptions of h have all these types; if a subscription has no Types,
+// [Inbox.Accept] takes only these types. If h has a method CheckSubscription(types []string, order
+// string) error, they call it with the subscription's Types and the name of its Order, such as
+// "HoldKey".
 func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("inbox: Handle: no handler for %q", sub.Name))

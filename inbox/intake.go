@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/postroom/postroom/internal/filters"
 	"github.com/postroom/postroom/schema"
@@ -14,20 +15,22 @@ import (
 type Intake struct {
 	in      *Inbox
 	handler string
-	check   func(ctx context.Context) error
+	check   func(ctx context.Context, i *Intake) error
 	filter  *filters.Filter
 }
 
 // AddIntake registers a part that accepts events for a handler. From then on [Inbox.Check] and
-// [Inbox.Run] also call the function check, and return its error. The name is the name of the part
-// in errors and in the findings of 'postroom status'. Package webhook calls AddIntake for each
-// receiver. Call it before Run.
-func (in *Inbox) AddIntake(handler, name string, check func(ctx context.Context) error) *Intake {
+// [Inbox.Run] also call the function check, with the new Intake, and return its error. The name is
+// the name of the part in the findings of 'postroom status'. Package webhook calls AddIntake for
+// each receiver. Run checks only the parts that were registered before.
+func (in *Inbox) AddIntake(handler, name string, check func(ctx context.Context, i *Intake) error) *Intake {
 	tables, err := schema.Name(in.cfg.Schema)
 	if err != nil { // Check returns this fault
 		tables = schema.DefaultName
 	}
 	i := &Intake{in: in, handler: handler, check: check, filter: filters.New(in.pool, tables, filters.Receiver, name, in.cfg.Logger)}
+	in.mu.Lock()
+	defer in.mu.Unlock()
 	in.intakes = append(in.intakes, i)
 	return i
 }
@@ -52,9 +55,12 @@ func (i *Intake) Note(ctx context.Context, eventType string, taken bool) {
 
 // checkIntakes returns the faults of the parts that accept events.
 func (in *Inbox) checkIntakes(ctx context.Context) error {
+	in.mu.Lock()
+	all := slices.Clone(in.intakes)
+	in.mu.Unlock()
 	var faults []error
-	for _, i := range in.intakes {
-		if err := i.check(ctx); err != nil {
+	for _, i := range all {
+		if err := i.check(ctx, i); err != nil {
 			faults = append(faults, fmt.Errorf("intake of handler %s: %w", i.handler, err))
 		}
 	}

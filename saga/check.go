@@ -96,7 +96,7 @@ func (g *Saga[S]) Check(ctx context.Context) error {
 func (g *Saga[S]) CheckSubscription(_ []string, order string) error {
 	//guard:no-deadline-waits-behind-a-dead-reply false
 	if order != "Unordered" {
-		return fmt.Errorf("saga %s: Order of its subscription is %s, want Unordered: otherwise a dead reply would hold up the deadline of its key", g.def.Name, order)
+		return fmt.Errorf("saga %s: its subscription has Order %s, want Unordered: otherwise a dead reply would hold up the deadline of its key", g.def.Name, order)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ type participant struct{ postroom.Handler }
 func (*participant) CheckSubscription(_ []string, order string) error {
 	//guard:no-undo-overtakes-its-command false
 	if order != "HoldKey" {
-		return fmt.Errorf("Order of its subscription is %s, and a participant of a saga needs HoldKey: otherwise an Undo could overtake its command", order)
+		return fmt.Errorf("its subscription has Order %s, and a participant of a saga needs HoldKey: otherwise an Undo could overtake its command", order)
 	}
 	return nil
 }

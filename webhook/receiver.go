@@ -53,9 +53,9 @@ func New(in Acceptor, cfg Config) *Receiver {
 	}
 	//guard:webhook-receiver-is-checked-by-its-inbox false
 	if in, ok := in.(interface {
-		AddIntake(handler, name string, check func(ctx context.Context) error) *inbox.Intake
+		AddIntake(handler, name string, check func(ctx context.Context, i *inbox.Intake) error) *inbox.Intake
 	}); ok {
-		r.intake = in.AddIntake(cfg.Handler, cfg.Source, r.Check)
+		r.intake = in.AddIntake(cfg.Handler, cfg.Source, r.check)
 	}
 	return r
 }
@@ -65,7 +65,10 @@ func New(in Acceptor, cfg Config) *Receiver {
 // scheme's events cannot have, or that the handler does not take. Its errors match
 // postroom.ErrUnrecoverable. Check does not use the database. An inbox calls Check in its own Check,
 // and before it starts.
-func (r *Receiver) Check(ctx context.Context) error {
+func (r *Receiver) Check(ctx context.Context) error { return r.check(ctx, r.intake) }
+
+// check is Check. The inbox may call it before New has returned, so it does not use r.intake.
+func (r *Receiver) check(ctx context.Context, intake *inbox.Intake) error {
 	faults := []error{r.fault}
 	if r.cfg.Scheme != nil {
 		if _, err := verify(r.cfg.Scheme, http.Header{}, nil); errors.Is(err, postroom.ErrUnrecoverable) {
@@ -77,7 +80,7 @@ func (r *Receiver) Check(ctx context.Context) error {
 	if err != nil && !errors.Is(err, postroom.ErrInvalidEvent) {
 		faults = append(faults, postroom.Unrecoverable(err))
 	}
-	if err := r.typeFaults(); err != nil {
+	if err := r.typeFaults(intake); err != nil {
 		faults = append(faults, postroom.Unrecoverable(fmt.Errorf("webhook: config: %w", err)))
 	}
 	return errors.Join(faults...)
@@ -210,7 +213,7 @@ func (r *Receiver) take(ctx context.Context, m Message, within string, h http.He
 	if err != nil {
 		return result{outcome: noEvent, err: err, event: ev}
 	}
-	types, _ := r.types()
+	types, _ := r.types(r.intake)
 	switch {
 	//guard:webhook-types-that-match-nothing-are-a-fault false
 	case r.cfg.Event == nil && len(types) > 0 && !slices.ContainsFunc(types, fits(m.Scheme)):

@@ -310,7 +310,7 @@ func (s *Sender) accountOf(ev postroom.Event) string {
 		return ""
 	}
 	for name, value := range ev.Headers {
-		//guard:webhook-account-header-in-any-case = name == s.cfg.AccountHeader
+		//guard:webhook-account-header-in-any-case = @ && name == s.cfg.AccountHeader
 		if strings.EqualFold(name, s.cfg.AccountHeader) { // an event has no two names that differ only in case
 			return value
 		}

@@ -6,24 +6,25 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
 // types returns the types of events that the receiver stores: those of the Config, or else those of
 // the handler. They may have wildcards. There are none if it stores all types. The result where says
 // whose types they are.
-func (r *Receiver) types() (types []string, where string) {
-	if len(r.cfg.Types) > 0 || r.intake == nil {
-		return r.cfg.Types, "Types"
+func (r *Receiver) types(intake *inbox.Intake) (types []string, where string) {
+	if len(r.cfg.Types) > 0 || intake == nil {
+		return r.cfg.Types, "field Types"
 	}
-	return r.intake.Types(), "Types is empty, and the handler's Types"
+	return intake.Types(), "field Types is empty, and the handler's Types"
 }
 
 // typeFaults returns an error for each type that no request can have, or that the handler does not
 // take: the receiver would answer 200 and drop the events that are meant.
-func (r *Receiver) typeFaults() error {
+func (r *Receiver) typeFaults(intake *inbox.Intake) error {
 	var faults []error
-	types, where := r.types()
+	types, where := r.types(intake)
 	if name := schemeName(r.cfg.Scheme); name != "" && r.cfg.Choose == nil && r.cfg.Event == nil {
 		for _, t := range types {
 			//guard:webhook-types-begin-with-the-scheme false
@@ -32,14 +33,14 @@ func (r *Receiver) typeFaults() error {
 			}
 		}
 	}
-	if r.intake == nil {
+	if intake == nil {
 		return errors.Join(faults...)
 	}
-	taken := r.intake.Types()
+	taken := intake.Types()
 	for _, t := range r.cfg.Types {
 		//guard:webhook-types-are-those-of-the-handler 2 false
 		if len(taken) > 0 && !slices.ContainsFunc(taken, func(has string) bool { return wildcard.Covers(t, has) }) {
-			faults = append(faults, fmt.Errorf("Types has %s, which handler %s does not take", t, r.cfg.Handler))
+			faults = append(faults, fmt.Errorf("field Types has %s, which handler %s does not take", t, r.cfg.Handler))
 		}
 	}
 	return errors.Join(faults...)

@@ -138,7 +138,7 @@ func TestInboxChecksItsReceivers(t *testing.T) {
 				case tt.want == "" && err != nil:
 					t.Errorf("%s, declared %t: %s returned %v", name, declared, what, err)
 				case tt.want != "" && (!errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), tt.want)):
-					t.Errorf("%s, declared %t: %s returned %v, want %q", name, declared, what, err, tt.want)
+					t.Fatalf("%s, declared %t: %s returned %v, want %q", name, declared, what, err, tt.want)
 				}
 				cancel()
 			}
@@ -290,8 +290,8 @@ func TestStatusFindsAReceiverThatTakesNothing(t *testing.T) {
 		})
 	}
 	never, works, before := receiverOf("/never"), receiverOf("/works"), receiverOf("/before")
-	answer(never, "a", "payed")
-	answer(works, "b", "payed")
+	answer(never, "a", "refunded")
+	answer(works, "b", "refunded")
 	answer(works, "c", "paid")
 	answer(before, "d", "paid")
 	if found := r.unmatched(); len(found) != 0 {
@@ -299,10 +299,10 @@ func TestStatusFindsAReceiverThatTakesNothing(t *testing.T) {
 	}
 	r.overrideTimesOfFilters()
 	answer(receiverOf("/works"), "e", "paid") // another process
-	if found := r.unmatched(); len(found) != 1 || !strings.Contains(found[0], "receiver of webhooks /never has taken no event for 25h") || !strings.Contains(found[0], "standard.payed") {
+	if found := r.unmatched(); len(found) != 1 || !strings.Contains(found[0], "receiver of webhooks /never has taken no event for 25h") || !strings.Contains(found[0], "standard.refunded") {
 		t.Errorf("found %q, want the receiver /never", found)
 	}
-	answer(receiverOf("/before"), "f", "payed")
+	answer(receiverOf("/before"), "f", "refunded")
 	if found := r.unmatched(); len(found) != 2 {
 		t.Errorf("found %q, want the receiver /before, too", found)
 	}
