@@ -86,7 +86,9 @@ type Config struct {
 	// the event's last attempt. If there is no attempt to repeat, for instance because the event is
 	// too old, it stays in the stream or in the table held, and OnDead is called again later. If a
 	// handler itself committed its transaction, the event must not run again, so it becomes dead
-	// anyway. OnDead is not called if an operator makes an event dead or a relay cannot publish it.
+	// anyway. If processes end again and again while they record an event's death, the event becomes
+	// dead without OnDead. OnDead is not called if an operator makes an event dead or a relay cannot
+	// publish it.
 	//
 	// Defaults to nil, which does nothing.
 	OnDead func(ctx context.Context, tx pgx.Tx, l Letter) error

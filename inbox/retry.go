@@ -80,8 +80,11 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		c.fail(life, cl, c.held(cl, *cl.Fault, cl.Attempt, 0))
 		return
 	case cl.IsSpent(): // the last allowed attempt began and never ended
-		c.fail(life, cl, c.held(cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
-			"the process that made attempt %d, the last one, ended or stalled", cl.Attempts())}, cl.Attempts(), 0))
+		h := c.held(cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
+			"the process that made attempt %d, the last one, ended or stalled", cl.Attempts())}, cl.Attempts(), 0)
+		//guard:an-on-dead-that-ends-the-process-is-not-called-for-ever remove
+		h.Untold = cl.EndsProcesses()
+		c.fail(life, cl, h)
 		return
 	//guard:a-handler-that-is-not-ordered-takes-events-out-of-their-key 2 remove
 	case !ok, cl.Blocking != "" && !c.isOrdered() && c.persist(life, func() error { return c.ledger.LeaveKey(life.Work, &cl.HeldEvent, c.follower(false)) }) != nil,

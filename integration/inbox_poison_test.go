@@ -149,12 +149,38 @@ func TestADedupeKeyThatEndsTheProcess(t *testing.T) {
 	d.exec(auditHeld)
 	j := d.poisoned()
 	j.Point = "dedupe key"
-	d.publish(slices.Insert(d.events("placed", "ok", 20), 10, d.event("placed", "killer"), d.event("placed", "ok-00003-again"))...)
+	d.publish(slices.Insert(d.events("placed", "ok", 20), 10, d.event("placed", "killer"), d.event("placed", "ok-3-again"))...)
 	_, more := d.supervise(j, 20)
 	d.wantDeadKiller("killer", 3)
 	got := d.tally("poisoned")
-	if again := got["ok-00003-again"] + got["ok-00003"]; again != 1 || !eachOnce(got) || len(got) != 20+more {
+	if again := got["ok-3-again"] + got["ok-3"]; again != 1 || !eachOnce(got) || len(got) != 20+more {
 		d.Errorf("effects: %v, want one of each of %d", got, 20+more)
+	}
+}
+
+// Config.OnDead ends each process that calls it. The event becomes dead nevertheless, without it.
+func TestAnOnDeadThatEndsTheProcess(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t)
+	j := d.poisoned()
+	j.Point = "on dead"
+	d.publish(d.events("placed", "ok", 5)...)
+	d.publish(d.event("placed", "bad"))
+	p, deaths := d.startInbox(j), 0
+	devtest.Eventually(d.T, depotPatience, "the event to be dead", func() bool {
+		select {
+		case <-p.done:
+			if deaths++; deaths > 20 {
+				t.Fatalf("the process ended %d times", deaths)
+			}
+			p = d.startInbox(j)
+		default:
+		}
+		return d.number("SELECT count(*) FROM postroom.held WHERE event_id = 'bad' AND dead_at IS NOT NULL") > 0 && d.isDrained("poisoned")
+	})
+	p.stop(t)
+	if got := d.tally("poisoned"); len(got) != 5 || !eachOnce(got) || deaths == 0 {
+		t.Errorf("effects: %v, want one of each of 5; %d deaths", got, deaths)
 	}
 }
 

@@ -90,7 +90,11 @@ func runInbox() error {
 	}
 	defer nc.Close()
 	defer pool.Close()
-	in := inbox.New(pool, nc, inbox.Config{AckWait: j.AckWait, IdlePoll: 50 * time.Millisecond, Logger: toParent})
+	cfg := inbox.Config{AckWait: j.AckWait, IdlePoll: 50 * time.Millisecond, Logger: toParent}
+	if j.Point == "on dead" {
+		cfg.OnDead = func(context.Context, pgx.Tx, inbox.Letter) error { k.end(); return nil }
+	}
+	in := inbox.New(pool, nc, cfg)
 	for _, name := range j.Handlers {
 		sub := inbox.Subscription{
 			Name: name, Stream: j.Stream, Types: []string{j.Stream + ".placed"},

@@ -77,6 +77,13 @@ func (cl *Claim) IsSpent() bool {
 	return cl.Attempt > cl.queue.Attempts
 }
 
+// EndsProcesses reports whether processes ended again and again after the last attempt, when they
+// recorded that the event is dead. So perhaps Config.OnDead ends them.
+func (cl *Claim) EndsProcesses() bool { return cl.Attempt > cl.Attempts()+1+deathsToTell }
+
+// deathsToTell is how many processes may end while they call Config.OnDead for an event.
+const deathsToTell = 3
+
 // IsPlain reports whether the event can run in one transaction with other events: it can be read,
 // has an attempt left, does not run alone, and no later event of its key has to wait for it.
 func (cl *Claim) IsPlain() bool {

@@ -7,10 +7,10 @@
 -- Called  by Handler.Identify, before the event's handler.
 WITH decided AS (
     INSERT INTO postroom.inbox (handler, dedupe_key)
-    SELECT handler, $3 FROM postroom.held WHERE id = $1 AND epoch = $2 AND dedupe_key <> $3
+    SELECT handler, $3::text FROM postroom.held WHERE id = $1 AND epoch = $2 AND dedupe_key <> $3::text
     ON CONFLICT (handler, dedupe_key) DO NOTHING
     RETURNING handler
 )
-UPDATE postroom.held SET dedupe_key = $3
+UPDATE postroom.held SET dedupe_key = $3::text
 --guard:an-identity-is-claimed-once 3 true
-WHERE id = $1 AND epoch = $2 AND (dedupe_key = $3 OR EXISTS (SELECT FROM decided));
+WHERE id = $1 AND epoch = $2 AND (dedupe_key = $3::text OR EXISTS (SELECT FROM decided));
