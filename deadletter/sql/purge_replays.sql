@@ -4,5 +4,5 @@
 -- Index   none of job, which has few rows; job_item_pkey (job, n).
 -- Called  by Store.Purge.
 
---guard:purge-keeps-young-replays = ended_at IS NOT NULL
+--guard:purge-keeps-young-replays = ended_at IS NOT NULL AND $1::timestamptz IS NOT NULL
 DELETE FROM postroom.job WHERE ended_at < $1;

@@ -66,6 +66,8 @@ type node struct {
 	parts    []*node // the parts 1, 2, …
 	zero     *node   // part 0
 	removed  change  // how to remove it
+	loose    bool    // it has operators, so it needs brackets beside other operators
+	tight    bool    // it stands beside an operator, so loose code in its place needs brackets
 }
 
 // change replaces the text between two places of a file.
@@ -104,10 +106,17 @@ func join(path []int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(path), " ", "."), "[]")
 }
 
-// language has the texts with which edits change code.
+// language has what edits must know of Go or SQL.
 type language struct {
 	isTrue, isFalse string // formats
+	comment         string // how a line with a comment begins
+	target          func(text string, line int) (*node, error)
+	isLoose         func(code string) bool // whether code has operators outside of brackets
+	check           func(was, is string) error
+	outline         func(code string) string // code without names and values
 }
+
+const bracketed = "(%s)"
 
 // apply returns the text with the edit made at the target.
 func (e edit) apply(text string, target *node, lang language) (string, error) {
@@ -125,7 +134,10 @@ func (e edit) apply(text string, target *node, lang language) (string, error) {
 	}
 	slices.SortFunc(changes, func(a, b change) int { return b.from - a.from })
 	was := text
-	for _, c := range changes {
+	for i, c := range changes {
+		if i > 0 && c.to > changes[i-1].from {
+			return "", errors.New("its parts overlap")
+		}
 		text = text[:c.from] + c.text + text[c.to:]
 	}
 	if text == was {
@@ -154,18 +166,25 @@ func (e edit) change(text string, n *node, lang language) (change, error) {
 			if ref == "<@" || ref == "@>" || ref == "@@" { // operators of SQL
 				return ref
 			}
-			if ref == "@" {
-				return was
+			p := n
+			if ref != "@" {
+				part, partErr := n.part(parsePart(ref[1:]))
+				if partErr != nil {
+					err = partErr
+					return ref
+				}
+				p = part
 			}
-			p, partErr := n.part(parsePart(ref[1:]))
-			if partErr != nil {
-				err = partErr
-				return ref
+			if p.loose && ref != e.code {
+				return fmt.Sprintf(bracketed, text[p.from:p.to])
 			}
 			return text[p.from:p.to]
 		})
 		if err != nil {
 			return c, err
+		}
+		if e.verb == "=" && n.tight && lang.isLoose(c.text) {
+			c.text = fmt.Sprintf(bracketed, c.text)
 		}
 	}
 	return c, nil

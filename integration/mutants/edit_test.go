@@ -2,6 +2,8 @@ package main
 
 import (
 	"go/format"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -59,6 +61,11 @@ var goEdits = []struct{ what, edit, old, want string }{
 	{"more code behind", "do @; g(@1)", "f(a)", "f(a); g(a)"},
 	{"inside of a function", "2.1.1 = nil", "f(a, func() error { return g(a) })", "f(a, func() error { return g(nil) })"},
 	{"an operator", "= @1 <= @2", "for a < b {\n}", "for a <= b {\n}"},
+	{"code that binds less than what is beside it", "2 = c || d", "if a && b {\n}", "if a && (c || d) {\n}"},
+	{"code before a selector", "1.1 = c + d", "f(a.b)", "f((c + d).b)"},
+	{"code with its own parts", "= @1 * 2", "x := f(a + b)", "x := (a + b) * 2"},
+	{"code and what it replaces", "= @ && false", "return a || b", "return (a || b) && false"},
+	{"behind a line of another file", "2 true", "//line other.go:100\n@MARK\nif a && b {\n}", "//line other.go:100\n@MARK\nif a && (true || (b)) {\n}"},
 }
 
 var sqlEdits = []struct{ what, edit, old, want string }{
@@ -77,8 +84,14 @@ var sqlEdits = []struct{ what, edit, old, want string }{
 	{"the right side", "2 = 0", "SET a = CASE WHEN b THEN c END,", "SET a = 0,"},
 	{"a case", "1 false", "SELECT CASE WHEN b THEN c END AS d,", "SELECT CASE WHEN (false AND (b)) THEN c END AS d,"},
 	{"an argument", "= @1", "SELECT max(a, b) AS d", "SELECT a AS d"},
-	{"an operator with @", "= @ AND false", "WHERE a @> b AND c", "WHERE a @> b AND c AND false"},
+	{"an operator with @", "= @ AND false", "WHERE a @> b AND c", "WHERE (a @> b AND c) AND false"},
 	{"a clause", "do FOR UPDATE", "FOR UPDATE SKIP LOCKED) first", "FOR UPDATE) first"},
+	{"code that binds less than what is beside it", "2 = c OR d", "WHERE a AND b;", "WHERE a AND (c OR d);"},
+	{"code with its own parts", "= @1 * 2", "SELECT max(a + b) AS d", "SELECT (a + b) * 2 AS d"},
+	{"code and what it replaces", "= @ AND false", "WHERE a OR b;", "WHERE (a OR b) AND false;"},
+	{"a subquery in code", "= count(@2.1)", "WHERE a AND EXISTS (SELECT b FROM c WHERE d = e)", "WHERE count(SELECT b FROM c WHERE d = e)"},
+	{"a comment in brackets", "2 true", "WHERE a /* it's a AND b */ AND b", "WHERE a /* it's a AND b */ AND (true OR (b))"},
+	{"a text with a backslash", "2 true", "WHERE a = E'it\\'s; a AND ' AND b", "WHERE a = E'it\\'s; a AND ' AND (true OR (b))"},
 	{"plpgsql", "false", "IF a THEN\n    b;\nEND IF;", "IF (false AND (a)) THEN\n    b;\nEND IF;"},
 }
 
@@ -124,12 +137,16 @@ func TestEditsThatDoNotFit(t *testing.T) {
 		{"p.go", "package p\n\nfunc f() {\n\t@//guard:x 1 true\n\tg()\n}\n", "p.go:4: the edit of x does not fit the code below it: there is no part 1"},
 		{"p.go", "package p\n\nfunc f() {\n\t@//guard:x = @2\n\tg(1)\n}\n", "no part 2"},
 		{"p.go", "package p\n\nfunc f() {\n\t@//guard:x = )\n\tg(1)\n}\n", "p.go:4: the edit of x does not fit"},
+		{"p.go", "package p\n\nfunc f() {\n\t@//guard:x 1,1.1 = 0\n\tg(h(1))\n}\n", "parts overlap"},
+		{"p.go", "package p\n\nfunc f() {\n\t@//guard:x 1,1 = 0\n\tg(1)\n}\n", "parts overlap"},
+		{"p.sql", "@--guard:x true\nWHERE a = $1 AND b = $2;\nSELECT $1", ""},
+		{"p.sql", "@--guard:x = a IS NULL\nWHERE a = $1 AND b = $2;\nSELECT $2", "leaves out $1, so the server refuses the statement"},
 		{"p.go", "package p\n\nfunc f() {\n\t@//guard:x do @\n\tg(1)\n}\n", "changes nothing"},
 		{"p.go", "package p\n\nfunc f() {\n\tg(1)\n\t@//guard:x remove\n}\n", "no statement, case, element"},
 		{"p.sql", "SELECT 1\n@--guard:x remove\n", "no code is on the line"},
 		{"p.sql", "SELECT 1\n@--guard:x remove\n;\n", "no code that can be changed"},
 	} {
-		if got, err := changed(t, tt.file, marked(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if got, err := changed(t, tt.file, marked(tt.text)); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %q, %v; want an error with %q", tt.text, got, err, tt.want)
 		}
 	}
@@ -168,6 +185,9 @@ func (win *frame) end(one, other bool) error {
 		t.Fatal(err)
 	}
 	for _, text := range []string{renamed, string(formatted)} {
+		if was, is := outlined(t, "p.go", before), outlined(t, "p.go", text); was != is {
+			t.Errorf("the outline was %s, and is %s", was, is)
+		}
 		got, err := changed(t, "p.go", text)
 		if err == nil {
 			formatted, err = format.Source([]byte(got))
@@ -185,12 +205,63 @@ func (win *frame) end(one, other bool) error {
 	}
 }
 
+// outlined returns the outline of the first marker of a text.
+func outlined(t *testing.T, file, text string) string {
+	t.Helper()
+	for i, line := range strings.Split(text, "\n") {
+		if m, err := parseMarker(line); m != nil && err == nil {
+			m.file, m.line = file, i+1
+			outline, err := m.outline(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return outline
+		}
+	}
+	t.Fatalf("no marker in %s", text)
+	return ""
+}
+
+// A marker that means other code than before has another outline.
+func TestOutlinesTellWhatAMarkerMeans(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ what, file, was, is, outline string }{
+		{"an operand is gone", "p.go", "if a.b && c(d) && e {\n}", "if c(d) && e {\n}", "if x.x && x(x) && x"},
+		{"an operand of an operand is gone", "p.go", "return a && (b || c)", "return a && c", "return x &&(x || x)"},
+		{"an argument is gone", "p.go", "f(ctx, a, 7)", "f(a, 8)", "x(x, x, 0)"},
+		{"the guard is gone", "p.go", "if a {\n\treturn\n}\nb = c", "b = c", "if x"},
+		{"another operator", "p.go", "return a < b", "return a <= b", "return x < x"},
+		{"a body does not count", "p.go", "for {\n\tf()\n}", "for a {\n\tf()\n}", "for {"},
+		{"an operand is gone", "p.sql", "WHERE a = $1 AND b = 'x' AND c;", "WHERE b = 'x' AND c;", "WHERE x = $1 AND x = '' AND x"},
+		{"two lines are one", "p.sql", "AND a = 1\n  AND b", "AND a = 1 AND b", "AND x = 0"},
+	} {
+		frame := func(text string) string {
+			if tt.file == "p.sql" {
+				return "--guard:x 2 true\n" + text
+			}
+			return "package p\n\nfunc _() {\n\t//guard:x 2 true\n" + text + "\n}\n"
+		}
+		was, is := outlined(t, tt.file, frame(tt.was)), outlined(t, tt.file, frame(tt.is))
+		if was != tt.outline || is == was {
+			t.Errorf("%s: the outline was %q, want %q, and is %q", tt.what, was, tt.outline, is)
+		}
+	}
+}
+
 // A name in the CODE of a marker that its package does not have any more is found.
 func TestStrangeNames(t *testing.T) {
 	t.Parallel()
 	e := entry{Name: "x", File: "edit.go", markers: []marker{{file: "edit.go", edit: edit{code: "all := parseEdit(@1); all = gone(nil, http.Gone, all.lost)"}}}}
 	strange, err := e.strangeNames(".")
 	if err != nil || strings.Join(strange, " ") != "gone http lost" {
+		t.Errorf("%q, %v", strange, err)
+	}
+	e = entry{Name: "x", File: "p.sql", markers: []marker{{file: "p.sql", edit: edit{code: "@1 = min(b, gone) + 'text' AND c IS NULL AND $1::lost"}}}}
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "p.sql"), []byte("SELECT b AS c -- gone\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if strange, err = e.strangeNames(root); err != nil || strings.Join(strange, " ") != "gone lost" {
 		t.Errorf("%q, %v", strange, err)
 	}
 }

@@ -6,10 +6,51 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"slices"
+	"strings"
 )
 
-var inGo = language{isTrue: "(true || (%s))", isFalse: "(false && (%s))"}
+// The texts with which edits change conditions.
+const (
+	goTrue  = "(true || (%s))"
+	goFalse = "(false && (%s))"
+)
+
+var inGo = language{
+	isTrue: goTrue, isFalse: goFalse, comment: "//", target: goTarget,
+	isLoose: func(code string) bool {
+		x, err := parser.ParseExpr(code)
+		_, is := x.(*ast.BinaryExpr)
+		return err == nil && is
+	},
+	check: func(_, is string) error {
+		_, err := parser.ParseFile(token.NewFileSet(), "", is, parser.SkipObjectResolution)
+		return err
+	},
+	outline: func(code string) string {
+		var b strings.Builder
+		goTokens(code, func(_ int, tok token.Token, text string) {
+			switch {
+			case tok == token.COMMENT, tok == token.SEMICOLON && text != ";":
+				return
+			case tok == token.IDENT && types.Universe.Lookup(text) == nil:
+				text = "x"
+			case tok == token.STRING, tok == token.CHAR:
+				text = `""`
+			case tok.IsLiteral() && tok != token.IDENT:
+				text = "0"
+			case text == "":
+				text = tok.String()
+			}
+			b.WriteString(text + " ")
+		})
+		return outlineSpace.Replace(strings.TrimSpace(b.String()))
+	},
+}
+
+// outlineSpace removes the spaces of an outline that only make it longer.
+var outlineSpace = strings.NewReplacer(" . ", ".", " ( ", "(", " )", ")", " ,", ",", "( ", "(", " [ ", "[", "[ ", "[", " ]", "]", ". ", ".", "! ", "!")
 
 // goFile is a Go file in which an edit is to be made.
 type goFile struct {
@@ -38,7 +79,7 @@ func goTarget(text string, line int) (*node, error) {
 			f.parents[n] = above[len(above)-1]
 		}
 		above = append(above, n)
-		if f.set.Position(n.Pos()).Line == line && isTarget(n) && (target == nil || n.Pos() < target.Pos()) {
+		if f.set.PositionFor(n.Pos(), false).Line == line && isTarget(n) && (target == nil || n.Pos() < target.Pos()) {
 			target = n // a parent comes before its children
 		}
 		return true
@@ -59,7 +100,8 @@ func isTarget(n ast.Node) bool {
 
 // node describes a node of the syntax tree and what is below it.
 func (f *goFile) node(n ast.Node) *node {
-	d := &node{from: f.at(n.Pos()), to: f.at(n.End()), removed: f.removed(n)}
+	d := &node{from: f.at(n.Pos()), to: f.at(n.End()), removed: f.removed(n), tight: f.isTight(n)}
+	_, d.loose = n.(*ast.BinaryExpr)
 	switch n := n.(type) {
 	case *ast.IfStmt:
 		d.zero = f.optional(n.Init)
@@ -85,6 +127,21 @@ func (f *goFile) node(n ast.Node) *node {
 		d.parts = append(d.parts, f.node(part))
 	}
 	return d
+}
+
+// isTight reports whether an operator or a selector binds to the node.
+func (f *goFile) isTight(n ast.Node) bool {
+	switch p := f.parents[n].(type) {
+	case *ast.BinaryExpr, *ast.UnaryExpr, *ast.StarExpr, *ast.SelectorExpr, *ast.TypeAssertExpr:
+		return true
+	case *ast.CallExpr:
+		return n == p.Fun
+	case *ast.IndexExpr:
+		return n == p.X
+	case *ast.SliceExpr:
+		return n == p.X
+	}
+	return false
 }
 
 func (f *goFile) optional(s ast.Stmt) *node {
@@ -190,9 +247,9 @@ func (f *goFile) removed(n ast.Node) change {
 	case *ast.BinaryExpr:
 		switch {
 		case p.Op == token.LAND:
-			c.text = fmt.Sprintf(inGo.isTrue, was)
+			c.text = fmt.Sprintf(goTrue, was)
 		case p.Op == token.LOR:
-			c.text = fmt.Sprintf(inGo.isFalse, was)
+			c.text = fmt.Sprintf(goFalse, was)
 		case n == p.X:
 			c.to = f.at(p.Y.Pos())
 		default:

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"go/parser"
 	"go/scanner"
 	"go/token"
 	"go/types"
@@ -24,7 +23,10 @@ type marker struct {
 	edit    edit
 }
 
-var markerFormat = regexp.MustCompile(`^\s*(?://|--)(guard|planted):(\S*)(.*)$`)
+var (
+	markerFormat = regexp.MustCompile(`^\s*(?://|--)(guard|planted):(\S*)(.*)$`)
+	almostMarker = regexp.MustCompile(`^(?://|--)\s*(guard|planted):`)
+)
 
 func (m marker) String() string { return fmt.Sprintf("%s:%d", m.file, m.line) }
 
@@ -53,16 +55,19 @@ func findMarkers(root string, planted bool) (map[string]marker, error) {
 		if err != nil {
 			return err
 		}
-		for i, line := range strings.Split(string(text), "\n") {
-			m, err := parseMarker(line)
+		for _, c := range comments(path, string(text)) {
+			m, err := parseMarker(c.text)
+			if almostMarker.MatchString(c.text) && (m == nil || !c.alone) {
+				m, err = &marker{}, errors.New("a marker stands on a line of its own, without a space before its first word")
+			}
 			if m == nil || m.planted != planted && err == nil {
 				continue
 			}
-			m.file, m.line = filepath.ToSlash(file), i+1
+			m.file, m.line = filepath.ToSlash(file), c.line
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", m, err))
 			}
-			if other, ok := found[m.name]; ok {
+			if other, ok := found[m.name]; ok && err == nil {
 				errs = append(errs, fmt.Errorf("%s: the marker %s is at %s too: remove one, or if the guard has two places, name the second %s/2", m, m.name, other, m.name))
 			}
 			found[m.name] = *m
@@ -75,6 +80,39 @@ func findMarkers(root string, planted bool) (map[string]marker, error) {
 	return found, errors.Join(errs...)
 }
 
+// comment is a comment that ends with its line. It is alone if no code stands before it.
+type comment struct {
+	text  string
+	line  int
+	alone bool
+}
+
+// comments returns the comments of a Go or SQL file that may be markers. What looks like one, but
+// stands in a text or in a comment of several lines, is none.
+func comments(path, text string) (all []comment) {
+	if !strings.Contains(text, "guard:") && !strings.Contains(text, "planted:") {
+		return nil
+	}
+	add := func(from int, what string) {
+		before := text[:from]
+		all = append(all, comment{what, 1 + strings.Count(before, "\n"), strings.TrimSpace(before[strings.LastIndex(before, "\n")+1:]) == ""})
+	}
+	if strings.HasSuffix(path, ".sql") {
+		for _, at := range sqlTokens.FindAllStringIndex(text, -1) {
+			if what := text[at[0]:at[1]]; strings.HasPrefix(what, "--") {
+				add(at[0], what)
+			}
+		}
+		return all
+	}
+	goTokens(text, func(at int, tok token.Token, what string) {
+		if tok == token.COMMENT && strings.HasPrefix(what, "//") {
+			add(at, what)
+		}
+	})
+	return all
+}
+
 // parseMarker returns the marker on a line, or nil if there is none.
 func parseMarker(line string) (*marker, error) {
 	words := markerFormat.FindStringSubmatch(line)
@@ -85,41 +123,75 @@ func parseMarker(line string) (*marker, error) {
 	return &marker{planted: words[1] == "planted", name: words[2], edit: e}, err
 }
 
-// apply returns the text of the marker's file with the edit.
-func (m marker) apply(text string) (string, error) {
-	comment, find, lang := "//", goTarget, inGo
+// language returns the language of the marker's file.
+func (m marker) language() language {
 	if strings.HasSuffix(m.file, ".sql") {
-		comment, find, lang = "--", sqlTarget, inSQL
+		return inSQL
 	}
+	return inGo
+}
+
+// target returns the code below the marker, in the text of its file.
+func (m marker) target(text string) (*node, error) {
+	lang := m.language()
 	lines := strings.Split(text, "\n")
 	line := m.line // the number of the next line, and the index of the line after it
-	for line < len(lines) && (strings.TrimSpace(lines[line]) == "" || strings.HasPrefix(strings.TrimSpace(lines[line]), comment)) {
+	for line < len(lines) && (strings.TrimSpace(lines[line]) == "" || strings.HasPrefix(strings.TrimSpace(lines[line]), lang.comment)) {
 		line++
 	}
-	target, err := find(text, line+1)
+	return lang.target(text, line+1)
+}
+
+// apply returns the text of the marker's file with the edit.
+func (m marker) apply(text string) (changed string, err error) {
+	target, err := m.target(text)
 	if err == nil {
-		text, err = m.edit.apply(text, target, lang)
+		changed, err = m.edit.apply(text, target, m.language())
 	}
-	if err == nil && comment == "//" {
-		_, err = parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
+	if err == nil {
+		err = m.language().check(text, changed)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s: the edit of %s does not fit the code below it: %w: change the marker", m, m.name, err)
 	}
-	return text, nil
+	return changed, nil
+}
+
+// outline returns the code below the marker without names and values. It stays the same if
+// somebody renames or formats the code. It changes if an operand is gone, or if the marker came to
+// stand above other code.
+func (m marker) outline(text string) (string, error) {
+	target, err := m.target(text)
+	if err != nil {
+		return "", err
+	}
+	to := target.expression().to
+	switch {
+	case len(target.parts) > 0:
+		to = target.parts[len(target.parts)-1].to
+	case target.value == nil: // it may have a body
+		first, _, _ := strings.Cut(text[target.from:to], "\n")
+		to = target.from + len(first)
+	}
+	return m.language().outline(text[target.from:to]), nil
 }
 
 var defined = regexp.MustCompile(`([\w, ]+?) *:=|(?:var|func) (\w+)`)
 
-// strangeNames returns the names in the CODE of an entry's Go markers that no file of the package
-// has, for instance because somebody renamed a variable and not the marker.
+// strangeNames returns the names in the CODE of an entry's markers that no Go file of the package
+// has, for instance because somebody renamed a variable and not the marker. For an SQL file, the
+// names are those in the file and in the migrations. If a name were wrong there, the server would
+// refuse the statement, and any test would notice that.
 func (e entry) strangeNames(root string) (strange []string, err error) {
 	code := ""
 	for _, m := range e.markers {
-		code += reference.ReplaceAllString(m.edit.code, "true") + "\n"
+		code += reference.ReplaceAllString(m.edit.code, "nil") + "\n"
 	}
-	if strings.TrimSpace(code) == "" || !strings.HasSuffix(e.File, ".go") {
+	if strings.TrimSpace(code) == "" {
 		return nil, nil
+	}
+	if strings.HasSuffix(e.File, ".sql") {
+		return e.strangeSQLNames(root, code)
 	}
 	names := make(map[string]bool)
 	for _, words := range defined.FindAllStringSubmatch(code, -1) {
@@ -145,19 +217,59 @@ func (e entry) strangeNames(root string) (strange []string, err error) {
 	return strange, nil
 }
 
+// strangeSQLNames is strangeNames for an SQL file. Calls are left out, because most functions are the
+// server's own.
+func (e entry) strangeSQLNames(root, code string) (strange []string, err error) {
+	files, err := filepath.Glob(filepath.Join(root, "schema", "sql", "*.sql"))
+	if err != nil {
+		return nil, fmt.Errorf("find the migrations: %w", err)
+	}
+	tokens := readSQL(code).tokens
+	for i, t := range tokens {
+		word := code[t.from:t.to]
+		isName := word != t.word && word != "nil" && word[0] != '\'' && word[0] != '$' && (i+1 == len(tokens) || tokens[i+1].word != "(")
+		if isName && !slices.Contains(strange, word) {
+			strange = append(strange, word)
+		}
+	}
+	for _, file := range append([]string{filepath.Join(root, e.File)}, files...) {
+		if len(strange) == 0 {
+			break
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read the names of %s: %w", e.Name, err)
+		}
+		for _, t := range readSQL(string(text)).tokens {
+			strange = slices.DeleteFunc(strange, func(name string) bool { return strings.EqualFold(name, t.word) })
+		}
+	}
+	return strange, nil
+}
+
 // identifiers calls a function for each identifier, and says whether it stands behind a dot.
 func identifiers(text string, each func(name string, selected bool)) {
-	var s scanner.Scanner
-	s.Init(token.NewFileSet().AddFile("", -1, len(text)), []byte(text), func(token.Position, string) {}, 0)
 	before := token.ILLEGAL
-	for {
-		_, tok, name := s.Scan()
-		switch tok {
-		case token.EOF:
-			return
-		case token.IDENT:
+	goTokens(text, func(_ int, tok token.Token, name string) {
+		if tok == token.IDENT {
 			each(name, before == token.PERIOD)
 		}
-		before = tok
+		if tok != token.COMMENT {
+			before = tok
+		}
+	})
+}
+
+// goTokens calls a function for each token and each comment of Go code.
+func goTokens(text string, each func(at int, tok token.Token, text string)) {
+	var s scanner.Scanner
+	file := token.NewFileSet().AddFile("", -1, len(text))
+	s.Init(file, []byte(text), func(token.Position, string) {}, scanner.ScanComments)
+	for {
+		pos, tok, lit := s.Scan()
+		if tok == token.EOF {
+			return
+		}
+		each(file.Offset(pos), tok, lit)
 	}
 }

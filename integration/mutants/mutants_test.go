@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -100,6 +101,72 @@ func TestListsFitTheCode(t *testing.T) {
 	}
 }
 
+// outlines has a line for each marker: the code below it, without names and values.
+const outlines = "integration/mutants/testdata/outlines"
+
+// If somebody deletes an operand, a number in a marker may mean another operand. If somebody deletes
+// a guard and leaves its marker, the marker stands above other code. So each change of the code
+// below a marker, except a rename and a reformat, changes the file of outlines.
+func TestMarkersStandAboveTheSameCode(t *testing.T) {
+	t.Parallel()
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := make(map[string]string)
+	for _, planted := range []bool{false, true} {
+		all, err := readAll(root, planted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all {
+			text, err := os.ReadFile(filepath.Join(root, e.File))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range e.markers {
+				if is[m.name], err = m.outline(string(text)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	file := filepath.Join(root, outlines)
+	if os.Getenv("POSTROOM_UPDATE") != "" {
+		var b strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(is)) {
+			b.WriteString(name + ": " + is[name] + "\n")
+		}
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := make(map[string]string)
+	for line := range strings.Lines(string(text)) {
+		name, outline, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		was[name] = outline
+	}
+	for name := range maps.Keys(was) {
+		if _, ok := is[name]; !ok {
+			t.Errorf("the marker %s is gone: run make api", name)
+		}
+	}
+	for name, outline := range is {
+		switch was[name] {
+		case outline:
+		case "":
+			t.Errorf("the marker %s is new: run make api", name)
+		default:
+			t.Errorf("the code below the marker %s was\n\t%s\nand is\n\t%s\nSee whether the edit still removes the guard (make mutants ONLY=%s ARGS=--show), then run make api", name, was[name], outline, strings.Split(name, "/")[0])
+		}
+	}
+}
+
 func testsIn(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
@@ -125,9 +192,10 @@ func testsIn(t *testing.T, dir string) (names []string) {
 var module = map[string]string{
 	"go.mod":  "module example.com/m\n\ngo 1.26\n",
 	"go.work": "go 1.26\n\nuse .\n",
-	"p/p.go": "package p\n\nimport _ \"embed\"\n\n//go:embed p.sql\nvar SQL string\n\nfunc Guarded(n int) bool {\n\t//guard:go-guard true\n\t//guard:panic true\n\treturn n > 0\n}\n\n" +
+	"p/p.go": "package p\n\nimport _ \"embed\"\n\n//go:embed p.sql\nvar SQL string\n\n//go:embed n.sql\nvar Bad string\n\nfunc Guarded(n int) bool {\n\t//guard:go-guard true\n\t//guard:panic true\n\treturn n > 0\n}\n\n" +
 		"func Other() int {\n\t//guard:not-noticed = 2\n\t//guard:does-not-build = \"1\"\n\t//guard:red-anyway = 2\n\t//guard:no-test = 2\n\t//guard:only-skipped = 2\n\treturn 1\n}\n",
 	"p/p.sql":  "SELECT 1\n--guard:sql-guard remove\nWHERE true;\n",
+	"p/n.sql":  "--guard:no-sql = )\nSELECT 1;\n",
 	"p/go.sum": "",
 	"p/p_test.go": `package p
 
@@ -150,6 +218,12 @@ func TestSQL(t *testing.T) {
 	}
 }
 
+func TestBad(t *testing.T) {
+	if strings.Contains(Bad, "SELECT )") {
+		t.Error("ERROR: syntax error (SQLSTATE 42601)")
+	}
+}
+
 func TestRed(t *testing.T)     { t.Error("always") }
 func TestSkipped(t *testing.T) { t.Skip("nothing here") }
 func TestPanics(t *testing.T) {
@@ -167,6 +241,10 @@ test: p ^TestGo$
 name: sql-guard
 guard: a
 test: p ^TestSQL$
+
+name: no-sql
+guard: a
+test: p ^TestBad$
 
 name: panic
 guard: a
@@ -222,6 +300,7 @@ func TestRun(t *testing.T) {
 	}{
 		"go-guard":       {noticed, []string{"TestGo/part"}, ""},
 		"sql-guard":      {noticed, []string{"TestSQL"}, ""},
+		"no-sql":         {faulty, nil, "the server refuses the changed statement"},
 		"panic":          {noticed, []string{"TestPanics"}, ""},
 		"not-noticed":    {unnoticed, nil, "passes without it"},
 		"does-not-build": {faulty, nil, "it does not build"},
@@ -242,7 +321,7 @@ func TestRun(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("no result of %v", want)
 	}
-	if said := progress.String(); strings.Count(said, "[8 of 8, 0s left] ") != 1 || !strings.Contains(said, "[1 of 8, ") {
+	if said := progress.String(); strings.Count(said, "[9 of 9, 0s left] ") != 1 || !strings.Contains(said, "[1 of 9, ") {
 		t.Errorf("it does not say how far it is:\n%s", said)
 	}
 	for name, text := range module {
@@ -267,16 +346,23 @@ func TestRun(t *testing.T) {
 		{"a marker twice", "p/p.sql", "--guard:sql-guard true\nSELECT 1;\n--guard:sql-guard true\nSELECT 2;\n", "p/p.sql:3: the marker sql-guard is at p/p.sql:1 too"},
 		{"an edit that does not fit", "p/p.sql", "--guard:sql-guard 3 true\nSELECT 1;\n", "p/p.sql:1: the edit of sql-guard does not fit the code below it: there is no part 3"},
 		{"an edit that is none", "p/p.sql", "--guard:sql-guard delete\nSELECT 1;\n", `p/p.sql:1: the edit is "delete"`},
+		{"a marker with a space", "p/q.sql", "-- guard:sql-guard/2 true\nSELECT 1;\n", "p/q.sql:1: a marker stands on a line of its own, without a space"},
+		{"a marker behind code", "p/q.sql", "SELECT 1 --guard:sql-guard/2 true\n;\n", "p/q.sql:1: a marker stands on a line of its own"},
+		{"a marker behind Go code", "p/q.go", "package p\n\nvar X = 1 //guard:sql-guard/2 = 2\n", "p/q.go:3: a marker stands on a line of its own"},
+		{"a marker in a text", "p/p.sql", "SELECT '\n--guard:sql-guard true\n', 1\nWHERE true;\n", "no Go or SQL file has the marker of sql-guard"},
+		{"a marker in a comment of several lines", "p/p.sql", "/*\n--guard:sql-guard true\n*/\nSELECT 1;\n", "no Go or SQL file has the marker of sql-guard"},
+		{"a marker in a Go text", "p/q.go", "package p\n\nconst X = `\n//guard:sql-guard true\n`\n", ""},
 		{"no entry", "p/q.sql", "--guard:unlisted true\nSELECT 1;\n", "p/q.sql:1: no list has an entry for the marker unlisted"},
 		{"markers in two files", "p/q.sql", "--guard:sql-guard/2 true\nSELECT 1;\n", "the markers of sql-guard are in two files"},
 	} {
 		write(tt.file, tt.text)
 		err := run(t.Context(), []string{"--only", "sql-guard"}, &out, &progress)
-		if err == nil || !strings.Contains(err.Error(), tt.want) {
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want an error with %q", tt.what, err, tt.want)
 		}
 		write("p/p.sql", module["p/p.sql"])
 		write("p/q.sql", "SELECT 1;\n")
+		write("p/q.go", "package p\n")
 	}
 }
 

@@ -8,7 +8,55 @@ import (
 	"strings"
 )
 
-var inSQL = language{isTrue: "(true OR (%s))", isFalse: "(false AND (%s))"}
+// The texts with which edits change conditions.
+const (
+	sqlTrue  = "(true OR (%s))"
+	sqlFalse = "(false AND (%s))"
+)
+
+var inSQL = language{
+	isTrue: sqlTrue, isFalse: sqlFalse, comment: "--", target: sqlTarget,
+	isLoose: func(code string) bool {
+		f := readSQL(code)
+		return f.isLoose(0, len(f.tokens))
+	},
+	check: func(was, is string) error {
+		has := parametersOf(is)
+		for parameter := range parametersOf(was) {
+			if !has[parameter] {
+				return fmt.Errorf("it leaves out %s, so the server refuses the statement, and any test notices that; keep the parameter, as in %s IS NOT NULL", parameter, parameter)
+			}
+		}
+		return nil
+	},
+	outline: func(code string) string {
+		var words []string
+		for _, t := range readSQL(code).tokens {
+			word := code[t.from:t.to]
+			switch first := word[0]; {
+			case first == '\'', len(word) > 1 && word[1] == '\'':
+				word = "''"
+			case first >= '0' && first <= '9':
+				word = "0"
+			case first == '"', word != t.word: // a keyword is in capitals
+				word = "x"
+			}
+			words = append(words, word)
+		}
+		return outlineSpace.Replace(strings.Join(words, " "))
+	},
+}
+
+// parametersOf returns the parameters of a statement.
+func parametersOf(text string) map[string]bool {
+	all := make(map[string]bool)
+	for _, t := range readSQL(text).tokens {
+		if len(t.word) > 1 && t.word[0] == '$' && t.word[1] >= '0' && t.word[1] <= '9' {
+			all[t.word] = true
+		}
+	}
+	return all
+}
 
 // sqlFile is a SQL file in which an edit is to be made.
 type sqlFile struct {
@@ -22,17 +70,31 @@ type sqlToken struct {
 	word     string // in capitals
 }
 
-var sqlTokens = regexp.MustCompile(`--[^\n]*|'(?:[^']|'')*'|"[^"]*"|\$\d+|\$\w*\$|[A-Za-z_]\w*|\d[\w.]*|::|<>|<=|>=|:=|=>|->>|->|#-|@>|<@|\|\||\S`)
+var sqlTokens = regexp.MustCompile(`--[^\n]*|(?s:/\*.*?\*/)|[Ee]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"[^"]*"|\$\d+|\$\w*\$|[A-Za-z_]\w*|\d[\w.]*|::|<>|<=|>=|:=|=>|->>|->|#-|@>|<@|\|\||\S`)
+
+func readSQL(text string) *sqlFile {
+	f := &sqlFile{text: text}
+	for _, m := range sqlTokens.FindAllStringIndex(text, -1) {
+		if word := text[m[0]:m[1]]; !strings.HasPrefix(word, "--") && !strings.HasPrefix(word, "/*") {
+			f.tokens = append(f.tokens, sqlToken{m[0], m[1], strings.ToUpper(word)})
+		}
+	}
+	return f
+}
+
+// isLoose reports whether the tokens from i to j-1 are an expression with operators outside of
+// brackets.
+func (f *sqlFile) isLoose(i, j int) bool {
+	if i >= j || f.find(i, j, slices.Concat([]string{","}, heads, tails)...) >= 0 {
+		return false
+	}
+	return f.find(i, j, slices.Concat([]string{"AND", "OR"}, slices.Concat(operators...))...) >= 0
+}
 
 // sqlTarget returns the clause that begins on a line of a SQL file. The clause ends with the line,
 // or where the brackets close that it opens, and before the bracket that it does not open.
 func sqlTarget(text string, line int) (*node, error) {
-	f := sqlFile{text: text}
-	for _, m := range sqlTokens.FindAllStringIndex(text, -1) {
-		if word := text[m[0]:m[1]]; !strings.HasPrefix(word, "--") {
-			f.tokens = append(f.tokens, sqlToken{m[0], m[1], strings.ToUpper(word)})
-		}
-	}
+	f := readSQL(text)
 	begins := 0 // of the line
 	for range line - 1 {
 		begins += strings.Index(text[begins:], "\n") + 1
@@ -111,7 +173,7 @@ var (
 
 // node describes the tokens from i to j-1.
 func (f *sqlFile) node(i, j int) *node {
-	n := &node{from: f.tokens[i].from, to: f.tokens[j-1].to}
+	n := &node{from: f.tokens[i].from, to: f.tokens[j-1].to, loose: f.isLoose(i, j)}
 	if from, to := f.value(i, j); from < to {
 		n.value = f.node(from, to)
 	} else {
@@ -150,25 +212,29 @@ var operators = [][]string{{"=", "<>", "<", ">", "<=", ">=", ":=", "IS", "IN", "
 
 // parts returns the parts of an expression.
 func (f *sqlFile) parts(i, j int) []*node {
-	for _, logic := range []struct{ word, without string }{{"OR", inSQL.isFalse}, {"AND", inSQL.isTrue}} {
+	for _, logic := range []struct{ word, without string }{{"OR", sqlFalse}, {"AND", sqlTrue}} {
 		all := f.split(i, j, logic.word)
 		if f.find(i, j, ",") >= 0 || all == nil {
 			continue
 		}
 		for _, p := range all {
+			p.tight = true
 			p.removed = change{p.from, p.to, fmt.Sprintf(logic.without, f.text[p.from:p.to])}
 		}
 		return all
 	}
 	switch word := f.tokens[i].word; {
 	case word == "NOT" && f.find(i, j, ",") < 0:
-		return []*node{f.node(i+1, j)}
+		n := f.node(i+1, j)
+		n.tight = true
+		return []*node{n}
 	case word == "CASE" && f.end(i) == j:
 		return f.split(i+1, j-1, "WHEN", "THEN", "ELSE")
 	}
 	for _, words := range append([][]string{{","}}, operators...) {
 		all := f.split(i, j, words...)
 		for k, p := range all {
+			p.tight = words[0] != ","
 			p.removed = change{from: p.from, to: p.to}
 			if k > 0 {
 				p.removed.from = all[k-1].to

@@ -83,7 +83,7 @@ func (t *trials) run(ctx context.Context, all []entry) ([]result, error) {
 		results[i] = result{entry: all[i], Outcome: faulty, Why: before[i].why}
 		began := time.Now()
 		if results[i].Why == "" {
-			if err := t.try(ctx, &results[i], i, before[i].timeout()); err != nil {
+			if err := t.try(ctx, &results[i], i, before[i]); err != nil {
 				return err
 			}
 		}
@@ -114,8 +114,9 @@ func (p *pace) step(now time.Time) string {
 
 // baseline is the result of a test with all guards.
 type baseline struct {
-	why  string        // why the test can show nothing; empty if it can show something
-	took time.Duration // with all guards
+	why     string        // why the test can show nothing; empty if it can show something
+	took    time.Duration // with all guards
+	refused bool          // the server refuses statements even with all guards
 }
 
 // timeout is how long the test may take without the guard.
@@ -248,7 +249,7 @@ func (t *trials) overlay(e entry, n int) (string, error) {
 }
 
 // try removes one guard, and runs the test that has to fail.
-func (t *trials) try(ctx context.Context, r *result, n int, timeout time.Duration) error {
+func (t *trials) try(ctx context.Context, r *result, n int, before baseline) error {
 	overlay, err := t.overlay(r.entry, n)
 	if err != nil {
 		return err
@@ -256,13 +257,15 @@ func (t *trials) try(ctx context.Context, r *result, n int, timeout time.Duratio
 	if r.Package == chaos {
 		return t.tryChaos(ctx, r, overlay)
 	}
-	tests, err := t.goTest(ctx, r.testPackage(), r.Run, overlay, timeout)
+	tests, err := t.goTest(ctx, r.testPackage(), r.Run, overlay, before.timeout())
 	if err != nil {
 		return err
 	}
-	switch {
+	switch refusal := tests.refusal(); {
 	case tests.unbuilt:
 		r.Outcome, r.Why = faulty, "it does not build: "+tests.tail()
+	case refusal != "" && !before.refused && strings.HasSuffix(r.File, ".sql"): // any test notices that
+		r.Outcome, r.Why = faulty, "the server refuses the changed statement: "+refusal
 	case len(tests.failed) > 0:
 		r.Outcome, r.By = noticed, tests.failed
 	case !tests.passes:
@@ -301,6 +304,19 @@ func (r *report) word() string {
 	return fmt.Sprintf("green, %d tests", len(r.passed))
 }
 
+// refused matches an error of a server that cannot read a statement, or finds wrong types in it.
+var refused = regexp.MustCompile(`SQLSTATE (42601|42804|42883|42P18)`)
+
+// refusal returns the first line of the output that says that the server refused a statement.
+func (r *report) refusal() string {
+	for _, line := range r.output {
+		if refused.MatchString(line) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
 // tail returns the end of the output.
 func (r *report) tail() string {
 	return strings.TrimSpace(strings.Join(r.output[max(0, len(r.output)-8):], ""))
@@ -320,6 +336,7 @@ func (r *report) fitness(run string) (u baseline) {
 	case !slices.ContainsFunc(r.passed, is):
 		u.why = "no test ran that " + run + " names, or all were skipped"
 	}
+	u.refused = r.refusal() != ""
 	for name, took := range r.took {
 		if is(name) {
 			u.took = max(u.took, took)
