@@ -113,7 +113,6 @@ type language struct {
 	target          func(text string, line int) (*node, error)
 	isLoose         func(code string) bool // whether code has operators outside of brackets
 	check           func(was, is string) error
-	outline         func(code string) string // code without names and values
 }
 
 const bracketed = "(%s)"

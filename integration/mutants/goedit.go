@@ -6,9 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"go/types"
 	"slices"
-	"strings"
 )
 
 // The texts with which edits change conditions.
@@ -28,29 +26,7 @@ var inGo = language{
 		_, err := parser.ParseFile(token.NewFileSet(), "", is, parser.SkipObjectResolution)
 		return err
 	},
-	outline: func(code string) string {
-		var b strings.Builder
-		goTokens(code, func(_ int, tok token.Token, text string) {
-			switch {
-			case tok == token.COMMENT, tok == token.SEMICOLON && text != ";":
-				return
-			case tok == token.IDENT && types.Universe.Lookup(text) == nil:
-				text = "x"
-			case tok == token.STRING, tok == token.CHAR:
-				text = `""`
-			case tok.IsLiteral() && tok != token.IDENT:
-				text = "0"
-			case text == "":
-				text = tok.String()
-			}
-			b.WriteString(text + " ")
-		})
-		return outlineSpace.Replace(strings.TrimSpace(b.String()))
-	},
 }
-
-// outlineSpace removes the spaces of an outline that only make it longer.
-var outlineSpace = strings.NewReplacer(" . ", ".", " ( ", "(", " )", ")", " ,", ",", "( ", "(", " [ ", "[", "[ ", "[", " ]", "]", ". ", ".", "! ", "!")
 
 // goFile is a Go file in which an edit is to be made.
 type goFile struct {

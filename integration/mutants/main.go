@@ -15,8 +15,7 @@
 //	//guard:a-saga-gets-its-types false
 //	if missing := h.missingTypes(all); len(missing) > 0 {
 //
-// See [edit] for the edits. If the code below a marker changes otherwise, testdata/outlines changes,
-// and somebody has to see whether the marker still removes the guard. The checkout does not change: the go command gets the changed file as
+// See [edit] for the edits. The checkout does not change: the go command gets the changed file as
 // an overlay. With --planted, mutants plants bugs instead. A chaos run or the model has to find
 // these. Their markers have the word planted instead of guard.
 package main

@@ -157,25 +157,6 @@ func (m marker) apply(text string) (changed string, err error) {
 	return changed, nil
 }
 
-// outline returns the code below the marker without names and values. It stays the same if
-// somebody renames or formats the code. It changes if an operand is gone, or if the marker came to
-// stand above other code.
-func (m marker) outline(text string) (string, error) {
-	target, err := m.target(text)
-	if err != nil {
-		return "", err
-	}
-	to := target.expression().to
-	switch {
-	case len(target.parts) > 0:
-		to = target.parts[len(target.parts)-1].to
-	case target.value == nil: // it may have a body
-		first, _, _ := strings.Cut(text[target.from:to], "\n")
-		to = target.from + len(first)
-	}
-	return m.language().outline(text[target.from:to]), nil
-}
-
 var defined = regexp.MustCompile(`([\w, ]+?) *:=|(?:var|func) (\w+)`)
 
 // strangeNames returns the names in the CODE of an entry's markers that no Go file of the package

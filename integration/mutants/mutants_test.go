@@ -6,7 +6,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -97,72 +96,6 @@ func TestListsFitTheCode(t *testing.T) {
 			if !slices.ContainsFunc(tests[dir], regexp.MustCompile(top).MatchString) {
 				t.Errorf("%s (%s): no test in %s has a name like %s", e.Name, e.Source, dir, top)
 			}
-		}
-	}
-}
-
-// outlines has a line for each marker: the code below it, without names and values.
-const outlines = "integration/mutants/testdata/outlines"
-
-// If somebody deletes an operand, a number in a marker may mean another operand. If somebody deletes
-// a guard and leaves its marker, the marker stands above other code. So each change of the code
-// below a marker, except a rename and a reformat, changes the file of outlines.
-func TestMarkersStandAboveTheSameCode(t *testing.T) {
-	t.Parallel()
-	root, err := moduleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	is := make(map[string]string)
-	for _, planted := range []bool{false, true} {
-		all, err := readAll(root, planted)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range all {
-			text, err := os.ReadFile(filepath.Join(root, e.File))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, m := range e.markers {
-				if is[m.name], err = m.outline(string(text)); err != nil {
-					t.Error(err)
-				}
-			}
-		}
-	}
-	file := filepath.Join(root, outlines)
-	if os.Getenv("POSTROOM_UPDATE") != "" {
-		var b strings.Builder
-		for _, name := range slices.Sorted(maps.Keys(is)) {
-			b.WriteString(name + ": " + is[name] + "\n")
-		}
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	was := make(map[string]string)
-	for line := range strings.Lines(string(text)) {
-		name, outline, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
-		was[name] = outline
-	}
-	for name := range maps.Keys(was) {
-		if _, ok := is[name]; !ok {
-			t.Errorf("the marker %s is gone: run make api", name)
-		}
-	}
-	for name, outline := range is {
-		switch was[name] {
-		case outline:
-		case "":
-			t.Errorf("the marker %s is new: run make api", name)
-		default:
-			t.Errorf("the code below the marker %s was\n\t%s\nand is\n\t%s\nSee whether the edit still removes the guard (make mutants ONLY=%s ARGS=--show), then run make api", name, was[name], outline, strings.Split(name, "/")[0])
 		}
 	}
 }

@@ -29,22 +29,6 @@ var inSQL = language{
 		}
 		return nil
 	},
-	outline: func(code string) string {
-		var words []string
-		for _, t := range readSQL(code).tokens {
-			word := code[t.from:t.to]
-			switch first := word[0]; {
-			case first == '\'', len(word) > 1 && word[1] == '\'':
-				word = "''"
-			case first >= '0' && first <= '9':
-				word = "0"
-			case first == '"', word != t.word: // a keyword is in capitals
-				word = "x"
-			}
-			words = append(words, word)
-		}
-		return outlineSpace.Replace(strings.Join(words, " "))
-	},
 }
 
 // parametersOf returns the parameters of a statement.

@@ -9,7 +9,7 @@
 -- Called  by Handler.Decision, after BEGIN, in the same round trip.
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)
 SELECT $1::text, $2::text, $3::bytea
---guard:no-timeout-hides-an-event 1 = @1.1 <> @1.2
+--guard:no-timeout-hides-an-event = @1.1 <> @1.2
 WHERE set_config('lock_timeout', '5s', true) || set_config('idle_in_transaction_session_timeout', $4::text, true) <> '' -- this is always true
 ON CONFLICT (handler, dedupe_key) DO NOTHING
 RETURNING pg_current_xact_id()::text;
