@@ -12,7 +12,7 @@ WITH own AS (
     SET taken_at = CASE WHEN $4::boolean THEN now() ELSE f.taken_at END,
         passed_at = CASE WHEN $4::boolean THEN f.passed_at ELSE now() END,
         passed = CASE WHEN $4::boolean THEN f.passed ELSE $3::text END,
-        types = CASE WHEN $5::boolean AND NOT $3::text = ANY (f.types) AND cardinality(f.types) < 100 THEN f.types || $3::text ELSE f.types END
+        types = CASE WHEN $5::boolean AND NOT $3::text = ANY (f.types) AND pg_catalog.cardinality(f.types) < 100 THEN pg_catalog.array_append(f.types, $3::text) ELSE f.types END
     FROM own
     WHERE f.kind = own.kind AND f.name = own.name
 )
