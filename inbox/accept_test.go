@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -285,6 +286,65 @@ func TestAcceptAtTheSameTime(t *testing.T) {
 		b.eventually("the effect", func() bool { return b.effects("bill")[id] == 1 })
 	}
 	b.eventually("only the conflict to be held", func() bool { return len(b.held("bill")) == 1 && b.dead("bill") == 1 })
+}
+
+// The statement that stores the events of several calls commits, and then fails: the server ends the
+// session before it answers, or it does not say whether other events are duplicates. It was the only
+// call for each new event, so no call may say that its event is a duplicate. A call that fails is
+// repeated by its caller.
+func TestAcceptThatFailsAfterTheCommit(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, mark string // the mark is in the statement whose answer is lost
+		says       []byte
+		fails      bool
+	}{
+		{"its session ends", "{h,h", refusal("FATAL", "57P01"), true}, // the handlers of a statement with two events
+		{"the comparison is cancelled", "decided", refusal("ERROR", "57014"), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.in.Declare(inbox.Subscription{Name: "h"})
+			b.accept("h", "old")
+			if tt.mark == "decided" {
+				tt.mark = firstLine(b, tt.mark)
+			}
+			var back atomic.Bool
+			back.Store(true)
+			lost := b.losingAnswerUntil(tt.mark, &back, tt.says)
+			b.in.Declare(inbox.Subscription{Name: "h"})
+			accept := func(id string) (inbox.AcceptResult, error) {
+				return b.in.Accept(t.Context(), "h", postroom.Event{ID: id, Source: "/shop", Type: "order.placed", Data: []byte("1")})
+			}
+			var failed atomic.Int32
+			for round := 0; !lost.Load() && round < 100; round++ {
+				var wg sync.WaitGroup
+				for _, id := range append(ids(fmt.Sprintf("r%03d-", round), 20), "old") {
+					wg.Go(func() {
+						got, err := accept(id)
+						switch {
+						case err == nil && (got == inbox.Stored) != (id != "old"):
+							t.Errorf("the only call for %s says %s", id, got)
+						case err != nil:
+							failed.Add(1)
+							if got, err := accept(id); err != nil || got != inbox.Duplicate {
+								t.Errorf("the next call for %s = %s, %v, want a duplicate of the event that is stored", id, got, err)
+							}
+						}
+					})
+				}
+				wg.Wait()
+				if !tt.fails && failed.Load() == 1 { // the statement had only the old event
+					lost.Store(false)
+					failed.Store(0)
+				}
+			}
+			if !lost.Load() || (failed.Load() > 0) != tt.fails {
+				t.Errorf("lost an answer: %t, %d calls failed", lost.Load(), failed.Load())
+			}
+		})
+	}
 }
 
 // AcceptTx stores with the caller's transaction, and workers begin after the commit.

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 
@@ -35,6 +36,11 @@ func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
 			func(text string) error { said = text; return nil })
 	})
 	settles, outage := run.End(err)
+	if err != nil && !cl.IsLost() {
+		if undo := c.persist(life, func() error { return run.TakeBack(context.WithoutCancel(life.Work)) }); undo != nil {
+			return &delivery.BeginError{Err: errors.Join(err, undo)}
+		}
+	}
 	switch {
 	case err == nil:
 		return c.persist(life, func() error { return c.settleCall(life, cl, settles, said) })

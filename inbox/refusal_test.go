@@ -3,6 +3,7 @@ package inbox_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -26,9 +27,15 @@ type losingConn struct {
 	mark  []byte
 	found *atomic.Bool
 	here  atomic.Bool
+	back  *atomic.Bool // until it is true, no connection works after the lost answer
+	says  []byte       // what comes instead of the lost answer, before the connection ends
 }
 
 func (c *losingConn) Write(p []byte) (int, error) {
+	if c.found.Load() && !c.back.Load() {
+		_ = c.Close()
+		return 0, io.ErrClosedPipe
+	}
 	if bytes.Contains(p, c.mark) && c.found.CompareAndSwap(false, true) {
 		c.here.Store(true)
 	}
@@ -37,15 +44,38 @@ func (c *losingConn) Write(p []byte) (int, error) {
 
 func (c *losingConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err == nil && c.here.Load() { // the server has answered, so it has carried the statement out
-		_ = c.Close()
-		return 0, io.ErrUnexpectedEOF
+	if err == nil && c.here.Swap(false) { // the server has answered, so it has carried the statement out
+		if len(c.says) == 0 {
+			return 0, errors.Join(io.ErrUnexpectedEOF, c.Close())
+		}
+		return copy(p, c.says), nil
 	}
 	return n, err
 }
 
+// refusal is the message in which a server refuses a statement. With the severity FATAL, the server
+// ends the session: perhaps after the statement committed, for instance while the commit waits for a
+// replica.
+func refusal(severity, code string) []byte {
+	fields := "S" + severity + "\x00V" + severity + "\x00C" + code + "\x00Man administrator ended it\x00\x00"
+	said := append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(4+len(fields))), fields...) //nolint:gosec // short
+	if severity == "ERROR" {
+		said = append(said, 'Z', 0, 0, 0, 5, 'I') // the server is ready for the next statement
+	}
+	return said
+}
+
 // losingAnswer makes the inbox use such connections. lost reports whether the answer was lost.
 func (b *bench) losingAnswer(mark string) (lost *atomic.Bool) {
+	b.Helper()
+	back := new(atomic.Bool)
+	back.Store(true)
+	return b.losingAnswerUntil(mark, back, nil)
+}
+
+// losingAnswerUntil is losingAnswer for an outage: after the lost answer, no connection works until
+// back is true. says comes instead of the lost answer.
+func (b *bench) losingAnswerUntil(mark string, back *atomic.Bool, says []byte) (lost *atomic.Bool) {
 	b.Helper()
 	lost = new(atomic.Bool)
 	cfg := b.pool.Config()
@@ -55,7 +85,7 @@ func (b *bench) losingAnswer(mark string) (lost *atomic.Bool) {
 		if err != nil {
 			return nil, err
 		}
-		return &losingConn{Conn: conn, mark: []byte(mark), found: lost}, nil
+		return &losingConn{Conn: conn, mark: []byte(mark), found: lost, back: back, says: says}, nil
 	}
 	pool, err := pgxpool.NewWithConfig(b.Context(), cfg)
 	if err != nil {
@@ -97,6 +127,61 @@ func TestACallIsCountedOnce(t *testing.T) {
 				t.Errorf("receipts %+v after %d calls, want %d without an answer", rows, v.total(), n-1)
 			}
 		})
+	}
+}
+
+// The answer to the beginning of a step is lost, and the beginning is recorded again. Neither the
+// vendor's window nor a Lookup is needed for the call, because no call was made before. The
+// statement may have the steps of several events.
+func TestAStepIsCalledIfTheAnswerToItsBeginningIsLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	lostAnswer := b.losingAnswer(firstLine(b, "start"))
+	v := newVendor(t)
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Attempts: 3, Schedule: postroom.Backoff{10 * time.Millisecond}}, charging(v))
+	events := ids("e", 20)
+	for _, id := range events {
+		b.accept("h", id)
+	}
+	stop := b.run()
+	b.eventually("an end of each event", func() bool { return len(b.effects("h"))+b.dead("h") == len(events) })
+	stop()
+	if !lostAnswer.Load() {
+		t.Fatal("no answer was lost")
+	}
+	if dead, calls := b.dead("h"), v.total(); dead != 0 || calls != len(events) {
+		t.Errorf("%d events are dead, and the vendor got %d calls; want 0 and %d", dead, calls, len(events))
+	}
+	for _, r := range b.receipts("h") {
+		if r.Unanswered != 1 {
+			t.Errorf("receipt %+v, want one call", r)
+		}
+	}
+}
+
+// The answer to the beginning of a step is lost, and the database cannot be reached until the time
+// of the handler is up. No call was made, so the next attempt makes the call.
+func TestAStepIsCalledAfterAnOutageInItsBeginning(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var back atomic.Bool
+	lostAnswer := b.losingAnswerUntil(firstLine(b, "start"), &back, nil)
+	v := newVendor(t)
+	handler := charging(v)
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1, Timeout: 500 * time.Millisecond, Schedule: postroom.Backoff{10 * time.Millisecond}},
+		func(ctx context.Context, attempt *inbox.Attempt) error {
+			err := handler(ctx, attempt)
+			back.Store(true)
+			return err
+		})
+	b.accept("h", "e")
+	b.run()
+	b.eventually("an end", func() bool { return len(b.held("h")) == 0 || b.dead("h") == 1 })
+	if !lostAnswer.Load() {
+		t.Fatal("no answer was lost")
+	}
+	if calls := v.total(); b.dead("h") != 0 || calls != 1 {
+		t.Errorf("held: %+v, and %d calls; want the event done with one call", b.held("h"), calls)
 	}
 }
 

@@ -95,6 +95,15 @@ func IsAboutTheRow(err error) bool {
 	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
 }
 
+// IsRefused reports whether the server refused a statement, so that the statement changed nothing. It
+// returns false if a connection broke, or if a server or a pooler ended it: the statement may have
+// committed before.
+func IsRefused(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && !slices.Contains([]string{"FATAL", "PANIC"}, cmp.Or(pg.SeverityUnlocalized, pg.Severity)) &&
+		(isMalformed(pg) || !strings.HasPrefix(pg.Code, "08"))
+}
+
 // isMalformed reports whether the database could not read a statement because the statement's text
 // contains a NUL. Another try would fail as well. The error has the code of a broken connection,
 // but the connection still works. The severity of this error is ERROR. If a pooler refuses a

@@ -2,11 +2,8 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
@@ -136,8 +133,8 @@ func (g *Group[T]) serveBatch(batch []*request[T]) {
 		items[i] = s.item
 	}
 	err := g.patiently(items)
-	var pg *pgconn.PgError
-	if len(batch) > 1 && errors.As(err, &pg) { // one of the items may be the cause
+	//guard:a-statement-that-may-have-committed-is-not-repeated = err != nil
+	if len(batch) > 1 && delivery.IsRefused(err) { // one of the items may be the cause
 		g.serveEach(batch, items)
 		return
 	}

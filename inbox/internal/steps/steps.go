@@ -85,6 +85,7 @@ type Attempt struct {
 	noted   time.Duration // the total time, up to since, during which receipts were being written
 	busy    map[string]struct{}
 	settles []func(ctx context.Context, tx pgx.Tx) error
+	unmade  []*delivery.Step // calls that did not happen, but the receipts may say that they began
 }
 
 // Begin returns a new attempt at a held event.
@@ -182,10 +183,41 @@ func (a *Attempt) End(err error) (settles []func(ctx context.Context, tx pgx.Tx)
 	return a.settles, a.outage || short || delivery.IsAbandoned(err) && a.noting > 0
 }
 
+// TakeBack records that calls did not happen whose beginning may be recorded: nobody has to ask a
+// vendor about them. Call it after End, and again if it fails.
+func (a *Attempt) TakeBack(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for len(a.unmade) > 0 {
+		if err := a.cfg.Receipts.Undo(ctx, a.unmade[0]); err != nil {
+			return err
+		}
+		a.unmade = a.unmade[1:]
+	}
+	return nil
+}
+
+// notMade keeps for TakeBack that the call of a step did not happen.
+func (a *Attempt) notMade(s *delivery.Step) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unmade = append(a.unmade, s)
+}
+
 // run runs a step and returns its result.
 func (a *Attempt) run(ctx context.Context, s *delivery.Step, f func(ctx context.Context, key string) ([]byte, error), o Options) ([]byte, error) {
 	for {
-		if err := a.note(ctx, func() error { return a.cfg.Receipts.Start(s) }); err != nil {
+		doubt := false // whether the database may have recorded the beginning, although a statement failed
+		err := a.note(ctx, func() error {
+			err := a.cfg.Receipts.Start(s)
+			doubt = doubt || err != nil && !delivery.IsRefused(err)
+			return err
+		})
+		//guard:a-beginning-in-doubt-is-taken-back false
+		if err != nil && doubt {
+			a.notMade(s)
+		}
+		if err != nil {
 			return nil, err
 		}
 		switch s.Verdict {
@@ -209,7 +241,8 @@ func (a *Attempt) run(ctx context.Context, s *delivery.Step, f func(ctx context.
 // invoke calls the step's function and records the outcome.
 func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx context.Context, key string) ([]byte, error), o Options) (result []byte, err error) {
 	if ctx.Err() != nil { // the context ended while the start was being recorded
-		return nil, errors.Join(context.Cause(ctx), a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s))
+		a.notMade(s)
+		return nil, context.Cause(ctx)
 	}
 	result, err = f(ctx, s.VendorKey)
 	tree := guard.Tree(err) // unlike errors.As, guard.Tree visits a limited number of errors
@@ -219,7 +252,11 @@ func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx conte
 		err = a.note(ctx, func() error { return a.cfg.Receipts.Finish(s) })
 		return s.Result, err // if there were two calls, the result that was recorded first counts
 	case not:
-		return nil, errors.Join(err, a.note(ctx, func() error { return a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s) }))
+		undo := a.note(ctx, func() error { return a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s) })
+		if undo != nil {
+			a.notMade(s)
+		}
+		return nil, errors.Join(err, undo)
 	case s.Window == 0 && o.Lookup == nil && ctx.Err() == nil:
 		return nil, &delivery.WhileError{What: delivery.ErrUnanswered.Error(), Matches: delivery.ErrUnanswered, Err: err} // the vendor does not recognise the key, and there is no Lookup that could find out what happened
 	}

@@ -1,7 +1,8 @@
 -- Record that steps begin, each for a held event that is still claimed. Each array has one element
 -- for each step: $1 handler   $2 dedupe key   $3 step   $4 revision   $5 key for the vendor (the
 -- called system)   $6 for how long after its first start the step may be called again
--- $7 held event   $8 epoch of the claim   $9 id of the call
+-- $7 held event   $8 epoch of the claim   $9 id of the call. The statement may be repeated, because
+-- its answer was lost. If the only call of a step is $9, that call was not made yet, so it may be made.
 --
 -- The statement returns for each step, in the order of the arrays, what to do:
 --   call     the beginning is recorded: make the call
@@ -29,6 +30,8 @@ WITH step AS (
     LEFT JOIN LATERAL (SELECT r.started_at, r.key, r.revision, r.unanswered, r.last_call FROM postroom.receipt r
                        WHERE r.handler = s.handler AND r.dedupe_key = s.dedupe_key AND r.step = s.step AND r.done_at IS NULL
                          AND (r.revision <> s.revision OR r.started_at + s.key_window <= now())
+                         --guard:a-repeated-start-knows-its-call = true
+                         AND (r.unanswered > 1 OR r.last_call IS DISTINCT FROM s.call)
                        ORDER BY r.revision DESC LIMIT 1) unsure ON true
 ), started AS (
     INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, last_call)
@@ -39,9 +42,10 @@ WITH step AS (
     SET unanswered = receipt.unanswered + (receipt.last_call IS DISTINCT FROM excluded.last_call)::int, -- if the statement is repeated, it adds no call
         last_call = excluded.last_call
     WHERE receipt.done_at IS NULL
-      AND receipt.started_at + (SELECT s.key_window FROM step s -- the CTE seen may not have seen this receipt
-                                WHERE s.handler = receipt.handler AND s.dedupe_key = receipt.dedupe_key
-                                  AND s.step = receipt.step AND s.revision = receipt.revision) > now()
+      AND (receipt.unanswered = 1 AND receipt.last_call = excluded.last_call
+        OR receipt.started_at + (SELECT s.key_window FROM step s -- the CTE seen may not have seen this receipt
+                                 WHERE s.handler = receipt.handler AND s.dedupe_key = receipt.dedupe_key
+                                   AND s.step = receipt.step AND s.revision = receipt.revision) > now())
     RETURNING handler, dedupe_key, step
 )
 SELECT CASE WHEN seen.done THEN 'done' WHEN NOT seen.claimed THEN 'lost' WHEN seen.started_at IS NOT NULL THEN 'unknown'
