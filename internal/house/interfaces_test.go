@@ -1,7 +1,9 @@
 package house
 
 import (
+	"go/ast"
 	"go/parser"
+	"go/token"
 	"go/types"
 	"maps"
 	"slices"
@@ -29,18 +31,26 @@ var lone = []string{
 }
 
 // An interface of an internal package has two implementations, or a fake in a test. With one
-// implementation and no fake, the interface only hides which code runs: use the type.
+// implementation and no fake, the interface only hides which code runs: use the type. The same is
+// true for an interface that a package outside of internal does not export. Its other interfaces
+// are not examined, because users implement them.
 //
-// A package outside of internal is not examined, because users implement its interfaces. All
-// modules of go.work are examined. These interfaces are left out:
+// All modules of go.work are examined. An interface without a name counts, too, if a parameter, a
+// result or a field has it. These interfaces are left out:
 //   - An interface without methods. A type parameter's constraint is one, unless it has methods.
+//   - An interface in the body of a function, with which the function asks what a value can do.
 //   - An interface that describes types of another module or of the standard library, such as a pool
-//     and a transaction: such a type has all of its methods. The test looks for the type in the
-//     imports of the package that declares the interface, and of the packages that import that one.
+//     and a transaction: such a type has all of its methods. The test looks for the type among those
+//     that are named in the package that declares the interface, and in the packages that import
+//     that one, and among the types of the variables and the results of the functions named there.
+//   - An interface that only a type implements that has a field of this interface: what is in the
+//     field is of another module.
 //
-// A type is an implementation if it has all methods and declares at least one of them itself. A type
-// that only embeds the interface, or another implementation, is none. For types and interfaces with
-// type parameters, only the names of methods count.
+// A type is an implementation if it has all methods and declares at least one of them itself, or
+// gets them from several embedded types. A type that only embeds the interface, or another
+// implementation, is none. A type of a test is a fake only if the test knows the interface's
+// package: it imports that package, or one that does. For types and interfaces with type parameters,
+// only the names of methods and the numbers of their parameters and results count.
 func TestInternalInterfacesHaveTwoImplementations(t *testing.T) {
 	t.Parallel()
 	found, all := theTypes(t).loneInterfaces()
@@ -62,38 +72,87 @@ func TestInternalInterfacesHaveTwoImplementations(t *testing.T) {
 // A finding is the place of an interface, and the only type that implements it.
 type finding struct{ at, by string }
 
+// A role is an interface that should have two implementations.
+type role struct {
+	name    string
+	at      token.Pos
+	methods *types.Interface
+	generic bool
+}
+
 // loneInterfaces returns the internal interfaces that have fewer than two implementations and no
 // fake, by directory and name. It also returns how many internal interfaces with methods there are.
 func (u *universe) loneInterfaces() (found map[string]finding, all int) {
 	found = make(map[string]finding)
 	concrete := u.concreteTypes()
 	for _, p := range u.packages {
-		if p.external || !isInternal(p.dir) {
+		if p.external {
 			continue
 		}
-		for _, name := range p.declared() {
-			of, ok := name.Type().(*types.Named)
-			if !ok || inTest(name) || !types.IsInterface(of) || of.Underlying().(*types.Interface).NumMethods() == 0 {
-				continue
-			}
-			if all++; u.isForeign(p, of) {
+		for _, r := range p.roles() {
+			if all++; u.isForeign(p, r) {
 				continue
 			}
 			by := "no type"
-			implementations, fake := 0, false
+			implementations, fake, wrapper := 0, false, false
 			for _, typ := range concrete {
-				if implements(typ.Type().(*types.Named), of) {
+				if implements(typ.Type().(*types.Named), r) && (!inTest(typ) || u.knows(typ.Pkg().Path(), p)) {
 					implementations++
 					fake = fake || inTest(typ)
+					wrapper = wraps(typ.Type().(*types.Named), r)
 					by = "only " + u.nameOf(typ)
 				}
 			}
-			if implementations < 2 && !fake {
-				found[u.nameOf(name)] = finding{positions.Position(name.Pos()).String(), by}
+			if implementations < 2 && !fake && !wrapper {
+				found[r.name] = finding{positions.Position(r.at).String(), by}
 			}
 		}
 	}
 	return found, all
+}
+
+// roles returns the interfaces with methods that the package declares outside of functions, except
+// those that a package outside of internal exports.
+func (p *unit) roles() (all []role) {
+	add := func(name string, of *ast.InterfaceType, generic bool) {
+		methods, ok := p.info.TypeOf(of).(*types.Interface)
+		if ok && methods.NumMethods() > 0 {
+			all = append(all, role{name: p.dir + "." + name, at: of.Pos(), methods: methods, generic: generic})
+		}
+	}
+	within := func(name string, n ast.Node, generic bool) {
+		ast.Inspect(n, func(n ast.Node) bool {
+			if of, ok := n.(*ast.InterfaceType); ok {
+				add(name+" (interface)", of, generic)
+			}
+			_, isBody := n.(*ast.BlockStmt)
+			return !isBody
+		})
+	}
+	internal := isInternal(p.dir)
+	for _, file := range p.code {
+		for _, d := range file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if internal {
+					within(d.Name.Name, d, d.Type.TypeParams != nil || d.Recv != nil)
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					spec, ok := spec.(*ast.TypeSpec)
+					if !ok || !internal && spec.Name.IsExported() {
+						continue
+					}
+					if of, ok := spec.Type.(*ast.InterfaceType); ok {
+						add(spec.Name.Name, of, spec.TypeParams != nil)
+					} else if internal {
+						within(spec.Name.Name, spec, spec.TypeParams != nil)
+					}
+				}
+			}
+		}
+	}
+	return all
 }
 
 // declared returns the types that a package declares outside of functions. Aliases are left out.
@@ -128,29 +187,97 @@ func (u *universe) nameOf(typ *types.TypeName) string {
 	return u.packages[typ.Pkg().Path()].dir + "." + typ.Name()
 }
 
-// isForeign reports whether an interface of the package p describes a type of another module or of
-// the standard library.
-func (u *universe) isForeign(p *unit, of *types.Named) bool {
-	for _, user := range u.packages {
-		if user.external || user != p && !slices.Contains(user.imports, p.types) {
-			continue
+// knows reports whether the tests of a package import the package p, or a package that does.
+func (u *universe) knows(name string, p *unit) bool {
+	seen := make(map[string]bool)
+	var reach func(name string, files []*ast.File) bool
+	reach = func(name string, files []*ast.File) bool {
+		if seen[name] {
+			return false
 		}
-		for _, other := range user.imports {
-			if u.packages[other.Path()] != nil {
-				continue
-			}
-			for _, name := range other.Scope().Names() {
-				typ, ok := other.Scope().Lookup(name).(*types.TypeName)
-				if !ok || !typ.Exported() || typ.IsAlias() {
-					continue
-				}
-				if named, ok := typ.Type().(*types.Named); ok && named.TypeParams() == nil && types.Implements(pointer(named), of.Underlying().(*types.Interface)) {
+		seen[name] = true
+		if name == p.types.Path() {
+			return true
+		}
+		for _, file := range files {
+			for _, spec := range file.Imports {
+				if next := u.packages[importPath(spec)]; next != nil && reach(importPath(spec), next.code) {
 					return true
 				}
 			}
 		}
+		return false
+	}
+	of := u.packages[name]
+	return reach(name, slices.Concat(of.code, of.tests))
+}
+
+// isForeign reports whether an interface of the package p describes a type of another module or of
+// the standard library.
+func (u *universe) isForeign(p *unit, r role) bool {
+	for _, user := range u.packages {
+		if user.external || user != p && !slices.Contains(user.imports, p.types) {
+			continue
+		}
+		for _, typ := range u.named(user) {
+			if types.Implements(pointer(typ), r.methods) {
+				return true
+			}
+		}
 	}
 	return false
+}
+
+// named returns the types of other modules that the code of a package names, and the types of the
+// variables and the results of the functions that it names.
+func (u *universe) named(p *unit) []*types.Named {
+	if p.named != nil {
+		return p.named
+	}
+	p.named = []*types.Named{}
+	add := func(typ types.Type) {
+		if of, ok := typ.Underlying().(*types.Pointer); ok {
+			typ = of.Elem()
+		}
+		if of, ok := types.Unalias(typ).(*types.Named); ok && of.TypeParams() == nil && of.Obj().Pkg() != nil && u.packages[of.Obj().Pkg().Path()] == nil && !slices.Contains(p.named, of) {
+			p.named = append(p.named, of)
+		}
+	}
+	for _, file := range p.code {
+		scopes := make(map[string]*types.Scope) // by the name in this file
+		for _, other := range p.imports {
+			for _, spec := range file.Imports {
+				if importPath(spec) == other.Path() && u.packages[other.Path()] == nil {
+					name := other.Name()
+					if spec.Name != nil {
+						name = spec.Name.Name
+					}
+					scopes[name] = other.Scope()
+				}
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			x, ok := sel.X.(*ast.Ident)
+			if !ok || scopes[x.Name] == nil {
+				return true
+			}
+			switch of := scopes[x.Name].Lookup(sel.Sel.Name).(type) {
+			case *types.Func:
+				for result := range of.Signature().Results().Variables() {
+					add(result.Type())
+				}
+			case nil:
+			default:
+				add(of.Type())
+			}
+			return true
+		})
+	}
+	return p.named
 }
 
 // pointer returns the type *T, which has all methods of T. If T is an interface, it returns T.
@@ -162,22 +289,44 @@ func pointer(of *types.Named) types.Type {
 }
 
 // implements reports whether a type has the methods of an interface, and declares at least one of
-// them itself.
-func implements(typ, of *types.Named) bool {
-	methods := of.Underlying().(*types.Interface)
-	generic := typ.TypeParams() != nil || of.TypeParams() != nil
-	if !generic && !types.Implements(types.NewPointer(typ), methods) {
+// them itself, or gets them from several embedded types.
+func implements(typ *types.Named, r role) bool {
+	generic := typ.TypeParams() != nil || r.generic
+	if !generic && !types.Implements(typ, r.methods) && !types.Implements(types.NewPointer(typ), r.methods) {
 		return false
 	}
+	from := make(map[int]bool) // the embedded fields that have the methods
 	own := false
-	for m := range methods.Methods() {
+	for m := range r.methods.Methods() {
 		found, path, _ := types.LookupFieldOrMethod(typ, true, m.Pkg(), m.Name())
-		if _, ok := found.(*types.Func); !ok {
+		method, ok := found.(*types.Func)
+		if !ok || !alike(method.Signature(), m.Signature()) {
 			return false
 		}
+		from[path[0]] = true
 		own = own || len(path) == 1 // a longer path leads through embedded types
 	}
-	return own
+	return own || len(from) > 1
+}
+
+// wraps reports whether a type has a field of an interface. If the type is the only implementation,
+// what is in the field is of another module.
+func wraps(typ *types.Named, r role) bool {
+	of, ok := typ.Underlying().(*types.Struct)
+	if !ok {
+		return false
+	}
+	for field := range of.Fields() {
+		if types.Identical(field.Type().Underlying(), r.methods) {
+			return true
+		}
+	}
+	return false
+}
+
+// alike reports whether two methods have as many parameters and results.
+func alike(a, b *types.Signature) bool {
+	return a.Params().Len() == b.Params().Len() && a.Results().Len() == b.Results().Len() && a.Variadic() == b.Variadic()
 }
 
 // TestLoneInterfaces checks that an interface without a second implementation is found.
@@ -198,7 +347,19 @@ func TestLoneInterfaces(t *testing.T) {
 		{"one in another package", map[string]string{"a/internal/parcel/p.go": one, "a/a.go": "package a\n" + post}, true},
 		{"two", map[string]string{"a/internal/parcel/p.go": one + post, "a/a.go": "package a\n" + fake}, false},
 		{"one and a fake", map[string]string{"a/internal/parcel/p.go": one + post, "a/internal/parcel/p_test.go": "package parcel\n" + fake}, false},
-		{"only a fake, in another package", map[string]string{"a/internal/parcel/p.go": one, "b/b_test.go": "package b_test\n" + fake}, false},
+		{"only a fake, in another package", map[string]string{"a/internal/parcel/p.go": one, "a/a_test.go": "package a_test\nimport _ \"" + module + "/a/internal/parcel\"\n" + fake}, false},
+		{"a fake that knows a package that knows it", map[string]string{"a/internal/parcel/p.go": one, "a/a.go": "package a\nimport _ \"" + module + "/a/internal/parcel\"\n", "b/b_test.go": "package b_test\nimport _ \"" + module + "/a\"\n" + fake}, false},
+		{"what looks like a fake, and knows it not", map[string]string{"a/internal/parcel/p.go": one + post, "b/b_test.go": "package b_test\n" + fake}, true},
+		{"not exported, in a public package", map[string]string{"a/internal/parcel/p.go": "package parcel\n", "a/a.go": "package a\ntype sender interface{ Send(to string) error }\n" + post}, true},
+		{"a field", map[string]string{"a/internal/parcel/p.go": "package parcel\ntype Sender struct{ to interface{ Send(to string) error } }\n" + post}, true},
+		{"what only wraps it", map[string]string{"a/internal/parcel/p.go": "package parcel\ntype Sender interface{ Send(to string) error }\ntype Post struct{ to Sender }\nfunc (*Post) Send(to string) error { return nil }\n"}, false},
+		{"a parameter", map[string]string{"a/internal/parcel/p.go": "package parcel\nfunc Sender(to interface{ Send(to string) error }) {}\n" + post}, true},
+		{"in the body of a function", map[string]string{"a/internal/parcel/p.go": "package parcel\nfunc Sender(to any) { _, _ = to.(interface{ Send(to string) error }) }\n" + post}, false},
+		{"an alias", map[string]string{"a/internal/parcel/p.go": "package parcel\ntype Sender = interface{ Send(to string) error }\n" + post}, true},
+		{"two halves, embedded in another type", map[string]string{"a/internal/parcel/p.go": "package parcel\ntype Sender interface{ Send(); Stop() }\ntype A struct{}\nfunc (A) Send() {}\ntype B struct{}\nfunc (B) Stop() {}\ntype AB struct{ A; B }\ntype Whole struct{}\nfunc (Whole) Send() {}\nfunc (Whole) Stop() {}\n"}, false},
+		{"a constraint with a type that is no pointer", map[string]string{"a/internal/parcel/p.go": "package parcel\ntype Sender interface{ ~int; Send() }\ntype A int\nfunc (A) Send() {}\ntype B int\nfunc (B) Send() {}\n"}, false},
+		{"type parameters, and a method with more parameters", map[string]string{"a/internal/parcel/p.go": "package parcel\ntype Sender[T any] interface{ Send(to T) error }\n" + post + "type Other struct{}\nfunc (Other) Send(from, to string) error { return nil }\n"}, true},
+		{"only a type of the program", map[string]string{"a/internal/parcel/p.go": "package parcel\nimport \"time\"\ntype Sender interface{ Stop() bool }\ntype Post struct{}\nfunc (*Post) Stop() bool { return true }\nvar _ time.Duration // time.Timer has Stop, too\n"}, true},
 		{"one, embedded in another type", map[string]string{"a/internal/parcel/p.go": one + post + "type Office struct{ *Post }\n"}, true},
 		{"one, embedded and replaced", map[string]string{"a/internal/parcel/p.go": one + post + "type Office struct{ *Post }\nfunc (Office) Send(to string) error { return nil }\n"}, false},
 		{"the interface, embedded", map[string]string{"a/internal/parcel/p.go": one + post + "type Office struct{ Sender }\n"}, true},
@@ -228,7 +389,7 @@ func TestLoneInterfaces(t *testing.T) {
 				t.Fatal(err)
 			}
 			found, _ := u.loneInterfaces()
-			if _, lone := found["a/internal/parcel.Sender"]; lone != tt.lone || len(found) > 1 {
+			if len(found) > 1 || (len(found) == 1) != tt.lone {
 				t.Errorf("found %v, want Sender: %t", found, tt.lone)
 			}
 		})

@@ -37,6 +37,8 @@ type unit struct {
 	types       *types.Package
 	imports     []*types.Package // those of code, not of tests
 	checker     *types.Checker
+	info        *types.Info
+	named       []*types.Named // see universe.named
 	problems    []error
 }
 
@@ -199,7 +201,8 @@ func (u *universe) Import(name string) (*types.Package, error) {
 	}
 	if p.checker == nil {
 		settings := &types.Config{Importer: u, IgnoreFuncBodies: true, Error: func(err error) { p.problems = append(p.problems, err) }}
-		p.checker = types.NewChecker(settings, positions, p.types, nil)
+		p.info = &types.Info{Types: make(map[ast.Expr]types.TypeAndValue)}
+		p.checker = types.NewChecker(settings, positions, p.types, p.info)
 		if err := p.add(p.code); err != nil {
 			return nil, err
 		}
