@@ -183,7 +183,7 @@ func (a *Attempt) End(err error) (settles []func(ctx context.Context, tx pgx.Tx)
 	return a.settles, a.outage || short || delivery.IsAbandoned(err) && a.noting > 0
 }
 
-// TakeBack records that calls did not happen whose beginning may be recorded: nobody has to ask a
+// TakeBack records that calls did not happen whose beginning may be recorded: no person has to ask a
 // vendor about them. Call it after End, and again if it fails.
 func (a *Attempt) TakeBack(ctx context.Context) error {
 	a.mu.Lock()
