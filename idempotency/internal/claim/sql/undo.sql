@@ -11,7 +11,7 @@ UPDATE postroom.idempotency
 SET checkpoints = CASE
     WHEN $7::text IS NULL THEN checkpoints #- ARRAY['', $6::text]
     --guard:what-did-not-happen-is-counted-back-once false
-    WHEN checkpoints #>> ARRAY['', $6::text, 'call'] IS DISTINCT FROM $7::text THEN checkpoints
+    WHEN coalesce(checkpoints #>> ARRAY['', $6::text, 'call'], '') <> $7::text THEN checkpoints
     --guard:undo-leaves-other-calls false
     WHEN (checkpoints #>> ARRAY['', $6::text, 'calls'])::int > 1
     THEN jsonb_set(checkpoints #- ARRAY['', $6::text, 'call'], ARRAY['', $6::text, 'calls'],
