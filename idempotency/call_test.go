@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -482,10 +487,97 @@ func TestCallThatDidNotHappenIsCountedBackOnce(t *testing.T) {
 	b := newBank(t, errLost, idempotency.NotApplied(errors.New("refused")))
 	_, _ = b.pay(idempotency.VendorWindow(time.Hour))
 	b.meant = func() { // the record of it was committed, but its answer was lost
-		b.exec(`UPDATE postroom.idempotency SET checkpoints = jsonb_set(checkpoints, '{"",charge,calls}', '1')`)
+		b.exec(`UPDATE postroom.idempotency SET checkpoints = jsonb_set(checkpoints #- '{"",charge,call}', '{"",charge,calls}', '1')`)
 	}
 	_, _ = b.pay(idempotency.VendorWindow(time.Hour))
 	if b.begun() != 1 {
 		t.Errorf("%d are noted, want the first call", b.begun())
 	}
+}
+
+// The answer to a statement of a call is lost, and the statement is repeated. No call was made, or
+// its outcome is known, so nobody has to ask the vendor, who knows no keys. If the database cannot be
+// reached until the time of the attempt is up, the next attempt makes the call.
+func TestCallsWhoseAnswersAreLost(t *testing.T) {
+	t.Parallel()
+	refused := idempotency.NotApplied(errors.New("refused"))
+	for name, tt := range map[string]struct {
+		statement string
+		answers   []error
+		window    time.Duration
+		begun     int // how many calls have no known outcome afterwards
+		fails     bool
+	}{
+		"it begins":               {"begin", nil, 0, 0, false},
+		"it begins again":         {"begin", []error{errLost}, time.Hour, 1, true},
+		"it is done":              {"advance", nil, 0, 0, false},
+		"it did not happen":       {"undo", []error{refused}, 0, 0, true},
+		"it did not happen again": {"undo", []error{errLost, refused}, time.Hour, 1, true},
+		"the key is claimed":      {"claim", nil, 0, 0, false},
+		"the claim is taken over": {"take", []error{refused}, 0, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBank(t, tt.answers...)
+			losing := &devtest.Losing{Mark: firstLine(t, tt.statement)}
+			b.guard = idempotency.New(losing.Pool(t, b.pool), idempotency.Config{Logger: slog.New(slog.DiscardHandler)})
+			for n := range max(len(tt.answers), 1) {
+				_, err := b.pay(idempotency.VendorWindow(tt.window))
+				if (err != nil) != tt.fails || errors.Is(err, idempotency.ErrOutcomeUnknown) {
+					t.Errorf("attempt %d: %v", n+1, err)
+				}
+			}
+			if tt.statement == "take" {
+				if _, err := b.pay(idempotency.VendorWindow(0)); err != nil {
+					t.Errorf("the next attempt: %v", err)
+				}
+			}
+			if !losing.Lost.Load() {
+				t.Fatal("no answer was lost")
+			}
+			if got := b.begun(); got != tt.begun {
+				t.Errorf("%d calls are noted, want %d", got, tt.begun)
+			}
+		})
+	}
+}
+
+// The answer to the beginning of a call is lost, and the database cannot be reached until the time of
+// the attempt is up. The attempt takes the beginning back, and the next one makes the call.
+func TestBeginInDoubtIsTakenBack(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	losing := &devtest.Losing{Mark: firstLine(t, "begin")}
+	losing.Down.Store(true)
+	b.guard = idempotency.New(losing.Pool(t, b.pool), idempotency.Config{Logger: slog.New(slog.DiscardHandler)})
+	op := idempotency.Operation{Scope: "pay", Key: "k"}
+	_, _, err := idempotency.DoLease(t.Context(), b.guard, op, func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		go func() {
+			for !losing.Lost.Load() {
+				runtime.Gosched()
+			}
+			losing.Down.Store(false)
+			cancel()
+		}()
+		return idempotency.Call(ctx, "charge", b.charge, idempotency.VendorWindow(0))
+	})
+	if err == nil || b.begun() != 0 {
+		t.Errorf("%v, and %d calls are noted, want none", err, b.begun())
+	}
+	if _, err := b.pay(idempotency.VendorWindow(0)); err != nil {
+		t.Errorf("the next attempt: %v", err)
+	}
+	b.wantCharged(1, 0)
+}
+
+// firstLine returns the first line of a statement, which is a comment.
+func firstLine(t *testing.T, statement string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("internal", "claim", "sql", statement+".sql"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return line
 }

@@ -339,12 +339,13 @@ func TestStatementsKeepToTheirKey(t *testing.T) {
 		"take":     {expired + ", " + ranOut, own(print, owner, time.Minute, int64(5), time.Hour, int64(1), print)},
 		"renew":    {"state = state", held(2*time.Hour, time.Hour)},
 		"advance":  {"state = state", held("a", "1", true)},
-		"begin":    {"state = state", held("a", "key", time.Hour)},
-		"undo":     {`checkpoints = '{"": {"a": {"calls": 1}}}'`, held("a", 0)},
+		"begin":    {"state = state", held("a", "key", time.Hour, "call")},
+		"undo":     {`checkpoints = '{"": {"a": {"calls": 1, "call": "call"}}}'`, held("a", "call")},
 		"fail":     {"state = state", held(time.Hour)},
 		"complete": {"state = state", held(200, nil, nil, nil, false, time.Hour, false)},
 		"present":  {"state = state", own()},
 		"look":     {"state = state", own()},
+		"mine":     {"state = state", own(owner)},
 	} {
 		r.exec("TRUNCATE postroom.idempotency")
 		r.exec(`INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, owner, fence, lease_until, expires_at)
@@ -361,7 +362,7 @@ func TestStatementsKeepToTheirKey(t *testing.T) {
 		if one[string](r, others) != was {
 			t.Errorf("%s changes the rows of others", name)
 		}
-		if reads := name == "present" || name == "look"; (one[string](r, its) == mine) != reads {
+		if reads := name == "present" || name == "look" || name == "mine"; (one[string](r, its) == mine) != reads {
 			t.Errorf("%s does nothing to the row, or is no statement that only reads", name)
 		}
 	}

@@ -190,7 +190,8 @@ var (
 // the key, Call makes the call again with the same key. After that Call asks Lookup. Without a
 // Lookup, Call returns an error that matches [ErrOutcomeUnknown], now and in every later attempt:
 // Call never repeats a call blindly. If fn wraps an error in [NotApplied], the outcome is known. If
-// the database does not accept the record of a known outcome, Call tries again until ctx ends.
+// the database does not accept the record of a beginning or of a known outcome, Call tries again
+// until ctx ends.
 //
 // If Call returns [ErrLeaseLost], another attempt has the operation: return from the handler. Call
 // panics outside a handler of lease mode, and if the result of a Lookup has another type than the
@@ -264,14 +265,14 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 	}
 	//guard:an-ended-attempt-does-not-call false
 	if ctx.Err() != nil { // ctx ended while the beginning was being recorded
-		return none, errors.Join(context.Cause(ctx), c.l.Undo(ctx, c.name, noted.Calls-1))
+		return none, errors.Join(context.Cause(ctx), c.l.Undo(ctx, c.name, noted.Call))
 	}
 	result, err := c.fn(ctx, noted.Key)
 	switch {
 	case err == nil:
 		return result, c.l.done(ctx, c.name, result)
 	case failure.IsNotApplied(err):
-		return result, errors.Join(err, c.l.Undo(ctx, c.name, noted.Calls-1))
+		return result, errors.Join(err, c.l.Undo(ctx, c.name, noted.Call))
 	//guard:a-call-without-a-window-is-in-doubt false
 	case c.window == 0 && c.lookup == nil: // there is no way to find out
 		return result, fmt.Errorf("%w: %w", c.unknown(ctx, noted), err)
@@ -291,7 +292,7 @@ func (c *call[T]) ask(ctx context.Context, noted claim.Receipt) (result T, found
 	}
 	c.l.tell(ctx, slog.LevelInfo, "a call was looked up", c.name, noted, slog.Bool("found", found))
 	if !found {
-		return result, false, c.l.Undo(ctx, c.name, 0)
+		return result, false, c.l.Undo(ctx, c.name, "")
 	}
 	return result, true, c.l.done(ctx, c.name, result)
 }

@@ -299,8 +299,8 @@ func TestAcceptThatFailsAfterTheCommit(t *testing.T) {
 		says       []byte
 		fails      bool
 	}{
-		{"its session ends", "{h,h", refusal("FATAL", "57P01"), true}, // the handlers of a statement with two events
-		{"the comparison is cancelled", "decided", refusal("ERROR", "57014"), false},
+		{"its session ends", "{h,h", devtest.Refusal("FATAL", "57P01"), true}, // the handlers of a statement with two events
+		{"the comparison is cancelled", "decided", devtest.Refusal("ERROR", "57014"), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -310,15 +310,13 @@ func TestAcceptThatFailsAfterTheCommit(t *testing.T) {
 			if tt.mark == "decided" {
 				tt.mark = firstLine(b, tt.mark)
 			}
-			var back atomic.Bool
-			back.Store(true)
-			lost := b.losingAnswerUntil(tt.mark, &back, tt.says)
+			losing := b.losing(&devtest.Losing{Mark: tt.mark, Says: tt.says})
 			b.in.Declare(inbox.Subscription{Name: "h"})
 			accept := func(id string) (inbox.AcceptResult, error) {
 				return b.in.Accept(t.Context(), "h", postroom.Event{ID: id, Source: "/shop", Type: "order.placed", Data: []byte("1")})
 			}
 			var failed atomic.Int32
-			for round := 0; !lost.Load() && round < 100; round++ {
+			for round := 0; !losing.Lost.Load() && round < 100; round++ {
 				var wg sync.WaitGroup
 				for _, id := range append(ids(fmt.Sprintf("r%03d-", round), 20), "old") {
 					wg.Go(func() {
@@ -336,12 +334,12 @@ func TestAcceptThatFailsAfterTheCommit(t *testing.T) {
 				}
 				wg.Wait()
 				if !tt.fails && failed.Load() == 1 { // the statement had only the old event
-					lost.Store(false)
+					losing.Lost.Store(false)
 					failed.Store(0)
 				}
 			}
-			if !lost.Load() || (failed.Load() > 0) != tt.fails {
-				t.Errorf("lost an answer: %t, %d calls failed", lost.Load(), failed.Load())
+			if !losing.Lost.Load() || (failed.Load() > 0) != tt.fails {
+				t.Errorf("lost an answer: %t, %d calls failed", losing.Lost.Load(), failed.Load())
 			}
 		})
 	}

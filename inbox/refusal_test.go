@@ -1,99 +1,23 @@
 package inbox_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
-	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
-// losingConn is a connection that can lose an answer of the server. The connections together lose
-// one: the answer to the first statement that has mark in its text.
-type losingConn struct {
-	net.Conn
-
-	mark  []byte
-	found *atomic.Bool
-	here  atomic.Bool
-	back  *atomic.Bool // until it is true, no connection works after the lost answer
-	says  []byte       // what comes instead of the lost answer, before the connection ends
-}
-
-func (c *losingConn) Write(p []byte) (int, error) {
-	if c.found.Load() && !c.back.Load() {
-		_ = c.Close()
-		return 0, io.ErrClosedPipe
-	}
-	if bytes.Contains(p, c.mark) && c.found.CompareAndSwap(false, true) {
-		c.here.Store(true)
-	}
-	return c.Conn.Write(p)
-}
-
-func (c *losingConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if err == nil && c.here.Swap(false) { // the server has answered, so it has carried the statement out
-		if len(c.says) == 0 {
-			return 0, errors.Join(io.ErrUnexpectedEOF, c.Close())
-		}
-		return copy(p, c.says), nil
-	}
-	return n, err
-}
-
-// refusal is the message in which a server refuses a statement. With the severity FATAL, the server
-// ends the session: perhaps after the statement committed, for instance while the commit waits for a
-// replica.
-func refusal(severity, code string) []byte {
-	fields := "S" + severity + "\x00V" + severity + "\x00C" + code + "\x00Man administrator ended it\x00\x00"
-	said := append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(4+len(fields))), fields...) //nolint:gosec // short
-	if severity == "ERROR" {
-		said = append(said, 'Z', 0, 0, 0, 5, 'I') // the server is ready for the next statement
-	}
-	return said
-}
-
-// losingAnswer makes the inbox use such connections. lost reports whether the answer was lost.
-func (b *bench) losingAnswer(mark string) (lost *atomic.Bool) {
+// losing makes the inbox use connections that lose an answer.
+func (b *bench) losing(l *devtest.Losing) *devtest.Losing {
 	b.Helper()
-	back := new(atomic.Bool)
-	back.Store(true)
-	return b.losingAnswerUntil(mark, back, nil)
-}
-
-// losingAnswerUntil is losingAnswer for an outage: after the lost answer, no connection works until
-// back is true. says comes instead of the lost answer.
-func (b *bench) losingAnswerUntil(mark string, back *atomic.Bool, says []byte) (lost *atomic.Bool) {
-	b.Helper()
-	lost = new(atomic.Bool)
-	cfg := b.pool.Config()
-	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // so that texts go along with each statement
-	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		return &losingConn{Conn: conn, mark: []byte(mark), found: lost, back: back, says: says}, nil
-	}
-	pool, err := pgxpool.NewWithConfig(b.Context(), cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(pool.Close)
-	b.in = inbox.New(pool, b.nc, b.config())
-	return lost
+	b.in = inbox.New(l.Pool(b.T, b.pool), b.nc, b.config())
+	return l
 }
 
 // The answer to a statement of a step is lost, and the statement is repeated. The call is counted
@@ -111,7 +35,7 @@ func TestACallIsCountedOnce(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			lostAnswer := b.losingAnswer(firstLine(b, tt.statement))
+			losing := b.losing(&devtest.Losing{Mark: firstLine(b, tt.statement)})
 			n := len(tt.answers)
 			v := newVendor(t, tt.answers...)
 			sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: n, VendorWindow: time.Hour, Schedule: postroom.Backoff{10 * time.Millisecond}}
@@ -119,7 +43,7 @@ func TestACallIsCountedOnce(t *testing.T) {
 			b.accept("h", "e")
 			b.run()
 			b.eventually("its death", func() bool { return b.dead("h") == 1 })
-			if !lostAnswer.Load() {
+			if !losing.Lost.Load() {
 				t.Fatal("no answer was lost")
 			}
 			rows := b.receipts("h")
@@ -136,7 +60,7 @@ func TestACallIsCountedOnce(t *testing.T) {
 func TestAStepIsCalledIfTheAnswerToItsBeginningIsLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	lostAnswer := b.losingAnswer(firstLine(b, "start"))
+	losing := b.losing(&devtest.Losing{Mark: firstLine(b, "start")})
 	v := newVendor(t)
 	b.in.HandleExternal(inbox.Subscription{Name: "h", Attempts: 3, Schedule: postroom.Backoff{10 * time.Millisecond}}, charging(v))
 	events := ids("e", 20)
@@ -146,7 +70,7 @@ func TestAStepIsCalledIfTheAnswerToItsBeginningIsLost(t *testing.T) {
 	stop := b.run()
 	b.eventually("an end of each event", func() bool { return len(b.effects("h"))+b.dead("h") == len(events) })
 	stop()
-	if !lostAnswer.Load() {
+	if !losing.Lost.Load() {
 		t.Fatal("no answer was lost")
 	}
 	if dead, calls := b.dead("h"), v.total(); dead != 0 || calls != len(events) {
@@ -164,20 +88,20 @@ func TestAStepIsCalledIfTheAnswerToItsBeginningIsLost(t *testing.T) {
 func TestAStepIsCalledAfterAnOutageInItsBeginning(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	var back atomic.Bool
-	lostAnswer := b.losingAnswerUntil(firstLine(b, "start"), &back, nil)
+	losing := b.losing(&devtest.Losing{Mark: firstLine(b, "start")})
+	losing.Down.Store(true)
 	v := newVendor(t)
 	handler := charging(v)
 	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1, Timeout: 500 * time.Millisecond, Schedule: postroom.Backoff{10 * time.Millisecond}},
 		func(ctx context.Context, attempt *inbox.Attempt) error {
 			err := handler(ctx, attempt)
-			back.Store(true)
+			losing.Down.Store(false)
 			return err
 		})
 	b.accept("h", "e")
 	b.run()
 	b.eventually("an end", func() bool { return len(b.held("h")) == 0 || b.dead("h") == 1 })
-	if !lostAnswer.Load() {
+	if !losing.Lost.Load() {
 		t.Fatal("no answer was lost")
 	}
 	if calls := v.total(); b.dead("h") != 0 || calls != 1 {

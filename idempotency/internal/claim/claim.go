@@ -18,6 +18,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/idempotency/internal/failure"
 )
 
 // ErrLost says that the claim expired. Another attempt may have the key now.
@@ -156,10 +158,29 @@ func (c *Claim) TakeOver(ctx context.Context, fence int64, print []byte) (bool, 
 func (c *Claim) take(ctx context.Context, sql string, more ...any) (bool, error) {
 	k := c.Key
 	args := append([]any{k.Scope, k.Principal, k.Value, c.Print, c.owner, c.Length, c.Lock, c.TTL}, more...)
+	c.asked = time.Now()
+	mine, err := c.read(ctx, sql, args...)
+	//guard:a-claim-in-doubt-is-looked-up true
+	if err == nil || failure.IsRefusal(err) {
+		return mine, err
+	}
+	// The key may be claimed, and the answer was lost. If nobody looked, the key would be in progress
+	// until the claim ends.
+	mine, again := c.read(ctx, c.table.SQL.Mine, k.Scope, k.Principal, k.Value, c.owner)
+	if again != nil {
+		return false, errors.Join(err, again)
+	}
+	if mine {
+		return true, nil
+	}
+	return c.read(ctx, sql, args...)
+}
+
+// read runs a statement that returns the row of the claim, if there is one.
+func (c *Claim) read(ctx context.Context, sql string, args ...any) (mine bool, err error) {
 	var point *string
 	var done []byte
-	c.asked = time.Now()
-	err := c.table.Pool.QueryRow(ctx, sql, args...).Scan(&c.fence, &c.number, &point, &done, &c.at)
+	err = c.table.Pool.QueryRow(ctx, sql, args...).Scan(&c.fence, &c.number, &point, &done, &c.at)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil

@@ -12,8 +12,8 @@ var files embed.FS
 
 // Statements are the statements of this package, for one schema. Each has a file in sql.
 type Statements struct {
-	Claim, Take, Renew      string
-	Begin, Undo             string
+	Claim, Take, Mine       string
+	Renew, Begin, Undo      string
 	Advance, Complete, Fail string
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/idempotency/internal/failure"
@@ -80,46 +81,59 @@ type Receipt struct {
 	Since time.Time // when the first call began, by the database's clock
 	Key   string
 	Calls int
+	Call  string // the id of the call that this attempt begins
 }
 
 // Begin records, under the claim, that a call begins. The result free says whether the call may be
 // made: true if the call did not begin earlier, or if the vendor still recognises the call's key.
-// If it is false, Begin records nothing.
+// If it is false, Begin records nothing. If Begin fails, the caller makes no call, and Begin takes
+// back what it may have recorded.
 func (c *Claim) Begin(ctx context.Context, name, key string, window time.Duration) (noted Receipt, free bool, err error) {
-	noted.Key = key
+	noted.Key, noted.Call = key, uuid.NewString()
 	if !c.Keyed {
 		noted.Since = time.Now()
 		return noted, true, nil
 	}
-	ctx, cancel := c.table.bounded(ctx)
-	defer cancel()
-	k := c.Key
-	err = c.table.Pool.QueryRow(ctx, c.table.SQL.Begin, k.Scope, k.Principal, k.Value, c.owner, c.fence, name, noted.Key, window).
-		Scan(&free, &noted.Since, &noted.Key, &noted.Calls)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		c.lose(ErrLost)
-		return noted, false, fmt.Errorf("record that it begins: %w", ErrLost)
-	case err != nil:
-		return noted, false, fmt.Errorf("record that it begins: %w", err)
+	k, call, doubt := c.Key, noted.Call, false
+	err = c.persist(ctx, "the beginning of a call is not recorded yet", name, func(ctx context.Context) error {
+		err := c.table.Pool.QueryRow(ctx, c.table.SQL.Begin, k.Scope, k.Principal, k.Value, c.owner, c.fence, name, key, window, call).
+			Scan(&free, &noted.Since, &noted.Key, &noted.Calls)
+		if errors.Is(err, pgx.ErrNoRows) {
+			c.lose(ErrLost)
+			return ErrLost
+		}
+		doubt = doubt || err != nil && !failure.IsRefusal(err)
+		return err
+	})
+	if err == nil {
+		return noted, free, nil
 	}
-	return noted, free, nil
+	err = fmt.Errorf("record that it begins: %w", err)
+	//guard:a-begin-in-doubt-is-taken-back false
+	if doubt && !errors.Is(err, ErrLost) {
+		err = errors.Join(err, c.Undo(ctx, name, call))
+	}
+	return noted, false, err
 }
 
-// Undo records that calls of a step began but did not happen. The parameter left is the number of
-// calls whose outcome is still unknown. A second Undo changes nothing.
-func (c *Claim) Undo(ctx context.Context, name string, left int) error {
+// Undo records that a call of a step began but did not happen. If call is "", no call of the step
+// happened. A second Undo changes nothing.
+func (c *Claim) Undo(ctx context.Context, name, call string) error {
 	if !c.Keyed {
 		return nil
 	}
-	return c.persist(ctx, name, func(ctx context.Context) error {
-		return c.write(ctx, c.table.Pool, "record that it did not happen", c.table.SQL.Undo, name, left)
+	var which *string
+	if call != "" {
+		which = &call
+	}
+	return c.outcome(ctx, name, func(ctx context.Context) error {
+		return c.write(ctx, c.table.Pool, "record that it did not happen", c.table.SQL.Undo, name, which)
 	})
 }
 
 // Finish records that a call is done, with its result. A second Finish changes nothing.
 func (c *Claim) Finish(ctx context.Context, name string, text []byte) error {
-	err := c.persist(ctx, name, func(ctx context.Context) error { return c.Record(ctx, c.table.Pool, name, text, false) })
+	err := c.outcome(ctx, name, func(ctx context.Context) error { return c.Record(ctx, c.table.Pool, name, text, false) })
 	if err == nil {
 		c.Remember(name, text)
 	}
@@ -141,9 +155,14 @@ const (
 	mostPause  = time.Second
 )
 
-// persist records the outcome of a call, which only this attempt knows. If the database may accept
-// the record later, persist tries again until ctx ends.
-func (c *Claim) persist(ctx context.Context, name string, write func(ctx context.Context) error) error {
+// outcome records the outcome of a call, which only this attempt knows.
+func (c *Claim) outcome(ctx context.Context, name string, write func(ctx context.Context) error) error {
+	return c.persist(ctx, "the outcome of a call is not recorded yet", name, write)
+}
+
+// persist writes a record. If the database may accept the record later, persist tries again until
+// ctx ends. The parameter delayed is a message for the log.
+func (c *Claim) persist(ctx context.Context, delayed, name string, write func(ctx context.Context) error) error {
 	for rest := firstPause; ; rest = min(2*rest, mostPause) {
 		bounded, cancel := c.table.bounded(ctx)
 		err := write(bounded)
@@ -152,7 +171,7 @@ func (c *Claim) persist(ctx context.Context, name string, write func(ctx context
 			return err
 		}
 		if rest == firstPause {
-			c.table.Log.WarnContext(ctx, "the outcome of a call is not recorded yet", "call", name, "error", err)
+			c.table.Log.WarnContext(ctx, delayed, "call", name, "error", err)
 		}
 		//guard:a-known-outcome-is-recorded-later true
 		if !pause.For(ctx, rest) {

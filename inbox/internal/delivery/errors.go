@@ -101,7 +101,7 @@ func IsAboutTheRow(err error) bool {
 func IsRefused(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && !slices.Contains([]string{"FATAL", "PANIC"}, cmp.Or(pg.SeverityUnlocalized, pg.Severity)) &&
-		(isMalformed(pg) || !strings.HasPrefix(pg.Code, "08"))
+		(isMalformed(pg) || !strings.HasPrefix(pg.Code, "08") && !strings.HasPrefix(pg.Code, "57P"))
 }
 
 // isMalformed reports whether the database could not read a statement because the statement's text
