@@ -49,6 +49,12 @@ func (p *Publisher) inspect(ctx context.Context, streams, subjects []string, exa
 		//guard:the-check-finds-full-accounts remove
 		err = look.checkAccount(ctx)
 	}
+	//guard:the-check-compares-the-largest-message false
+	if most := p.nc.MaxPayload(); most > 0 && most < maxMessage {
+		look.faults = append(look.faults, postroom.Unrecoverable(fmt.Errorf(
+			"%w: the NATS server refuses messages above %d bytes (max_payload), and an event can have %d with its headers: set max_payload to 1MB, or accept the risk: natsjs.SmallMessages in relay.Config.Accept, --accept %[1]s for 'postroom relay'",
+			SmallMessages, most, maxMessage)))
+	}
 	covered = len(wildcard.Uncovered(subjects, look.covered)) < len(subjects)
 	return covered, look.faults, err
 }

@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -65,6 +66,30 @@ func create(t *testing.T, nc *nats.Conn, cfg jetstream.StreamConfig) {
 	t.Helper()
 	if _, err := management(t, nc).CreateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Body and headers of an event must fit into a message of the server. If they do not, the relay
+// refuses to start, unless the operator accepts that.
+func TestCheckComparesTheLargestMessageOfTheServer(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 20
+	for limit, refused := range map[int]bool{most - 1: true, most: false} {
+		nc := devtest.PlainNATS(t, fmt.Sprintf("jetstream: enabled\nmax_payload: %d", limit), natsjs.ConnectOptions()...)
+		create(t, nc, jetstream.StreamConfig{Name: "SMALL", Subjects: []string{"small.a"}})
+		check := func(accept ...broker.Risk) error {
+			return relay.New(using("small.a"), natsjs.NewPublisher(nc), relay.Config{Accept: accept}).Check(t.Context())
+		}
+		err := check()
+		if errors.Is(err, natsjs.SmallMessages) != refused || errors.Is(err, postroom.ErrUnrecoverable) != refused || (err != nil) != refused {
+			t.Errorf("max_payload %d: Check = %v, want a refusal: %t", limit, err, refused)
+		}
+		if refused && !strings.Contains(err.Error(), "max_payload") {
+			t.Errorf("max_payload %d: Check = %v, want what to change", limit, err)
+		}
+		if err := check(natsjs.SmallMessages); err != nil {
+			t.Errorf("max_payload %d, accepted: Check = %v, want nil", limit, err)
+		}
 	}
 }
 
