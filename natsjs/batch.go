@@ -77,7 +77,7 @@ func (b *batchSender) pop() (messages []*broker.Message) {
 	bytes := 0
 	for len(b.queue) > 0 && behind == nil && len(messages)+len(b.queue[0]) <= b.maxEvents {
 		for _, f := range b.queue[0] {
-			bytes += len(f.Data)
+			bytes += f.Size()
 		}
 		if bytes > broker.MaxBatchBytes && len(messages) > 0 {
 			break

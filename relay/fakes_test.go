@@ -30,6 +30,7 @@ type fakeSource struct {
 	republishes fakeRepublishes
 	recorded    func(t *fakeTerm, ctx context.Context) error // if set, Record calls it
 	renewed     func(t *fakeTerm, ctx context.Context) error // if set, Renew calls it
+	unrecorded  func() (held, other int)                     // if set, Unrecorded calls it
 
 	leases    []time.Duration // the length of the lease of each term
 	roundTrip time.Duration
@@ -38,6 +39,7 @@ type fakeSource struct {
 
 	slow       time.Duration // how long Read takes
 	searching  int           // this many calls of Read find no event and set More
+	scheduled  int           // this many calls of Read find a page of scheduled events
 	unstorable int           // the next page reports this many
 }
 
@@ -127,6 +129,9 @@ func (t *fakeTerm) Read(ctx context.Context, limit int, into []eventlog.Event) (
 	if t.search() {
 		return eventlog.Page{More: true}, nil
 	}
+	if t.schedules() {
+		return eventlog.Page{Scheduled: limit}, nil
+	}
 	page, err := t.Term.Read(ctx, limit, into)
 	t.source.Mu.Lock()
 	defer t.source.Mu.Unlock()
@@ -143,6 +148,17 @@ func (t *fakeTerm) search() bool {
 		return false
 	}
 	t.source.searching--
+	return true
+}
+
+// schedules reports whether a read finds only scheduled events.
+func (t *fakeTerm) schedules() bool {
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
+	if t.source.scheduled == 0 {
+		return false
+	}
+	t.source.scheduled--
 	return true
 }
 
@@ -199,6 +215,15 @@ func (t *fakeTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	t.Unread = append(lost, t.Unread...)
 	t.source.republishes.repeated = append(t.source.republishes.repeated, p.Republished...)
 	return nil
+}
+
+func (t *fakeTerm) Unrecorded() (held, other int) {
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
+	if t.source.unrecorded != nil {
+		return t.source.unrecorded()
+	}
+	return 0, 0
 }
 
 func (t *fakeTerm) isReleased() bool {

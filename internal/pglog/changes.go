@@ -21,6 +21,7 @@ type changes struct {
 	unblocked  []string   // the keys of the events in the field published
 	late       seqset.Set // lost events that must be republished, because later events of their keys were published
 	checkpoint bool       // the recording also makes a checkpoint
+	bytes      int        // the size of the events
 
 	republishes []republishProgress // the progress of republishes
 

@@ -21,12 +21,13 @@ import (
 // events that are due, each list in the order of seq. The field scheduled lists the events of the
 // log to publish later. The field overdue lists scheduled events of the log whose time has come.
 type rows struct {
-	snap, pid          string
-	late, page, due    []eventlog.Event
-	scheduled, overdue []int64
-	busy               []int64          // held events that keepDue left out
-	moreDue            bool             // there may be more due events
-	bytes              [partDue + 1]int // bytes of data, by part
+	snap, pid       string
+	late, page, due []eventlog.Event
+	scheduled       map[int64]struct{}
+	overdue         []int64
+	busy            []int64            // held events that keepDue left out
+	moreDue         bool               // there may be more due events
+	bytes           [partDue + 1]int64 // bytes of data and headers, by part, as the statement counts them
 }
 
 // full reports whether a part may lack rows, because it reached [eventlog.PageBytes].
@@ -37,7 +38,7 @@ func (r *rows) full(part int64) bool { return r.bytes[part] >= eventlog.PageByte
 func (r *rows) keepDue(still func(seq int64) bool) {
 	for _, seq := range r.overdue {
 		if !still(seq) {
-			r.scheduled = append(r.scheduled, seq)
+			r.scheduled[seq] = struct{}{}
 		}
 	}
 	blocked := make(map[string]bool)
@@ -74,6 +75,7 @@ const (
 	colData
 	colLoggedAt
 	colFlag
+	colSize
 )
 
 // The parts of pass.sql.
@@ -87,7 +89,7 @@ const (
 // decodeRows splits the rows of a result by part. If the buffer is large enough, the page uses its
 // memory.
 func decodeRows(result pgx.Rows, types *pgtype.Map, buffer []eventlog.Event) (*rows, error) {
-	found := &rows{page: buffer[:0]}
+	found := &rows{page: buffer[:0], scheduled: make(map[int64]struct{})}
 	d := decoder{types: types}
 	for result.Next() {
 		if d.fields == nil { // only when there is a row: a result without rows may have no fields
@@ -118,25 +120,26 @@ func (r *rows) add(d *decoder) error {
 	case partDue:
 		list = &r.due
 	}
-	r.bytes[part] += len(d.values[colData])
+	r.bytes[part] += d.integer(colSize)
 	*list = append(*list, eventlog.Event{})
 	ev := &(*list)[len(*list)-1]
 	d.event(ev)
 	switch {
 	case part == partDue:
-		var altered int
+		var altered, last int
 		ev.Held, ev.Unordered = true, flag
 		note := d.text(colNote)
 		//guard:a-held-event-does-not-begin-anew false
-		if _, err := fmt.Sscan(note, &ev.Attempts, &ev.LastAttempt, &ev.Replays, &ev.RepublishID, &altered); err != nil {
+		if _, err := fmt.Sscan(note, &ev.Attempts, &ev.LastAttempt, &ev.Replays, &ev.RepublishID, &altered, &last); err != nil {
 			return fmt.Errorf("note %q of a held event: %w", note, err)
 		}
+		ev.LastHeld = last != 0
 		if altered != 0 {
 			d.faults.add("Event", "had values that no event can have when it was held; they are in its raw headers")
 		}
 	case flag:
 		ev.NotBefore = ev.LoggedAt // the later of created_at and not_before
-		r.scheduled = append(r.scheduled, ev.Seq)
+		r.scheduled[ev.Seq] = struct{}{}
 	case d.values[colNote] != nil:
 		r.overdue = append(r.overdue, ev.Seq)
 	}

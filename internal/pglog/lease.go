@@ -28,6 +28,7 @@ var errRestored = errors.New("the log was restored from a dump just now")
 type lease struct {
 	log       *Log
 	conn      *pgx.Conn
+	pid       uint32        // the server process of conn
 	length    time.Duration // how long the lease lasts after each Record and Renew
 	instance  string
 	epoch     int64
@@ -126,7 +127,7 @@ func (l *lease) Renew(ctx context.Context, length time.Duration) error {
 
 // renew makes the lease last for its length from now.
 func (l *lease) renew(ctx context.Context) error {
-	return l.update(ctx, l.log.sql.Renew, l.epoch, l.length)
+	return l.update(ctx, "", l.log.sql.Renew, l.epoch, l.length)
 }
 
 // Confirm returns nil if this term still leads, and [eventlog.ErrLeaseLost] if another term has
@@ -142,16 +143,56 @@ func (l *lease) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// update runs a statement that changes a row only if this term still leads.
-func (l *lease) update(ctx context.Context, sql string, args ...any) error {
-	tag, err := l.conn.Exec(ctx, sql, args...)
+// update runs a statement that changes a row only if this term still leads. The text content says, in
+// an error, what the statement has.
+func (l *lease) update(ctx context.Context, content, sql string, args ...any) error {
+	err := l.send(ctx, func(ctx context.Context) error {
+		tag, err := l.conn.Exec(ctx, sql, args...)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = eventlog.ErrLeaseLost
+		}
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("outbox: record: %w", l.log.advise(err))
-	}
-	if tag.RowsAffected() == 0 {
-		return fmt.Errorf("outbox: record: %w", eventlog.ErrLeaseLost)
+		return fmt.Errorf("outbox: record%s: %w", content, l.log.advise(err))
 	}
 	return nil
+}
+
+// send runs statements on the connection of the lease. If ctx ends meanwhile, the error says for
+// which processes the server waits. A statement of a term is small, so it takes long only if it
+// waits for a lock, or if the server or the network is very slow.
+func (l *lease) send(ctx context.Context, f func(ctx context.Context) error) error {
+	if ctx.Err() != nil {
+		return f(ctx)
+	}
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ends after the server was asked
+	defer cancel()
+	blockers := make(chan string, 1)
+	stop := context.AfterFunc(ctx, func() {
+		blockers <- l.blockers()
+		cancel()
+	})
+	err := f(own)
+	if stop() || err == nil {
+		return err
+	}
+	//guard:a-late-recording-says-for-whom-it-waits false
+	if text := <-blockers; text != "" {
+		return fmt.Errorf("%w: it waits for a lock of %s: %w", ctx.Err(), text, err)
+	}
+	return fmt.Errorf("%w: %w", ctx.Err(), err)
+}
+
+// blockers returns the processes for whose locks the server process of the lease waits, or "" if
+// there are none or the server does not say so at once.
+func (l *lease) blockers() (text string) {
+	ctx, cancel := context.WithTimeout(context.Background(), min(l.length/10, time.Second))
+	defer cancel()
+	if err := l.log.pool.QueryRow(ctx, l.log.sql.Blockers, l.pid).Scan(&text); err != nil {
+		return ""
+	}
+	return text
 }
 
 // release gives up the lease.

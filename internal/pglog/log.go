@@ -145,7 +145,7 @@ func (l *Log) lead(ctx context.Context, owner string, length time.Duration) (*te
 	if err != nil {
 		return nil, err
 	}
-	ls := &lease{log: l, conn: both.writer, length: length, roundTrip: both.roundTrip}
+	ls := &lease{log: l, conn: both.writer, pid: both.writerPID, length: length, roundTrip: both.roundTrip}
 	row, err := ls.take(ctx, owner)
 	if err != nil {
 		return nil, errors.Join(err, both.close())
@@ -164,6 +164,9 @@ type leadRow struct {
 	Restored           bool
 	Instance           string
 	Streams            []byte
+	To                 string // To, Passed and Open are those of catchUp
+	Passed             int64
+	Open               string
 }
 
 // sequenceRow is a row of sequence.sql.

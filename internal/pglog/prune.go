@@ -42,7 +42,11 @@ func (p *pruner) Prune(ctx context.Context, keep time.Duration) (removed int64, 
 	if time.Since(p.since) >= pruneAgain {
 		p.next, p.since = 0, time.Now()
 	}
-	row, err := oneRow[pruneRow](ctx, p.lease.conn, p.lease.log.sql.Prune, p.lease.epoch, p.next, keep)
+	var row pruneRow
+	err = p.lease.send(ctx, func(ctx context.Context) (err error) {
+		row, err = oneRow[pruneRow](ctx, p.lease.conn, p.lease.log.sql.Prune, p.lease.epoch, p.next, keep)
+		return err
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = eventlog.ErrLeaseLost
 	}

@@ -15,7 +15,7 @@ type statements struct {
 	Connect, Reader, PID                    string
 	LeaseFree, Confirm, Paused              string
 	Lead, Adopt, Sequence                   string
-	Pass, LateRanges, Pending               string
+	Pass, Pending                           string
 	HeldAhead, HeldKeys                     string
 	Unlocked, StillDue                      string
 	SearchBounds, Search                    string
@@ -28,6 +28,7 @@ type statements struct {
 	RepublishPage, RepublishProgress, Prune string
 	Positions, Sources, Checkpoints         string
 	PublishedBounds, Published              string
+	Blockers                                string
 	Lag, Subjects, Sizes                    string
 	Extent, FirstEvent                      string
 }

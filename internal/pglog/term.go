@@ -37,7 +37,14 @@ func newTerm(ls *lease, conn *pgx.Conn, row leadRow) (*term, error) {
 	if err != nil {
 		return nil, err
 	}
-	recorded := state{high: row.High, floor: row.Floor, snap: row.Snap, pending: pending}
+	open, err := seqset.Parse(row.Open)
+	if err != nil {
+		return nil, err
+	}
+	recorded := state{
+		high: row.High, floor: row.Floor, snap: row.Snap, pending: pending, streams: streamsOf(positions),
+		catchUp: catchUp{to: row.To, passed: row.Passed, open: open},
+	}
 	known := newMemory(recorded)
 	//guard:memory-dropped-with-its-connection/2 do all := <-remembered; last := all[ls.log.pool]; all[ls.log.pool] = known.progress; remembered <- all; if last != nil { known.progress = last }; @
 	return &term{
@@ -51,10 +58,18 @@ func newTerm(ls *lease, conn *pgx.Conn, row leadRow) (*term, error) {
 // Release records the results of events, gives up the lease so that another relay can take
 // it at once, and closes the term's connections. The term is over even if Release fails.
 // Like [eventlog.Term.Record], it can return [eventlog.ErrLeaseLost].
+//
+// Release makes as many recordings as the results need. It leaves scheduled events that are not held
+// yet to the next term, which reads them from the log again.
 func (t *term) Release(ctx context.Context, p eventlog.Progress) error {
 	var err error
 	if !t.lease.conn.IsClosed() {
-		if err = t.Record(ctx, p); err == nil {
+		for more := true; more && err == nil; p = (eventlog.Progress{}) {
+			err = t.Record(ctx, p)
+			//guard:release-records-everything false
+			more = t.recorder.memory.hasResults()
+		}
+		if err == nil {
 			err = t.release(ctx)
 		}
 	}

@@ -504,7 +504,13 @@ CREATE TABLE postroom.relay (
     snap       pg_snapshot    NOT NULL DEFAULT pg_current_snapshot(),
     pending    int8multirange NOT NULL DEFAULT '{}',
     cluster    bigint         NOT NULL,
-    streams    jsonb          NOT NULL DEFAULT '{}' -- in this row, because the positions in the streams must change together with the other columns
+    streams    jsonb          NOT NULL DEFAULT '{}', -- in this row, because the positions in the streams must change together with the other columns
+
+    -- How far the relay has caught up with a long backlog. Meanwhile snap stays as it is, or pending,
+    -- so that no recording is as large as the backlog.
+    catch_up_snap   pg_snapshot,
+    catch_up_passed bigint         NOT NULL DEFAULT 0,
+    catch_up_open   int8multirange NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 20); -- leaves room on the page for updates without index entries (HOT), because the relay updates the row 50 times a second
 COMMENT ON TABLE postroom.relay IS
     'One row: which relay leads, and which events of the log are published. Every event with seq <= high whose transaction is visible in snap is published, is in held or is in archive, except those in pending.';
@@ -526,6 +532,12 @@ COMMENT ON COLUMN postroom.relay.cluster IS
     'The system identifier of the database cluster in which snap was taken. If the cluster that has this database now has another identifier, the database was restored from a dump.';
 COMMENT ON COLUMN postroom.relay.streams IS
     'An entry for each stream, under the name of the stream: when the stream was created, and the sequence and the message id of the last message that the broker acknowledged to a relay. If the relay could not compare the stream with that message, next_seq and next_id are those of a message that was acknowledged later.';
+COMMENT ON COLUMN postroom.relay.catch_up_snap IS
+    'NULL: the relay does not catch up. Otherwise it publishes the late events that became visible between snap and this snapshot, or pending if the two are equal, in the order of seq.';
+COMMENT ON COLUMN postroom.relay.catch_up_passed IS
+    'While the relay catches up: the events of the backlog up to this seq were read. They are published, in held or in archive, except those in pending, or in catch_up_open if the backlog is pending. Only relays use this column; for others, none of the backlog is published yet.';
+COMMENT ON COLUMN postroom.relay.catch_up_open IS
+    'While the relay catches up with pending: the events up to high that it still has to publish or to hold, besides the rest of pending.';
 INSERT INTO postroom.relay (cluster) SELECT system_identifier FROM pg_control_system();
 
 -- The rows of a restored log have transaction ids of another cluster. So the relay does not look

@@ -22,4 +22,5 @@ FROM durable
 WHERE durable.setting = 'on' AND (expires_at < clock_timestamp() OR owner = $1)
 RETURNING epoch, high, floor, snap::text, pending::text,
     cluster <> (SELECT system_identifier FROM pg_control_system()) AS restored,
-    (SELECT id::text FROM postroom.instance) AS instance, streams;
+    (SELECT id::text FROM postroom.instance) AS instance, streams,
+    coalesce(catch_up_snap::text, '') AS catch_up_snap, catch_up_passed, catch_up_open::text AS catch_up_open;

@@ -9,7 +9,7 @@
 -- snapshot and were not visible in $3. The transaction of such a row was in progress in $3 (xip) or
 -- began later (from xmax on). No other row can have become visible. So the relay loses no row, and
 -- need not remember gaps in the seqs. If part 1 has one row more than $4, or ends at 4 MiB (see
--- below), there may be more late rows: see late_ranges.sql.
+-- below), there may be more late rows: see late_by_xid.sql.
 --
 -- The cost of part 1 must depend only on the number of late rows, even if many rows were committed
 -- since $3. The limits of seq are conditions of the index (xid, seq). So the server skips rows
@@ -26,21 +26,23 @@
 -- compressed. So the server must decompress such headers to find their real size. hold.sql says how
 -- the relay holds a row with such values.
 --
--- Each part ends with the row that brings its data to 4 MiB (eventlog.PageBytes) or more. The
--- statement has this limit because the relay does not know the sizes of the next rows beforehand.
--- octet_length does not decompress data, and the server does not fetch data that the statement
--- leaves out. A running sum over complete rows takes a tenth of the time of a pass. So for the next
--- page (part 2), the first condition computes the total of the data. The second condition searches
--- for the last row of the page only if that total is too large.
+-- Each part ends with the row that brings its data and headers (the column size) to 4 MiB
+-- (eventlog.PageBytes) or more. The statement has this limit because the relay does not know the
+-- sizes of the next rows beforehand. octet_length does not decompress data, and the server does not
+-- fetch data that the statement leaves out. Headers are measured as they are in the table. Only those
+-- that are compressed there are measured as texts, because they may be much larger. A running sum
+-- over complete rows takes a tenth of the time of a pass. So for the next page (part 2), the first
+-- condition computes the total. The second condition searches for the last row of the page only if
+-- that total is too large.
 --
 -- For an event of the log, the column scheduled says whether the event must be published later, by
 -- this database's clock. If so, the relay holds the event. The note is 'due' if the event was
 -- scheduled and its time has come. Then the relay checks whether the producer has cancelled the
 -- event: see unlocked.sql. For a held event (part 3), the note has its attempts, the attempt after
--- which it is dead, the number of its replays, its republish, and whether its values differ from
--- those in the log. The column scheduled is true if the held event has no order among the events of
+-- which it is dead, the number of its replays, its republish, whether its values differ from those in
+-- the log, and whether held has no later event of its key. The column scheduled is true if the held event has no order among the events of
 -- its key. For an event with an order, the statement also returns the events that wait behind it,
--- up to the next dead one: at most 100 events of a key.
+-- up to the next dead one.
 --
 -- "(SELECT 'outbox')" keeps the planner from using the index held_outgoing in part 3. A plan that
 -- was made while held was empty could use that index, and read all of it.
@@ -90,13 +92,16 @@ WITH late AS (
         LIMIT $4
     ) due
     CROSS JOIN LATERAL (
-        SELECT *, false AS blocked FROM postroom.held WHERE due.key IS NULL AND id = due.id
+        SELECT *, false AS blocked, false AS last FROM postroom.held WHERE due.key IS NULL AND id = due.id
         UNION ALL
-        (SELECT *, bool_or(dead_at IS NOT NULL) OVER (ORDER BY pos) AS blocked
+        (SELECT *, bool_or(dead_at IS NOT NULL) OVER (ORDER BY pos) AS blocked,
+                --guard:the-last-held-event-of-a-key-is-told do false AS last
+                lead(pos) OVER (ORDER BY pos) IS NULL AND row_number() OVER (ORDER BY pos) < $4 AS last
          FROM (SELECT * FROM postroom.held
                WHERE handler = (SELECT 'outbox') AND key = due.key AND pos >= due.pos
                ORDER BY pos
-               LIMIT 100) behind)
+               --guard:a-key-drains-by-pages do LIMIT 100) behind)
+               LIMIT $4) behind)
     ) held
     --guard:events-behind-a-dead-one-wait true
     WHERE NOT held.blocked
@@ -106,16 +111,16 @@ SELECT 0 AS part, 0::bigint AS seq, pg_current_snapshot()::text AS note, pg_back
        NULL::text AS source, NULL::text AS type, NULL::text AS subject, NULL::text AS key, NULL::text AS content_type,
        NULL::text AS correlation_id, NULL::text AS causation_id, NULL::timestamptz AS occurred_at,
        NULL::text AS trace_parent, NULL::text AS trace_state, NULL::jsonb AS headers, NULL::bytea AS data,
-       clock_timestamp() AS logged_at, false AS scheduled
+       clock_timestamp() AS logged_at, false AS scheduled, 0::bigint AS size
 UNION ALL
 (SELECT 1, seq, CASE WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
         occurred_at, trace_parent, trace_state,
         CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
-        greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
- FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
-                 OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-       FROM late) late
+        greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false), size
+ FROM (SELECT *, sum(size) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+       FROM (SELECT *, (CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
+                        + coalesce(CASE WHEN pg_column_size(headers) > 65536 THEN 0 WHEN pg_column_compression(headers) IS NULL THEN pg_column_size(headers) WHEN octet_length(headers::text) <= 131072 THEN octet_length(headers::text) END, 0))::bigint AS size FROM late) late) late
  --guard:late-events-are-bounded-by-their-bytes = @1 >= 0
  WHERE coalesce(before, 0) < 4194304
  ORDER BY seq)
@@ -124,26 +129,32 @@ UNION ALL
         occurred_at, trace_parent, trace_state,
         CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
-        greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
+        greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false),
+        (CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
+         + coalesce(CASE WHEN pg_column_size(headers) > 65536 THEN 0 WHEN pg_column_compression(headers) IS NULL THEN pg_column_size(headers) WHEN octet_length(headers::text) <= 131072 THEN octet_length(headers::text) END, 0))::bigint
  FROM page
  --guard:a-page-is-bounded-by-its-bytes = @1 >= 0
- WHERE (SELECT coalesce(sum(octet_length(data)), 0) < 4194304
-        FROM (SELECT data FROM postroom.outbox WHERE seq > $1 ORDER BY seq LIMIT $4) sizes)
+ WHERE (SELECT coalesce(sum(octet_length(data)), 0)
+               --guard:the-headers-of-a-page-are-bounded remove
+               + coalesce(sum(CASE WHEN pg_column_size(headers) > 65536 THEN 0 WHEN pg_column_compression(headers) IS NULL THEN pg_column_size(headers) WHEN octet_length(headers::text) <= 131072 THEN octet_length(headers::text) END), 0)
+               < 4194304
+        FROM (SELECT data, headers FROM postroom.outbox WHERE seq > $1 ORDER BY seq LIMIT $4) sizes)
     OR seq <= (SELECT max(seq)
-               FROM (SELECT seq, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
+               FROM (SELECT seq, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
+                                      + coalesce(CASE WHEN pg_column_size(headers) > 65536 THEN 0 WHEN pg_column_compression(headers) IS NULL THEN pg_column_size(headers) WHEN octet_length(headers::text) <= 131072 THEN octet_length(headers::text) END, 0))
                                  OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-                     FROM (SELECT seq, data FROM postroom.outbox WHERE seq > $1 ORDER BY seq LIMIT $4) sizes) sizes
+                     FROM (SELECT seq, data, headers FROM postroom.outbox WHERE seq > $1 ORDER BY seq LIMIT $4) sizes) sizes
                WHERE coalesce(before, 0) < 4194304)
  ORDER BY seq)
 UNION ALL
-(SELECT 3, pos, format('%s %s %s %s %s', attempts, coalesce(last_attempt, 0), replays, coalesce(republish, 0), (raw_headers IS NOT NULL)::int),
+(SELECT 3, pos, format('%s %s %s %s %s %s', attempts, coalesce(last_attempt, 0), replays, coalesce(republish, 0), (raw_headers IS NOT NULL)::int, last::int),
         event_id, source, type, subject, event_key, content_type, correlation_id, causation_id,
         occurred_at, trace_parent, trace_state,
         CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
-        logged_at, key IS NULL
- FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
-                 OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-       FROM due) due
+        logged_at, key IS NULL, size
+ FROM (SELECT *, sum(size) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+       FROM (SELECT *, (CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
+                        + coalesce(CASE WHEN pg_column_size(headers) > 65536 THEN 0 WHEN pg_column_compression(headers) IS NULL THEN pg_column_size(headers) WHEN octet_length(headers::text) <= 131072 THEN octet_length(headers::text) END, 0))::bigint AS size FROM due) due) due
  --guard:due-events-are-bounded-by-their-bytes = @1 >= 0
  WHERE coalesce(before, 0) < 4194304);

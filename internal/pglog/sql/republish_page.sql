@@ -52,9 +52,10 @@ WITH running AS (
                AND NOT EXISTS (SELECT FROM postroom.archive WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) AS goes
     FROM part
     CROSS JOIN LATERAL (
-        SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS bytes
+        SELECT *, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS bytes
         FROM (
-            SELECT *
+            SELECT *, (CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
+                       + coalesce(CASE WHEN pg_column_size(headers) > 65536 THEN 0 WHEN pg_column_compression(headers) IS NULL THEN pg_column_size(headers) WHEN octet_length(headers::text) <= 131072 THEN octet_length(headers::text) END, 0))::bigint AS size
             FROM postroom.outbox
             WHERE seq >= part.at AND seq <= part.through
               AND (part.those IS NULL OR part.those @> seq)
@@ -68,7 +69,7 @@ WITH running AS (
     ) o
     CROSS JOIN postroom.relay
     --guard:events-of-a-republish-are-bounded-by-their-bytes true
-    WHERE o.bytes - CASE WHEN octet_length(o.data) <= 983040 THEN octet_length(o.data) ELSE 0 END < 4194304
+    WHERE o.bytes - o.size < 4194304
 ), reached AS (
     --guard:a-republish-goes-on-where-the-bytes-ended 1.2 false
     SELECT CASE WHEN count(*) = $3 OR max(bytes) >= 4194304 THEN max(seq) ELSE (SELECT through FROM part) END AS seq,
@@ -85,14 +86,14 @@ SELECT 0 AS part, 0::bigint AS seq,
        NULL::text AS source, NULL::text AS type, NULL::text AS subject, NULL::text AS key, NULL::text AS content_type,
        NULL::text AS correlation_id, NULL::text AS causation_id, NULL::timestamptz AS occurred_at,
        NULL::text AS trace_parent, NULL::text AS trace_state, NULL::jsonb AS headers, NULL::bytea AS data,
-       clock_timestamp() AS logged_at, false AS scheduled
+       clock_timestamp() AS logged_at, false AS scheduled, 0::bigint AS size
 FROM reached
 UNION ALL
 (SELECT 2, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
         occurred_at, trace_parent, trace_state,
         CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
-        greatest(created_at, not_before), false
+        greatest(created_at, not_before), false, size
  FROM found
  WHERE goes
  ORDER BY seq);
