@@ -164,7 +164,7 @@ func (c *Claim) take(ctx context.Context, sql string, more ...any) (bool, error)
 	if err == nil || failure.IsRefusal(err) {
 		return mine, err
 	}
-	// The key may be claimed, and the answer was lost. If nobody looked, the key would be in progress
+	// The key may be claimed, and the answer was lost. If no process looked, the key would be in progress
 	// until the claim ends.
 	mine, again := c.read(ctx, c.table.SQL.Mine, k.Scope, k.Principal, k.Value, c.owner)
 	if again != nil {
