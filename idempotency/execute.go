@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/idempotency/internal/fingerprint"
+	"github.com/postroom/postroom/internal/lent"
 	"github.com/postroom/postroom/internal/pause"
 )
 
@@ -187,7 +188,13 @@ func (a *attempt) runTx(ctx context.Context) (result, error) {
 	inner, _, cancel := a.op.context(ctx, a)
 	defer cancel()
 	res, err := a.op.run(inner, a)
-	lost := a.tx.Fate.Lost()
+	if !a.tx.back(lent.Grace(a.op.timeout)) {
+		if err == nil && res.verdict == undo {
+			return res, nil // the server rolls back
+		}
+		return res, errors.Join(errStillUsed, err)
+	}
+	lost := a.tx.fate.Lost()
 	switch {
 	//guard:a-lost-transaction-is-told false
 	case lost && (err != nil || res.verdict != keepAll):

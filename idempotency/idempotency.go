@@ -17,6 +17,7 @@ import (
 	"github.com/postroom/postroom/idempotency/internal/failure"
 	"github.com/postroom/postroom/idempotency/internal/watched"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/lent"
 	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/session"
 	"github.com/postroom/postroom/schema"
@@ -147,7 +148,7 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 func (g *Guard) archive(ctx context.Context, limit int) (int, error) {
 	var gone []Record
 	what := watched.Of(g.store.sessions)
-	err := g.store.lend(ctx, "", what, func(tx pgx.Tx) error {
+	err := g.store.lend(ctx, "", what, func(tx *lending) error {
 		rows, _ := tx.Query(ctx, g.store.sql.PurgeKept, limit, archiveBytes) // CollectRows reports the error
 		found, err := pgx.CollectRows(rows, scanRow)
 		if err != nil || len(found) == 0 {
@@ -166,8 +167,11 @@ func (g *Guard) archive(ctx context.Context, limit int) (int, error) {
 			gone = append(gone, rec)
 		}
 		_, err = guard.Apart(0, func() (struct{}, error) {
-			return struct{}{}, g.cfg.Archive(ctx, watched.Handle{Tx: tx, Fate: what}, gone)
+			return struct{}{}, g.cfg.Archive(ctx, tx.loan, gone)
 		})
+		if used := tx.back(lent.Grace(0)); used != nil {
+			return errors.Join(used, guard.Seal(err))
+		}
 		return guard.Seal(err)
 	})
 	return len(gone), err

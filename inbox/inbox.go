@@ -99,7 +99,9 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	in.receipts = ledger.NewReceipts(in.db)
 	accepts := ledger.NewAccepts(in.db)
 	if cfg.OnDead != nil {
-		accepts.OnDead = in.tell
+		accepts.OnDead = func(ctx context.Context, tx *ledger.Borrowed, handler string, t delivery.Task, h delivery.Holding) error {
+			return in.tell(ctx, tx, handler, t, h)
+		}
 	}
 	in.acceptor = accept.Acceptor{Store: accepts, Wake: func() { in.runner.Accepted() }, Handlers: make(map[string]accept.Handler)}
 	in.dryRuns = dryrun.NewRunner(ledger.Claims{DB: in.db}, cfg.Logger, func(ctx context.Context, h delivery.HeldEvent) (dryrun.Finding, error) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 )
@@ -266,7 +268,7 @@ func (c *loop) peek(ctx context.Context, ahead *ledger.Ahead) *ledger.Statement 
 // with its stack.
 func (c *loop) call(ctx context.Context, tx *ledger.Tx, t delivery.Task) error {
 	return c.signals.Observe(ctx, t, func(ctx context.Context) error {
-		return c.invoker.RunNoting(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, t.Event) },
+		return c.invoker.RunNoting(ctx, tx, func(ctx context.Context, tx pgx.Tx) error { return c.handler.apply.Handle(ctx, tx, t.Event) },
 			func(text string) error { return c.ledger.NoteResult(ctx, tx, t.Key, text) })
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/lent"
 	"github.com/postroom/postroom/internal/sqlfile"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/schema"
@@ -386,7 +387,7 @@ func (g *Saga[S]) withoutInstance(ctx context.Context, tx pgx.Tx, ev postroom.Ev
 func (g *Saga[S]) finish(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
 	for t.local != nil {
 		//guard:what-gives-up-is-rolled-back = (@3)(@2)
-		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return t.local(ctx, tx, &t.inst.data) })
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return lend(ctx, tx, t.local, &t.inst.data) })
 		if err := t.localEnded(err); err != nil {
 			return err
 		}
@@ -395,6 +396,22 @@ func (g *Saga[S]) finish(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
 		return nil
 	}
 	return g.store(ctx, tx, t)
+}
+
+// errOwned is the error of Commit and Rollback of the transaction of a Local function.
+var errOwned = errors.New("saga: the saga ends the transaction of a Local function; return nil to go on, GiveUp or another error to roll back")
+
+// lend runs a Local function, and takes the transaction back. Otherwise a goroutine of the function
+// could use the connection while the saga goes on, and write what does not belong to the step.
+func lend[S any](ctx context.Context, tx pgx.Tx, local func(context.Context, pgx.Tx, *S) error, s *S) error {
+	loan := lent.New(tx, errOwned, nil)
+	err := local(ctx, loan, s)
+	//guard:a-local-function-gives-the-transaction-back false
+	if !loan.Back(lent.Grace(0)) {
+		loan.Cut()
+		return errors.Join(lent.ErrStillUsed, err)
+	}
+	return err
 }
 
 // store stores a turn: the row, the history and the events, in one round trip.

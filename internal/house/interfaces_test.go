@@ -19,7 +19,6 @@ var lone = []string{
 	"inbox/internal/claims.Ledger",
 	"inbox/internal/dryrun.Ledger",
 	"inbox/internal/holder.Owner",
-	"inbox/internal/invoke.Transaction",
 	"inbox/internal/preflight.Database",
 	"inbox/internal/steps.Receipts",
 	"inbox/internal/stream.Receiver",

@@ -36,6 +36,7 @@ const (
 	identityPath  = module + "/internal/identity"
 	consumerPath  = module + "/internal/consumer"
 	sessionPath   = module + "/internal/session"
+	lentPath      = module + "/internal/lent"
 	remedyPath    = module + "/internal/remedy"
 	jsremedyPath  = module + "/internal/jsremedy"
 	repeatPath    = module + "/internal/repeat"
@@ -96,8 +97,8 @@ var layers = []struct {
 	{"inbox/internal/dryrun", []string{inboxDeliveryPath, guardPath}, "it receives requests for dry runs and answers them; it runs no handler itself"},
 	{"inbox/internal/gate", []string{inboxDeliveryPath, guardPath}, "it decides whether a handler may run; it knows no server and no handler"},
 	{"inbox/internal/holder", []string{inboxDeliveryPath}, "it collects deliveries that must be held; the inbox stores and finishes these deliveries"},
-	{"inbox/internal/invoke", []string{rootPath, inboxDeliveryPath, causePath, guardPath, resultPath, pgxAllPath}, "it calls handlers and does not know where events come from; it needs pgx for the errors that handlers return"},
-	{"inbox/internal/ledger", []string{rootPath, inboxDeliveryPath, schemaPath, guardPath, sessionPath, pgxAllPath, uuidPath}, "it has every transaction and statement of the inbox; it knows no broker and calls no handler"},
+	{"inbox/internal/invoke", []string{rootPath, inboxDeliveryPath, causePath, guardPath, lentPath, resultPath, pgxAllPath}, "it calls handlers and does not know where events come from; it needs pgx for the errors that handlers return"},
+	{"inbox/internal/ledger", []string{rootPath, inboxDeliveryPath, schemaPath, guardPath, lentPath, sessionPath, pgxAllPath, uuidPath}, "it has every transaction and statement of the inbox; it knows no broker and calls no handler"},
 	{"inbox/internal/preflight", []string{rootPath, inboxDeliveryPath, consumerPath, identityPath, jsremedyPath, eventTypePath, natsPath}, "it checks the set-up before an inbox starts and changes nothing"},
 	{"inbox/internal/share", nil, "it divides connections and memory among handlers; it only counts"},
 	{"inbox/internal/signals", []string{rootPath, inboxDeliveryPath, telemetryPath, guardPath, pausePath, pgxAllPath, otelPath}, "it counts and traces what the other parts do; it needs pgx for error codes"},
@@ -107,7 +108,7 @@ var layers = []struct {
 	{"deadletter", []string{rootPath, heldPath, changePath, snapshotPath, sqlFilePath, schemaPath, remedyPath, pgxAllPath}, "it reads and changes held events with SQL; it runs no handler and publishes nothing"},
 	{"control", []string{heldPath, changePath, sqlFilePath, schemaPath, pgxAllPath}, "it stores what operators decide; the processes obey"},
 	{"held", []string{heldPath, changePath, sqlFilePath, schemaPath, pgxAllPath}, "it changes held events with SQL; it runs no handler and publishes nothing"},
-	{"saga", []string{rootPath, module + "/saga/internal/merge", changePath, guardPath, sqlFilePath, schemaPath, remedyPath, telemetryPath, pgxAllPath, otelPath}, "it is a handler like any other; it writes through an interface, so it knows no outbox, inbox or broker"},
+	{"saga", []string{rootPath, module + "/saga/internal/merge", changePath, guardPath, lentPath, sqlFilePath, schemaPath, remedyPath, telemetryPath, pgxAllPath, otelPath}, "it is a handler like any other; it writes through an interface, so it knows no outbox, inbox or broker"},
 	{"saga/internal/merge", nil, "it merges JSON documents; it knows no saga"},
 	{"internal/endpoints", []string{schemaPath, sqlFilePath, pgxAllPath}, "it reads one table, for status; package webhook changes the table"},
 	{"internal/filters", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "receivers and senders of webhooks write its table, and status reads it; it chooses no event"},
@@ -115,13 +116,13 @@ var layers = []struct {
 	{"internal/messages", []string{natsPath}, "it reads headers of messages; it knows no event"},
 	{"inspect", []string{rootPath, module + "/internal/endpoints", module + "/internal/filters", module + "/internal/sagas", module + "/internal/messages", heldPath, snapshotPath, eventFindPath, textPath, consumerPath, sqlFilePath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it reads the database and the broker and changes neither"},
 	{"outbound", []string{rootPath, pausePath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP; it knows no database, broker or handler"},
-	{"idempotency", []string{rootPath, pausePath, textPath, module + "/idempotency/internal/...", schemaPath, telemetryPath, guardPath, sessionPath, remedyPath, module + "/internal/jcs", sqlFilePath, pgxAllPath, otelPath}, "it stores answers in a database; it calls no vendor and writes no event"},
+	{"idempotency", []string{rootPath, pausePath, textPath, module + "/idempotency/internal/...", schemaPath, telemetryPath, guardPath, lentPath, sessionPath, remedyPath, module + "/internal/jcs", sqlFilePath, pgxAllPath, otelPath}, "it stores answers in a database; it calls no vendor and writes no event"},
 	{"idempotency/internal/answer", []string{textPath}, "it decides which part of an answer is stored"},
 	{"idempotency/internal/claim", []string{module + "/idempotency/internal/failure", pausePath, schemaPath, sqlFilePath, pgxAllPath, uuidPath}, "it has the statements of lease mode and calls no handler"},
 	{"idempotency/internal/failure", []string{guardPath, pgxAllPath}, "it classifies errors of the database"},
 	{"idempotency/internal/fingerprint", []string{module + "/internal/jcs"}, "it computes fingerprints of requests"},
 	{"idempotency/internal/header", []string{fieldsPath}, "it reads a key from the lines of a header"},
-	{"idempotency/internal/watched", []string{module + "/idempotency/internal/failure", guardPath, sessionPath, pgxAllPath}, "it wraps a transaction, so that a user's code cannot end the transaction"},
+	{"idempotency/internal/watched", []string{module + "/idempotency/internal/failure", sessionPath, pgxAllPath}, "it records what happens in one transaction"},
 	{"idempotency/conformance", nil, "it tests any endpoint over HTTP"},
 	{"webhook", []string{rootPath, module + "/webhook/internal/lanes", module + "/internal/filters", module + "/inbox", module + "/outbound", causePath, telemetryPath, guardPath, repeatPath, wildcardPath, changePath, remedyPath, sqlFilePath, textPath, schemaPath, pgxAllPath, otelPath, uuidPath, ssrfPath}, "it verifies requests of providers and stores them as events of an inbox; it sends events to customers' endpoints"},
 	{"webhook/internal/lanes", nil, "it limits the requests to each endpoint; it sends nothing"},
@@ -135,6 +136,7 @@ var layers = []struct {
 	{"internal/change", []string{sqlFilePath, textPath, schemaPath, remedyPath, pgxAllPath}, "it begins the transactions of operators, locks, and writes the audit; its callers make the changes"},
 	{"internal/snapshot", []string{pgxAllPath}, "it begins transactions that only read; it knows no table"},
 	{"internal/jcs", nil, "it turns one text into another"},
+	{"internal/lent", []string{guardPath, pgxAllPath}, "it lends a transaction to a user's code; it begins and ends none"},
 	{"internal/session", []string{pgxAllPath}, "it resets one connection"},
 	{"doctor", []string{rootPath, module + "/internal/messages", sqlFilePath, schemaPath, module + "/relay", natsjsPath, wirePath, wildcardPath, identityPath, consumerPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it examines a set-up with the parts' own checks and changes nothing"},
 	{"internal/pause", nil, "it waits for a time or a context"},
@@ -155,7 +157,7 @@ var layers = []struct {
 	{"internal/childproc", nil, "it runs programs of this repository as child processes"},
 	{"internal/house", nil, "it has only tests, of the form of the repository"},
 	{"internal/devtest/fakelog", []string{eventlogPath}, "it is a log in memory, for tests of packages that read a log"},
-	{"postroomtest", []string{rootPath, module + "/eventlog", module + "/inbox", module + "/relay", module + "/postroomtest/servers", module + "/internal/devtest", guardPath, identityPath, pgxAllPath, uuidPath}, "users' tests call it; it uses public functions of the parts, and its own SQL statements"},
+	{"postroomtest", []string{rootPath, module + "/eventlog", module + "/inbox", module + "/relay", module + "/postroomtest/servers", module + "/internal/devtest", guardPath, lentPath, identityPath, pgxAllPath, uuidPath}, "users' tests call it; it uses public functions of the parts, and its own SQL statements"},
 	{"postroomtest/servers", []string{natsjsPath, module + "/internal/devtest", pgxAllPath, natsPath}, "it starts servers for users' tests"},
 	{"internal/devtest/logtest", []string{rootPath, eventlogPath, module + "/outbox", pgxAllPath}, "tests of several packages that use the log share it"},
 	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it starts servers for tests"},

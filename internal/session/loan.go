@@ -54,10 +54,12 @@ func (l *Loan) Used() bool { return l.used.Load() }
 // Use notes that the user's code sends a statement that does not change the session.
 func (l *Loan) Use() { l.used.Store(true) }
 
-// Unseen notes that the user's code may send statements that See does not examine.
+// Unseen notes that the user's code gets the connection itself. See does not examine what the code
+// sends, and the code may still use the connection after the loan: so Ended closes the connection.
 func (l *Loan) Unseen() {
 	l.used.Store(true)
-	l.traces.Or(uint32(Locks | Settings | Temporary))
+	//guard:the-connection-itself-is-closed-after-the-loan 1 = uint32(Locks | Settings | Temporary)
+	l.traces.Or(uint32(Locks | Session))
 }
 
 // Differs reports whether the user's code may have changed something on which later statements of

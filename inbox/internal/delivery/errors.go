@@ -151,16 +151,15 @@ func IsEnded(err error) bool {
 	return errors.As(err, &ended)
 }
 
-// AbandonedError says that a handler did not return for some time after its context ended, and that
-// the inbox took the transaction from the handler.
+// AbandonedError says that the inbox gave up a handler's transaction and its connection: the handler
+// did not return for some time after its context ended, or a goroutine of it still used the
+// transaction for some time after the handler returned.
 type AbandonedError struct{ Err error }
 
-func (e *AbandonedError) Error() string {
-	return e.Err.Error() + ", and it ignores its context; it was abandoned"
-}
+func (e *AbandonedError) Error() string { return e.Err.Error() }
 func (e *AbandonedError) Unwrap() error { return e.Err }
 
-// IsAbandoned reports whether a handler was abandoned.
+// IsAbandoned reports whether the inbox gave up a handler's transaction.
 func IsAbandoned(err error) bool {
 	var gone *AbandonedError
 	return errors.As(err, &gone)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/lent"
 )
 
 // Abort rolls back the transaction. It gives the connection back even if ctx has ended.
@@ -48,13 +49,9 @@ func (t *Tx) give(ctx context.Context, left error) {
 // RollbackPatience is how long a rollback may take before the inbox closes its connection.
 const RollbackPatience = 5 * time.Second
 
-// Abandon takes the transaction from a handler that does not return. It removes the
-// connection from the pool and closes it, so that the server rolls back. If the handler
-// uses the transaction after that, it gets an error.
-func (t *Tx) Abandon() {
-	conn := t.owner.Hijack()
-	_ = conn.PgConn().Conn().Close() // no other call is safe while the handler uses the connection
-}
+// Abandon gives up the transaction of a handler that still uses it. The server rolls back. Do not
+// use the transaction after that.
+func (t *Tx) Abandon() { lent.Cut(t.owner) }
 
 // Opened is a transaction that began in the same round trip in which the previous transaction
 // ended. It also has the result of the transaction's first statement.
@@ -156,7 +153,6 @@ func isNoNumber(err error) bool {
 // or if the handler changed the session, no transaction follows: endWith resets the session in the
 // same round trip, and gives the connection back to the pool.
 func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statement, next *Statement) ([]pgconn.CommandTag, *Opened, error) {
-	t.over.Store(true)
 	batch := &pgx.Batch{}
 	for _, s := range closing {
 		batch.Queue(s.sql, s.args...)
