@@ -168,6 +168,30 @@ var faults = []fault{
 		_, err := tx.Query(ctx, "SELECT n FROM generate_series(1, $1::int) n", 100000) //nolint:rowserrcheck,sqlclosecheck // as users do
 		return err
 	}},
+	{name: "a goroutine in a statement that does not end", says: "goroutine", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		if err := exec(ctx, tx, insert, handler, id); err != nil {
+			return err
+		}
+		sleeping := make(chan struct{})
+		go func() {
+			_, _ = tx.CopyFrom(context.Background(), pgx.Identifier{"effect"}, []string{"handler", "event"}, pgx.CopyFromFunc(func() ([]any, error) {
+				close(sleeping)
+				select {} // the copy is given up with its connection
+			}))
+		}()
+		<-sleeping
+		return nil
+	}},
+	{name: "a goroutine that goes on after an error", says: "the shop is closed", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), goOn(tx, handler, id), errOwn)
+	}},
+	{name: "no time left, and no look at the context", says: "not done in time", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		err := exec(ctx, tx, insert, handler, id)
+		for err == nil { // until the inbox takes the transaction away
+			err = exec(context.WithoutCancel(ctx), tx, "SELECT pg_sleep(0.01)")
+		}
+		return nil
+	}},
 	{name: "an overlooked error", says: "did not return its error", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
 		_ = exec(ctx, tx, "SELECT 1 / $1::int", 0)
 		_ = exec(ctx, tx, insert, handler, id)

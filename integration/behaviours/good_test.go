@@ -114,12 +114,38 @@ var ways = []way{
 		postroom.Result(ctx, "wrote "+id)
 		return exec(ctx, tx, insert, handler, id)
 	}},
+	{"a goroutine that goes on with the transaction", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), goOn(tx, handler, id))
+	}},
+	{"a nested transaction that a goroutine keeps", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		var nested pgx.Tx
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			nested = tx
+			return exec(ctx, tx, insert, handler, id)
+		})
+		go func() { _, _ = nested.Exec(context.Background(), insert, handler, id) }()
+		return err
+	}},
 	{"a statement with a context that has ended before it", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		_ = exec(ended, tx, insert, handler, id) // is not sent
 		return exec(ctx, tx, insert, handler, id)
 	}},
+}
+
+// goOn starts a goroutine that uses the transaction until that fails. It writes only nothing, because
+// what it writes before the end would be committed.
+func goOn(tx pgx.Tx, handler, id string) error {
+	begun := make(chan error, 1)
+	go func() {
+		ctx := context.Background()
+		err := exec(ctx, tx, "SELECT 1")
+		for begun <- err; err == nil; {
+			_, err = tx.Exec(ctx, "DELETE FROM effect WHERE handler = $1 AND event = $2 AND false", handler, id)
+		}
+	}()
+	return <-begun
 }
 
 func exec(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
