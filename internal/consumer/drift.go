@@ -27,7 +27,7 @@ func Examine(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits
 	if i, h := identity.Owner(cfg.Metadata); i != instance || h != handler {
 		return nil, ErrForeign
 	}
-	faults := driftOfAll(cfg, jetstream.ConsumerConfig{MaxDeliver: Unbounded, MaxAckPending: Unbounded, FilterSubjects: subjects})
+	faults := DriftOfAll(cfg, jetstream.ConsumerConfig{MaxDeliver: Unbounded, MaxAckPending: Unbounded, FilterSubjects: subjects})
 	differ := func(differs bool, format string, args ...any) {
 		if differs {
 			faults = append(faults, fmt.Sprintf(format, args...))
@@ -51,7 +51,7 @@ func Filter(cfg jetstream.ConsumerConfig) []string {
 // Drift returns the settings of a consumer that differ from the parameter want and would lose or
 // delay events.
 func Drift(have, want jetstream.ConsumerConfig) []string {
-	faults := driftOfAll(have, want)
+	faults := DriftOfAll(have, want)
 	if have.AckWait != want.AckWait {
 		faults = append(faults, fmt.Sprintf("ack_wait is %s, want %s", have.AckWait, want.AckWait))
 	}
@@ -62,8 +62,8 @@ func Drift(have, want jetstream.ConsumerConfig) []string {
 	return faults
 }
 
-// driftOfAll is the part of Drift for the settings that are the same in all processes of a handler.
-func driftOfAll(have, want jetstream.ConsumerConfig) []string {
+// DriftOfAll is the part of Drift for the settings that are the same in all processes of a handler.
+func DriftOfAll(have, want jetstream.ConsumerConfig) []string {
 	var faults []string
 	differ := func(differs bool, format string, args ...any) {
 		if differs {
@@ -76,6 +76,11 @@ func driftOfAll(have, want jetstream.ConsumerConfig) []string {
 	differ(have.MaxAckPending != want.MaxAckPending, "max_ack_pending is %d, want %d", have.MaxAckPending, want.MaxAckPending)
 	differ(len(have.BackOff) > 0, "backoff is set")
 	differ(have.HeadersOnly, "it delivers headers only")
+	//guard:a-limit-of-requests-is-a-drift false
+	differ(have.MaxRequestBatch > 0, "max_batch is %d, want no limit: the broker refuses larger requests", have.MaxRequestBatch)
+	differ(have.MaxRequestMaxBytes > 0, "max_bytes is %d, want no limit: the broker refuses larger requests", have.MaxRequestMaxBytes)
+	differ(have.MaxRequestExpires > 0, "max_expires is %s, want no limit: the broker refuses longer requests", have.MaxRequestExpires)
+	differ(have.PriorityPolicy != jetstream.PriorityPolicyNone, "priority_policy is set: the broker refuses requests without a group")
 	return faults
 }
 

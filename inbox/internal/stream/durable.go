@@ -78,7 +78,7 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Consumer, error) 
 	if err != nil {
 		return nil, fmt.Errorf("consumer %s: %w", want.Durable, err)
 	}
-	if durable, err = s.adopt(ctx, stream, durable, want); err != nil {
+	if durable, err = s.adopt(ctx, stream, durable, want, row); err != nil {
 		return nil, err
 	}
 	if durable, err = s.beginAgain(ctx, stream, durable, row); err != nil {
@@ -92,8 +92,9 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Consumer, error) 
 // handler, adopt returns an error. If settings have drifted, so that events could be lost or late,
 // adopt corrects the settings. If this process asks for more subjects, adopt adds them to the
 // filter. It never removes subjects, because an older process may still need them. If an operator
-// has paused the consumer at the broker, the consumer stays paused.
-func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+// has paused the consumer at the broker, the consumer stays paused. If max_deliver was limited, the
+// broker may have dropped events, and adopt begins again after the recorded floor.
+func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig, row delivery.Subscription) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
 	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != s.Handler {
 		return nil, postroom.Unrecoverable(fmt.Errorf("%w: %s on stream %s", consumer.ErrForeign, want.Durable, s.Stream))
@@ -106,11 +107,18 @@ func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, dura
 	}
 	s.Log.WarnContext(ctx, "consumer has drifted and is updated",
 		"stream", s.Stream, "consumer", want.Durable, "faults", strings.Join(faults, "; "))
+	//guard:a-limited-consumer-begins-again false
+	if now.MaxDeliver > 0 {
+		want.FilterSubjects, want.PauseUntil = all, now.PauseUntil
+		return s.beginAtFloor(ctx, stream, want, row)
+	}
 	now.FilterSubject, now.FilterSubjects = "", all
 	now.InactiveThreshold = want.InactiveThreshold
 	now.AckWait, now.MaxDeliver, now.MaxAckPending, now.BackOff = want.AckWait, want.MaxDeliver, want.MaxAckPending, nil
 	//guard:a-consumer-gets-bodies-again remove
 	now.HeadersOnly = false
+	now.MaxRequestBatch, now.MaxRequestMaxBytes, now.MaxRequestExpires = 0, 0, 0
+	now.PriorityPolicy, now.PriorityGroups, now.PinnedTTL = jetstream.PriorityPolicyNone, nil, 0
 	durable, err := stream.UpdateConsumer(ctx, now)
 	if err != nil {
 		return nil, fmt.Errorf("update consumer %s: %w", want.Durable, err)

@@ -215,12 +215,48 @@ func (s *DurableReader) beginAgain(ctx context.Context, stream jetstream.Stream,
 	if s.origin.Backfill, err = s.records.Lower(ctx, s.created(), from); err != nil {
 		return nil, err
 	}
-	if err := stream.DeleteConsumer(ctx, old.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil, fmt.Errorf("delete consumer %s: %w", old.Name, err)
+	return s.replace(ctx, stream, s.config(from))
+}
+
+// replace deletes the consumer, and creates it with other settings.
+func (s *DurableReader) replace(ctx context.Context, stream jetstream.Stream, by jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	if err := stream.DeleteConsumer(ctx, by.Durable); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, fmt.Errorf("delete consumer %s: %w", by.Durable, err)
 	}
-	again, err := stream.CreateConsumer(ctx, s.config(from))
+	again, err := stream.CreateConsumer(ctx, by)
 	if err != nil {
-		return nil, fmt.Errorf("consumer %s: %w", old.Name, err)
+		return nil, fmt.Errorf("consumer %s: %w", by.Durable, err)
 	}
 	return again, nil
 }
+
+// beginAtFloor creates the consumer again, after the recorded floor, because its max_deliver was
+// limited: the broker drops an event that is given back after the last delivery, and moves its own
+// floor beyond the event. The inbox recognises the events that it has decided.
+func (s *DurableReader) beginAtFloor(ctx context.Context, stream jetstream.Stream, want jetstream.ConsumerConfig, row delivery.Subscription) (jetstream.Consumer, error) {
+	floor, err := s.stillDecided(ctx, stream, row)
+	if err != nil {
+		return nil, err
+	}
+	switch stream.CachedInfo().Config.Retention {
+	case jetstream.LimitsPolicy:
+	case jetstream.WorkQueuePolicy:
+		floor = 0 // the stream has only what is not acknowledged, and allows no other beginning
+	case jetstream.InterestPolicy: // without a consumer, the stream would drop its messages
+		keeper := want
+		keeper.Durable, keeper.DeliverPolicy, keeper.OptStartSeq = want.Durable+"-keeper", jetstream.DeliverAllPolicy, 0
+		keeper.InactiveThreshold = keeperThreshold // if this process dies
+		if _, err := stream.CreateOrUpdateConsumer(ctx, keeper); err != nil {
+			return nil, fmt.Errorf("consumer %s: %w", keeper.Durable, err)
+		}
+		defer func() { _ = stream.DeleteConsumer(ctx, keeper.Durable) }() // otherwise the broker deletes it
+	}
+	want.DeliverPolicy, want.OptStartSeq = beginAfter(floor)
+	s.Log.ErrorContext(ctx, "consumer may have dropped events and is created again",
+		"stream", s.Stream, "consumer", want.Durable, "from_seq", floor+1)
+	return s.replace(ctx, stream, want)
+}
+
+// keeperThreshold is how long the broker keeps the consumer that keeps the messages of a stream while
+// the handler's consumer is created again.
+const keeperThreshold = time.Minute

@@ -97,9 +97,12 @@ func (s *DurableReader) Beat(ctx context.Context) {
 	}
 }
 
+// errDrifted ends the reading. The next call of ensure corrects the consumer.
+var errDrifted = errors.New("the consumer has drifted")
+
 // watch checks the consumer at intervals until ctx ends. It logs pauses and drift (settings that
-// would lose or delay events), and records the floor. If the consumer was deleted and created
-// again, watch returns an error. The broker reports that only to a process that has a request.
+// would lose or delay events), and records the floor. After a drift that no other process of the
+// handler can want, or if the consumer was deleted and created again, watch returns an error. The broker reports that only to a process that has a request.
 func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) error {
 	made, want := durable.CachedInfo().Created, durable.CachedInfo().Config
 	var faults []string
@@ -122,6 +125,13 @@ func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) e
 				"stream", s.Stream, "consumer", info.Name, "faults", strings.Join(found, "; "))
 		}
 		faults = found
+		// Before the floor is recorded, because the broker may have dropped events. Other settings
+		// (ack_wait) may be those of another version of this service: two versions that run at the
+		// same time must not correct each other for ever.
+		//guard:a-running-process-corrects-drift false
+		if wrong := consumer.DriftOfAll(info.Config, want); len(wrong) > 0 {
+			return fmt.Errorf("%w: %s", errDrifted, strings.Join(wrong, "; "))
+		}
 		s.view.Store(&View{Pending: float64(info.NumPending), AckPending: float64(info.NumAckPending), Drifted: len(faults) > 0, Paused: info.Paused})
 		paused = s.reportPause(ctx, info, paused)
 		//guard:a-running-process-knows-up-to-where-the-backfill-is-decided remove
