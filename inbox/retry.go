@@ -483,10 +483,13 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 }
 
 // alone makes a claim run again without other events of its key if the handler ended their common
-// transaction. The inbox does not know for which of the events the handler ended it.
+// transaction, or if the server refused its commit, for instance because of a deferred constraint.
+// The inbox does not know which of the events is the cause.
 func (c *retries) alone(cl *claim, err error) error {
+	var commit *delivery.CommitError
+	refused := errors.As(err, &commit) && !delivery.IsContention(err) && !delivery.IsOutage(err)
 	//guard:the-event-that-ended-the-transaction-is-blamed false
-	if delivery.IsEnded(err) && len(cl.along) > 0 {
+	if (delivery.IsEnded(err) || refused) && len(cl.along) > 0 {
 		cl.reach = 0
 		return &delivery.AlongError{Err: err}
 	}

@@ -97,6 +97,8 @@ func (h *player) draw(r *rand.Rand) {
 			switch {
 			case h.sub.Order != inbox.Unordered && p.fault.commits: // other events of the key that ran in its transaction may take effect again, as the page on dead events says
 				p.fault = nil
+			case h.accepted && p.fault.name == "ROLLBACK AND CHAIN": // if another event of its batch then commits, those between them take effect again
+				p.fault = nil
 			case strings.HasPrefix(p.fault.name, "no time"): // these take the whole time of a handler
 				if slow++; slow > 2 {
 					p.fault = nil
