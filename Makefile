@@ -25,42 +25,51 @@ TESTFLAGS = -race -vet=off -timeout 40m -p 3 # vet is one of the linters; three 
 TESTED    = $(if $(filter ./...,$(PKG)),$$($(GO) list $(PKG) | grep -Ev '/(internal/house|integration/mutants)$$'),$(PKG)) # make house runs these two
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test house quick test-times test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
+.PHONY: help setup demo-setup demo quickstart example-webhook example-saga example-replay example-refunds test compiled house quick test-times test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo 'Variables: ARGS for demo, examples, soak and chaos, SECONDS, SEED and SCENARIO for chaos, ONLY and PLANTED for mutants, PKG for test and bench (./relay), TESTS, NATS, BENCH, BENCHTIME, FUZZTIME.'
 
-setup: ## Install what is missing (Debian, Ubuntu), download modules, build the NATS server; demos and tests do it first
-	@GO=$(GO) integration/setup
+setup: ## Install what is missing (Debian, Ubuntu), download modules, build the NATS server; tests do it first
+	@GO=$(GO) integration/setup tests
 
-demo: setup ## Run the shop, end to end, which proves itself (ARGS="--orders 2000")
+demo-setup: # what demos need is less than what tests need
+	@GO=$(GO) integration/setup demos
+
+demo: demo-setup ## Run the shop, end to end, which proves itself (ARGS="--orders 2000")
 	@[ -x bin/shop ] || echo 'building, which takes about a minute the first time'
 	@$(GO) build -o bin/shop ./examples/shop
 	@$(BROKER) bin/shop $(ARGS)
 
-quickstart: setup ## Run the shortest whole program, on servers of its own
+quickstart: demo-setup ## Run the shortest whole program, on servers of its own
 	@$(BROKER) $(GO) run ./examples/quickstart
 
-example-webhook: setup ## Run the webhook example: a provider that repeats, shuffles and forges, a database that goes away
+example-webhook: demo-setup ## Run the webhook example: a provider that repeats, shuffles and forges, a database that goes away
 	@$(GO) build -o bin/webhook ./examples/webhook
 	@$(BROKER) bin/webhook $(ARGS)
 
-example-saga: setup ## Run the saga example: three services that are killed in the midst of orders
+example-saga: demo-setup ## Run the saga example: three services that are killed in the midst of orders
 	@$(GO) build -o bin/saga ./examples/saga
 	@$(BROKER) bin/saga $(ARGS)
 
-example-replay: setup ## Run the replay example: events that die, and an operator who brings them back
+example-replay: demo-setup ## Run the replay example: events that die, and an operator who brings them back
 	@$(GO) build -o bin/replay ./examples/replay
 	@$(BROKER) bin/replay $(ARGS)
 
-example-refunds: setup ## Run the refunds example: requests that are repeated, a provider out of order, a service that is killed
+example-refunds: demo-setup ## Run the refunds example: requests that are repeated, a provider out of order, a service that is killed
 	@$(GO) build -o bin/refunds ./examples/refunds
 	@$(BROKER) bin/refunds $(ARGS)
 
-test: servers $(if $(filter ./...,$(PKG)),house) ## Run all tests, against real servers, with the race detector
+test: compiled servers $(if $(filter ./...,$(PKG)),house) ## Run all tests, against real servers, with the race detector
+	@echo 'test: building and running the tests of each package. The results come in the order of the packages; the first, of integration, takes minutes'
 	$(SCRATCH) $(BROKER) $(RACE) $(GO) test $(TESTFLAGS) $(TESTED)
+
+compiled: setup # by itself, so that it can say how far it is; go test is silent meanwhile
+	@echo 'test: compiling packages with the race detector, which takes minutes the first time'
+	@$(GO) build -race -v $$($(GO) list -deps -test -f '{{if not (or .Standard .ForTest (eq .Name "main"))}}{{.ImportPath}}{{end}}' $(PKG)) 2>&1 | \
+	awk '/[^A-Za-z0-9_.\/-]/ { print; next } ++n % 50 == 0 { print "test: " n " packages are compiled"; fflush() }'
 
 house: ## Run the tests of the repository's form and of the lists of mutants, which only read files, without the race detector
 	@$(GO) test -vet=off -count=1 ./internal/house ./integration/mutants
@@ -117,7 +126,7 @@ wrap: ## Wrap lines of the documentation that are wider than 100 columns
 fmt: ## Format all files
 	$(GOLANGCI) fmt
 
-bench: setup ## Measure on throwaway servers, then run the micro-benchmarks (BENCH="--runs 5", BENCHTIME=1x for a trial)
+bench: demo-setup ## Measure on throwaway servers, then run the micro-benchmarks (BENCH="--runs 5", BENCHTIME=1x for a trial)
 	$(BROKER) $(GO) run ./bench --dev $(BENCH)
 	$(BROKER) $(GO) test -run '^$$' -bench . -benchtime=$(BENCHTIME) $(PKG)
 
@@ -127,7 +136,7 @@ soak: setup ## Prove what takes long: half an hour on throwaway servers, then al
 	@$(SCRATCH) $(BROKER) POSTROOM_OUTAGE=45s $(GO) test -count=1 -vet=off -timeout 20m -v -run TestVendorOutage ./integration/outage
 	@$(if $(findstring --only,$(ARGS)),,$(SCRATCH) $(BROKER) $(GO) run ./integration/mutants --report integration/results/mutants.md)
 
-chaos: setup ## Break processes, servers, network and disks, and see whether the guarantees hold (SECONDS=60 SEED=7 ARGS="--nodes 3"); status 3 is undecided. SCENARIO=saga: 1,000 sagas over three services that are killed
+chaos: demo-setup ## Break processes, servers, network and disks, and see whether the guarantees hold (SECONDS=60 SEED=7 ARGS="--nodes 3"); status 3 is undecided. SCENARIO=saga: 1,000 sagas over three services that are killed
 ifeq ($(SCENARIO),saga)
 	@$(GO) build -o bin/saga ./examples/saga
 	@$(BROKER) bin/saga --orders 1000 --rate 150 --kills 30 $(if $(SEED),--seed $(SEED)) $(ARGS)

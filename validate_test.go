@@ -321,6 +321,21 @@ func TestValidateReportsEveryFaultAtOnce(t *testing.T) {
 	}
 }
 
+// A relay logs the error of an event that SQL wrote, and such an event may have thousands of headers.
+func TestTheErrorOfManyHeadersIsShort(t *testing.T) {
+	ev := postroom.Event{Type: "order.placed", Headers: make(map[string]string)}
+	for i := range 20_000 {
+		ev.Headers[fmt.Sprint("ce-", i)] = ""
+	}
+	err := ev.Validate()
+	if n := len(err.Error()); n > 64<<10 {
+		t.Errorf("the error has %d bytes", n)
+	}
+	if !strings.Contains(err.Error(), "Headers are 20000, at most 64 are allowed") {
+		t.Error("the error does not say how many headers there are")
+	}
+}
+
 func TestValidateDoesNotChangeTheEvent(t *testing.T) {
 	ev := postroom.Event{Type: "order.placed", Data: []byte("{}"), Headers: map[string]string{"x-tenant": "a"}}
 	if err := ev.Validate(); err != nil {

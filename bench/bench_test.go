@@ -82,7 +82,7 @@ func TestBenchDev(t *testing.T) {
 	if !slices.Equal(names, some) {
 		t.Errorf("figures %v, want %v", names, some)
 	}
-	if s := report.Machine.Postgres; s.Fsync != "on" && os.Getenv("POSTROOM_DATABASE_URL") == "" {
+	if s := report.Machine.Postgres; s.Fsync != "on" && os.Getenv("POSTROOM_TEST_DATABASE_URL") == "" {
 		t.Errorf("the database is not durable: %+v", s)
 	}
 }

@@ -8,7 +8,7 @@ import (
 // Limits of one atomic batch.
 const (
 	MaxBatch      = 1000    // the most events in a batch
-	MaxBatchBytes = 8 << 20 // the most bytes of data in a batch
+	MaxBatchBytes = 8 << 20 // the most bytes of data and headers in a batch
 )
 
 // Message is an event on its way to the broker. A [Publisher] must not use a Message after it

@@ -34,11 +34,13 @@ type Publisher interface {
 	//
 	// Run calls the function report at most once for each message that it received, from any
 	// goroutine. Run reports the class Stored after the broker stored the event durably, and
-	// otherwise what went wrong. The function report does not block. No goroutine may call report
-	// after Run has returned, even if some messages have no outcome yet. If the error of Run
-	// matches [postroom.ErrUnrecoverable], the relay ends. After any other error, the relay calls
-	// Run again. Run returns [ErrReconnected] after a broken connection was restored. The relay
-	// then checks whether the broker lost messages.
+	// otherwise what went wrong. If the broker has another event with the same source and id, and with
+	// other content, Run reports the class Permanent, because the event is not stored. The function
+	// report does not block. No goroutine may call report after Run has returned, even if some
+	// messages have no outcome yet. If the error of Run matches [postroom.ErrUnrecoverable], the
+	// relay ends. After any other error, the relay calls Run again. Run returns [ErrReconnected]
+	// after a broken connection was restored. The relay then checks whether the broker lost
+	// messages.
 	Run(ctx context.Context, batches <-chan []*Message, report func(m *Message, o Outcome)) error
 
 	Inspector
@@ -71,6 +73,11 @@ type Verifier interface {
 	// ReadStored begins to read which events a stream has in a range. Each call of the function
 	// next returns more events, at the end none. Call stop after the last call of next.
 	ReadStored(ctx context.Context, stream string, within SeqRange) (next func(ctx context.Context) ([]StoredMessage, error), stop func(), err error)
+
+	// StoredDigest returns the digest of the content of a message, as the log computes it for an event
+	// with the given subject. It returns nil if the stream does not have the message, or if the
+	// message is not an event.
+	StoredDigest(ctx context.Context, stream string, seq uint64, subject string) ([]byte, error)
 }
 
 // AtomicPublisher publishes in atomic batches: the broker stores all events of a batch or
@@ -173,4 +180,9 @@ func (PublishOnly) Compare(context.Context, eventlog.StreamPosition) (StreamStat
 // ReadStored returns an error.
 func (PublishOnly) ReadStored(context.Context, string, SeqRange) (next func(context.Context) ([]StoredMessage, error), stop func(), err error) {
 	return nil, nil, errors.ErrUnsupported
+}
+
+// StoredDigest returns an error.
+func (PublishOnly) StoredDigest(context.Context, string, uint64, string) ([]byte, error) {
+	return nil, errors.ErrUnsupported
 }

@@ -19,6 +19,10 @@ type StoredMessage struct {
 	Seq    uint64
 	Source string
 	ID     string
+
+	// LoggedAt is the time at which the event was logged, according to the message. It is zero if the
+	// message does not say so.
+	LoggedAt time.Time
 }
 
 // Verdict says whether a stream still has the messages that it acknowledged.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,7 +11,7 @@ import (
 )
 
 // bulkChange chooses the events that match a filter, and then changes them. Each transaction
-// changes at most change.BulkSize events.
+// changes a portion of them: see change.Tables.Portions.
 type bulkChange struct {
 	*database
 
@@ -22,7 +21,7 @@ type bulkChange struct {
 	progress func(n int64) // this function may be nil
 }
 
-// run calls the function do with at most change.BulkSize ids of events at a time. It returns the
+// run calls the function do with portions of the ids of the events. It returns the
 // sum of the results of that function: the number of events that were changed.
 func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error)) (all int64, err error) {
 	if err := errors.Join(s.validate(), s.by.validate()); err != nil {
@@ -32,19 +31,23 @@ func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx
 	if err != nil {
 		return 0, err
 	}
-	for some := range slices.Chunk(ids, change.BulkSize) {
+	err = s.tables.Portions(ctx, ids, func(some []int64) error {
 		var n int64
 		err := s.inTx(ctx, func(tx pgx.Tx) (err error) {
 			n, err = do(ctx, tx, some)
 			return err
 		})
 		if err != nil {
-			return all, err
+			return err
 		}
 		all += n
 		if s.progress != nil && n > 0 {
 			s.progress(all)
 		}
+		return nil
+	})
+	if err != nil {
+		return all, err
 	}
 	if all == 0 {
 		return 0, ErrNoMatch
@@ -117,10 +120,10 @@ func (s bulkChange) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64,
 
 // reopen moves events from the archive back to the table held.
 func (s bulkChange) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64, err error) {
-	if err := s.tables.LockRelay(ctx, tx, ids); err != nil {
+	if ids, err = queryIDs(ctx, tx, s.sql.ReopenLock, ids); err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	if ids, err = queryIDs(ctx, tx, s.sql.ReopenLock, ids); err != nil || len(ids) == 0 {
+	if err := s.tables.LockRelay(ctx, tx, ids); err != nil { // last, because the statement before it may wait for another operator
 		return 0, err
 	}
 	if _, err := s.auditIDs(ctx, tx, "reopen", ids); err != nil {
@@ -134,7 +137,7 @@ func (s bulkChange) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64
 
 // auditIDs records an action on events. If there is only one event, the record names the event.
 func (s bulkChange) auditIDs(ctx context.Context, tx pgx.Tx, name string, ids []int64) (int64, error) {
-	a := change.Action{Name: name, By: change.By(s.by), Events: int64(len(ids)), Details: map[string]any{"filter": s.filter}}
+	a := change.Action{Name: name, By: change.By(s.by), Events: int64(len(ids)), IDs: ids, Details: map[string]any{"filter": s.filter}}
 	if len(ids) == 1 {
 		w, err := s.reader(tx).details(ctx, ids[0])
 		if err != nil {

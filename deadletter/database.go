@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,6 +20,7 @@ type database struct {
 	sql    statements
 	held   held.Reader
 	tables change.Tables
+	pause  func(ctx context.Context, d time.Duration) bool // waits; false if ctx ends
 }
 
 // explain adds advice to an error of the database.

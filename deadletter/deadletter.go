@@ -87,7 +87,7 @@ func New(db DB, cfg Config) *Store {
 	if err != nil {
 		return &Store{database{db: db, err: fmt.Errorf("deadletter: config: Schema: %w", err)}}
 	}
-	return &Store{database{db: db, name: name, sql: load(name), held: held.NewReader(name), tables: change.New(db, name)}}
+	return &Store{database{db: db, name: name, sql: load(name), held: held.NewReader(name), tables: change.New(db, name), pause: sleep}}
 }
 
 // Audit says who makes a change, and why. It is stored in the transaction of the change.

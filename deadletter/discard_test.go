@@ -6,8 +6,11 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
@@ -277,5 +280,26 @@ func TestInboxKeepsRowsOfDiscardedEvents(t *testing.T) {
 	sweep()
 	if got := n.texts("SELECT dedupe_key FROM postroom.inbox"); !slices.Equal(got, []string{"/shop e2"}) {
 		t.Errorf("inbox after the purge: %v", got)
+	}
+}
+
+// After a failover, the connections of the pool lead to a server that takes no writes, and new
+// connections would lead to one that does. The first change fails, and the next one gets a new connection.
+func TestChangesLeaveAServerThatTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	n.die("billing", declined, events(1)...)
+	pool, err := pgxpool.New(t.Context(), n.pool.Config().ConnString()+"&pool_max_conns=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	devtest.TakeNoWrites(t, pool)
+	store, by := deadletter.New(pool, deadletter.Config{}), deadletter.Audit{Actor: "bob", Reason: "test data"}
+	if got, err := store.Discard(t.Context(), deadletter.Filter{}, 0, by, nil); err == nil || !strings.Contains(err.Error(), "takes no writes") {
+		t.Errorf("Discard = %d, %v, want an error that says why", got, err)
+	}
+	if got, err := store.Discard(t.Context(), deadletter.Filter{}, 0, by, nil); err != nil || got != 1 {
+		t.Errorf("the next Discard = %d, %v", got, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -362,8 +363,10 @@ func TestPreview(t *testing.T) {
 	for _, trial := range trials {
 		n.want("replays that have an event that is tried", 0, "SELECT count(*) FROM postroom.job_item WHERE held = $1", trial.ID)
 	}
-	if _, _, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1}); err == nil || errors.Is(err, deadletter.ErrNoMatch) {
-		t.Errorf("Preview of a bad rate = %v", err)
+	for _, bad := range []deadletter.ReplayOptions{{Rate: -1}, {Rate: math.NaN()}, {Rate: math.Inf(1)}, {StopAt: 2}, {StopAt: math.NaN()}} {
+		if _, _, err := n.store.Preview(t.Context(), deadletter.Filter{}, bad); err == nil || errors.Is(err, deadletter.ErrNoMatch) {
+			t.Errorf("Preview with %+v = %v", bad, err)
+		}
 	}
 }
 

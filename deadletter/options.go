@@ -3,6 +3,7 @@ package deadletter
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -76,9 +77,10 @@ func (o ReplayOptions) validate() error {
 	}
 	add(o.Limit < 0, "Limit is %d, want 0 or more", o.Limit)
 	add(o.Attempts < 1 || o.Attempts > 1000, "Attempts is %d, want 1 to 1000", o.Attempts)
-	add(o.Rate < 0, "Rate is %g, want 0 or more", o.Rate)
+	//guard:a-rate-is-a-number 1 = o.Rate < 0
+	add(!(o.Rate >= 0 && o.Rate <= math.MaxFloat64), "Rate is %g, want 0 or more", o.Rate)
 	add(o.Canary < 0, "Canary is %d, want 0 or more", o.Canary)
-	add(o.StopAt < 0 || o.StopAt > 1, "StopAt is %g, want a share from 0 to 1", o.StopAt)
+	add(!(o.StopAt >= 0 && o.StopAt <= 1), "StopAt is %g, want a share from 0 to 1", o.StopAt)
 	return errors.Join(faults...)
 }
 
@@ -99,7 +101,7 @@ type Replay struct {
 	Failed    int `json:"failed"`    // events that are dead again
 	Skipped   int `json:"skipped"`   // events that no process began, or that were no longer dead
 
-	LastStepAt *time.Time `json:"last_step_at,omitempty"` // when RunReplay last made a step
+	LastStepAt *time.Time `json:"last_step_at,omitempty"` // when RunReplay last stored a step: while it runs, at least every six seconds
 	EndedAt    *time.Time `json:"ended_at,omitempty"`
 
 	// Idle is the time since the last step, by the database's clock. A running replay makes

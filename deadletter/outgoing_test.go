@@ -21,6 +21,7 @@ import (
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -65,9 +66,7 @@ func (o *outgoingRig) write(key string, from, to int, large ...int) {
 		if slices.Contains(large, i) {
 			size = 2 * small
 		}
-		ev := postroom.NewEvent(o.subject, strings.Repeat("x", size))
-		ev.Key, ev.ID = key, name(key, i)
-		events = append(events, ev)
+		events = append(events, o.event(key, i, size))
 	}
 	err := pgx.BeginFunc(o.Context(), o.pool, func(tx pgx.Tx) error {
 		return outbox.New(outbox.Config{Source: "/office"}).Write(o.Context(), tx, events...)
@@ -75,6 +74,13 @@ func (o *outgoingRig) write(key string, from, to int, large ...int) {
 	if err != nil {
 		o.Fatal(err)
 	}
+}
+
+// event returns an event of a key.
+func (o *outgoingRig) event(key string, number, size int) postroom.Event {
+	ev := postroom.NewEvent(o.subject, strings.Repeat("x", size))
+	ev.Key, ev.ID = key, name(key, number)
+	return ev
 }
 
 func (o *outgoingRig) relay() (stop func()) {
@@ -214,8 +220,12 @@ func TestIDsOfReplays(t *testing.T) {
 	o.takes(-1)
 	// The broker knows the message id of the first replay already. A later replay has another id,
 	// so its message is not dropped.
+	ev := o.event("k", 1, 2*small)
+	ev.Source, ev.LoggedAt = "/office", time.Now()
 	for _, known := range []string{"", "#r1"} {
-		if _, err := o.nc.RequestMsg(&nats.Msg{Subject: o.subject, Header: nats.Header{"Nats-Msg-Id": {"/office#" + name("k", 1) + known}}}, patience); err != nil {
+		header := nats.Header(wire.Encode(ev))
+		header.Set(wire.MsgID, "/office#"+ev.ID+known)
+		if _, err := o.nc.RequestMsg(&nats.Msg{Subject: o.subject, Header: header, Data: ev.Data}, patience); err != nil {
 			t.Fatal(err)
 		}
 	}

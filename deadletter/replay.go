@@ -12,11 +12,11 @@ import (
 	"github.com/postroom/postroom/internal/change"
 )
 
-// The pauses of RunReplay between two steps. busyPause applies while released events have not
-// ended, and after a step that changed something. Otherwise idlePause applies.
+// The pauses of RunReplay between two steps. After a step that changed something the pause is
+// leastPause. Each further step that changes nothing doubles it, up to mostPause.
 const (
-	busyPause = 20 * time.Millisecond
-	idlePause = 250 * time.Millisecond
+	leastPause = 20 * time.Millisecond
+	mostPause  = time.Second
 )
 
 // Preview counts the events that a replay would release, by handler and type. It runs no event; to
@@ -132,7 +132,7 @@ func (s *Store) ListReplays(ctx context.Context, limit int, before int64, runnin
 // RunReplay returns an error, and does not cancel the replay. If ctx ends in the pause between two
 // steps, RunReplay also returns the last state of the replay.
 func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) (Replay, error) {
-	for {
+	for rest := leastPause; ; rest = min(2*rest, mostPause) {
 		moved, err := s.step(ctx, id)
 		if err != nil {
 			return Replay{}, fmt.Errorf("deadletter: run replay %d: %w", id, s.explain(err))
@@ -147,17 +147,24 @@ func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) 
 		if job.State != ReplayRunning {
 			return job, nil
 		}
-		rest := idlePause
-		if moved || job.Open() > 0 {
-			rest = busyPause
+		if moved {
+			rest = leastPause
 		}
-		timer := time.NewTimer(rest)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !s.pause(ctx, rest) {
 			return job, fmt.Errorf("deadletter: run replay %d: %w", id, context.Cause(ctx))
-		case <-timer.C:
 		}
+	}
+}
+
+// sleep waits for the time d and returns true. If ctx ends, it returns false at once.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 
@@ -305,16 +312,19 @@ func (s *Store) step(ctx context.Context, id int64) (moved bool, err error) {
 		if errors.Is(err, ErrReplayEnded) {
 			return nil
 		}
-		if err == nil {
-			err = t.advance(ctx)
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = t.save(ctx)
+		state, phase := t.j.state, t.j.phase
+		if err := t.advance(ctx); err != nil {
+			return err
 		}
-		if err == nil {
-			moved = t.j.changed
+		moved = t.j.changed || t.j.state != state || t.j.phase != phase
+		//guard:a-step-without-a-change-is-not-stored 2 true
+		if moved || t.j.due {
+			return t.save(ctx)
 		}
-		return err
+		return nil
 	})
 	return moved, err
 }

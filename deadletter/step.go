@@ -33,6 +33,7 @@ type replayState struct {
 
 	open    int
 	changed bool
+	due     bool   // the last step that was stored is long ago: store this one, so that the replay does not seem idle
 	added   counts // counts that this step adds
 }
 
@@ -122,7 +123,7 @@ func (s *database) lockReplay(ctx context.Context, tx pgx.Tx, id int64) (*replay
 	j := &replayState{id: id}
 	t := &replayStep{s, tx, j}
 	err := tx.QueryRow(ctx, s.sql.ReplayLock, id).Scan(&j.state, &j.phase, &j.endState, &j.items, &j.released, &j.succeeded, &j.failed, &j.skipped,
-		&j.atResume.succeeded, &j.atResume.failed, &j.canary, &j.stopAt, &j.attempts, &j.asNew, &j.credit)
+		&j.atResume.succeeded, &j.atResume.failed, &j.canary, &j.stopAt, &j.attempts, &j.asNew, &j.credit, &j.due)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, ErrNotFound

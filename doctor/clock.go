@@ -91,6 +91,22 @@ func checkBrokerClock(ctx context.Context, e *examination) error {
 	return nil
 }
 
+// checkDates looks for times that were written while a clock was wrong. What waits for them would
+// wait until that date, and no message says why.
+func checkDates(ctx context.Context, e *examination) error {
+	type date struct {
+		What, Of string
+		Ahead    float64
+		Remedy   string
+	}
+	found, err := query[date](ctx, e, e.d.sql.DatesAhead)
+	for _, d := range found {
+		e.fault(d.Of, "when the clocks are right: "+d.Remedy,
+			"%s lies %s ahead: a clock was wrong when it was written, and what depends on it waits until then", d.What, duration(seconds(d.Ahead)))
+	}
+	return err
+}
+
 func compareClocks(e *examination, of string, c clock, with string, other clock) {
 	const remedy = "set the clocks of all machines from one source (NTP, chrony)"
 	switch off := c.differs(other); {

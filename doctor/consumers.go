@@ -86,8 +86,7 @@ func checkConsumer(e *examination, s *stream, sub subscription, info *jetstream.
 			"its consumer %s on the stream %s loses events or keeps them back: %s", info.Name, s.name, strings.Join(faults, "; "))
 	}
 	if until := consumer.PausedUntil(info); !until.IsZero() {
-		e.warn(sub.Handler, fmt.Sprintf("if the pause is no longer wanted: nats consumer resume %s %s", s.name, info.Name),
-			"an operator has paused its consumer %s on the stream %s until %s: it gets no new events", info.Name, s.name, until.UTC().Format(time.RFC3339))
+		e.note(sub.Handler, "an operator has paused its consumer %s on the stream %s until %s: it gets no new events; 'nats consumer resume %[2]s %[1]s' ends the pause", info.Name, s.name, until.UTC().Format(time.RFC3339))
 	}
 	return len(faults) == 0
 }

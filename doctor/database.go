@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -17,10 +18,12 @@ var databaseChecks = []check{
 	{"schema-version", 0, "", checkSchema},
 	{"database-clock", 0, "", checkDatabaseClock},
 	{"round-trip", 0, "", checkRoundTrip},
-	{"durability", 0, "a crash loses no acknowledged commit: fsync, full_page_writes and synchronous_commit are on", checkDurability},
+	{"dates", tables, "no time that Postroom wrote lies further ahead than it should", checkDates},
+	{"durability", 0, "fsync, full_page_writes and synchronous_commit are on", checkDurability},
 	{"isolation", tables, "transactions are read committed by default", checkIsolation},
 	{"timeouts", 0, "no timeout of the server is so short that it breaks handlers", checkTimeouts},
 	{"connections", 0, "", checkConnections},
+	{"pooler", 0, "prepared statements work: there is no pooler, or it keeps them", checkPooler},
 	{"vacuum", 0, "no transaction, prepared transaction or replication slot hinders vacuum", checkVacuum},
 	{"autovacuum", tables, "autovacuum is on, for the server and for each table", checkAutovacuum},
 	{"rights", tables, "this role has the rights of a relay and an inbox", checkRights},
@@ -33,6 +36,16 @@ var databaseChecks = []check{
 func checkSchema(ctx context.Context, e *examination) error {
 	d := e.d
 	required := schema.Require(ctx, d.db, d.name)
+	for what, unfit := range map[string]error{"the encoding of the database": schema.ErrEncoding, "row-level security": schema.ErrRowSecurity} {
+		//guard:the-doctor-names-a-database-that-does-not-fit false
+		if errors.Is(required, unfit) {
+			e.noTables = what + " does not allow it"
+			var advised *remedy.Error
+			errors.As(required, &advised)
+			e.fault(d.name, advised.Do, "%v", advised.Err)
+			return nil
+		}
+	}
 	if required != nil && !errors.Is(required, schema.ErrTooNew) && !errors.Is(required, schema.ErrOutdated) {
 		return required
 	}
@@ -55,10 +68,10 @@ func checkSchema(ctx context.Context, e *examination) error {
 		e.fault(d.name, "use a newer postroom", "%v", required)
 	case errors.Is(required, schema.ErrOutdated) && applied == 0:
 		e.noTables = "there are no tables in the schema " + d.name
-		e.fault(d.name, migrate+", or name the right schema with --schema", "there are no tables in the schema %s of this database", d.name)
+		e.fault(d.name, migrate+", or name the right database or schema", "there are no tables in the schema %s of %s", d.name, remedy.DatabaseOf(d.db))
 	case required != nil:
 		e.outdated = fmt.Sprintf("the tables are of version %d, and do not have what it needs", applied)
-		e.fault(d.name, migrate, "the tables are of version %d and this program is of version %d", applied, len(steps))
+		e.fault(d.name, migrate, "the tables of %s are of version %d and this program is of version %d", remedy.DatabaseOf(d.db), applied, len(steps))
 	default:
 		e.ok(d.name, "the tables are of version %d or later: this program works with them", len(steps))
 	}

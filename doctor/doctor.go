@@ -57,6 +57,12 @@ type Config struct {
 	// Defaults to 0: each relay chooses its own lease, which is longer if the database is slow.
 	Lease time.Duration
 
+	// ExecMode is the mode in which producers and consumers execute their statements, if it is not the
+	// mode of the doctor's own connections.
+	//
+	// Defaults to the mode of the doctor's own connections.
+	ExecMode pgx.QueryExecMode
+
 	// OldTransaction is the age from which the doctor reports an open or prepared transaction.
 	// While such a transaction is open, vacuum cannot remove rows that were deleted after it began.
 	//

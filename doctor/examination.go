@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nats.go"
 
+	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/remedy"
 )
 
@@ -42,6 +43,7 @@ type examination struct {
 	d        *Doctor
 	findings []Finding
 	current  check
+	role     string // the current role of the session
 	noTables string // why the tables cannot be examined
 	outdated string // why some tables cannot be examined
 
@@ -52,6 +54,8 @@ type examination struct {
 	processes lazy[[]process]
 	streams   lazy[[]*stream]
 	losses    lazy[Losses]
+	status    lazy[*inspect.Status]
+	subjects  lazy[[]usedSubject]
 }
 
 // lazy is a value that several checks need. The first check that needs it loads it.
@@ -85,6 +89,8 @@ func (e *examination) runCheck(ctx context.Context, c check) {
 	defer cancel()
 	err := c.run(ctx, e)
 	switch {
+	case err != nil && remedy.IsDenied(err):
+		e.skip("", e.remedyOf(err), "not checked: the role %s may not read all that the check needs", e.role)
 	case err != nil && e.outdated != "" && remedy.IsUndefined(err):
 		e.skip("", "", "not checked: %s", e.outdated)
 	case err != nil:
@@ -139,8 +145,8 @@ func (e *examination) remedyOf(err error) string {
 	var explained *remedy.Error
 	err = remedy.Explain(err, remedy.Use{Grant: "operator", Schema: e.d.name, DB: e.d.db})
 	switch {
-	case errors.As(err, &server) && server.Code == "42501" && errors.As(err, &explained):
-		return "run it as the role of a relay, of an inbox or of an operator. " + explained.Do
+	case remedy.IsDenied(err):
+		return fmt.Sprintf("run doctor as the role of an operator too, who may read all tables; the owner of the tables grants it: SELECT %s.grant_operator('…'), with that role", e.d.name)
 	case errors.As(err, &explained):
 		return explained.Do
 	case errors.As(err, &server) && (server.Code == "55P03" || server.Code == "57014"):
@@ -157,15 +163,25 @@ func (e *examination) read(ctx context.Context, f func(tx pgx.Tx) error) error {
 }
 
 func (d *Doctor) read(ctx context.Context, f func(tx pgx.Tx) error) error {
-	tx, err := d.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly})
+	tx, err := d.look(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly})
 	if err != nil {
-		return fmt.Errorf("connect to the database: %w", err)
+		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // a read-only transaction has nothing to commit
-	if _, err := tx.Exec(ctx, d.sql.Begin); err != nil {
-		return fmt.Errorf("begin to look at the database: %w", err)
-	}
 	return f(tx)
+}
+
+// look begins a transaction that waits at most a second for a lock.
+func (d *Doctor) look(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error) {
+	tx, err := d.db.BeginTx(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	if _, err := tx.Exec(ctx, d.sql.Begin); err != nil {
+		_ = tx.Rollback(context.WithoutCancel(ctx)) // nothing to commit
+		return nil, fmt.Errorf("begin to look at the database: %w", err)
+	}
+	return tx, nil
 }
 
 // query runs a statement whose columns are the fields of T, in the same order.

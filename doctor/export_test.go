@@ -23,8 +23,5 @@ func CompareLease(roundTrip, chosen time.Duration) Finding {
 	return e.findings[0]
 }
 
-// Older reports whether a version is older than 2.10.
-func Older(version string) bool { return older(version, 2, 10) }
-
 // Milliseconds reads a timeout.
 var Milliseconds = milliseconds

@@ -9,6 +9,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/eventtype"
+	"github.com/postroom/postroom/schema"
 )
 
 // loadSettings returns the server's settings that the checks use. It loads them once, as all load
@@ -64,7 +68,7 @@ func (e *examination) databaseClock(ctx context.Context) (clock, error) {
 			for i := range 3 {
 				before := time.Now()
 				var told time.Time
-				if err := tx.QueryRow(ctx, e.d.sql.Clock).Scan(&told); err != nil {
+				if err := tx.QueryRow(ctx, e.d.sql.Clock).Scan(&told, &e.role); err != nil {
 					return fmt.Errorf("read the database's clock: %w", err)
 				}
 				if c := measureClock(before, told, time.Now()); i == 0 || c.uncertainty < best.uncertainty {
@@ -99,6 +103,37 @@ func (e *examination) loadSubscriptions(ctx context.Context) ([]subscription, er
 
 func (e *examination) loadProcesses(ctx context.Context) ([]process, error) {
 	return e.processes.get(func() ([]process, error) { return query[process](ctx, e, e.d.sql.Processes) })
+}
+
+// inspector returns an inspector that asks only the database, in transactions like those of read.
+func (e *examination) inspector() *inspect.Inspector {
+	return inspect.New(looks{e.d}, nil, inspect.Config{Schema: e.d.name})
+}
+
+// looks begins transactions for an inspector.
+type looks struct{ d *Doctor }
+
+// BeginTx is described in [inspect.DB].
+func (l looks) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error) {
+	return l.d.look(ctx, options)
+}
+
+// loadStatus returns what package inspect finds in the database.
+func (e *examination) loadStatus(ctx context.Context) (*inspect.Status, error) {
+	return e.status.get(func() (*inspect.Status, error) { return e.inspector().Status(ctx) })
+}
+
+// loadSubjects returns the subjects in use.
+func (e *examination) loadSubjects(ctx context.Context) ([]usedSubject, error) {
+	return e.subjects.get(func() ([]usedSubject, error) {
+		return query[usedSubject](ctx, e, schema.In(e.d.name, eventtype.UsedSQL))
+	})
+}
+
+// usedSubject is a subject of an event in this database.
+type usedSubject struct {
+	Subject  string
+	Outgoing bool // the log has an event with it
 }
 
 func (e *examination) js() (jetstream.JetStream, error) {
@@ -149,11 +184,14 @@ func (e *examination) loadStreams(ctx context.Context) ([]*stream, error) {
 // useSubjects adds the streams that store the subjects of the log, and returns the subjects that no
 // stream stores.
 func (e *examination) useSubjects(ctx context.Context, js jetstream.JetStream, use func(string) *stream, all *[]*stream) (missing []string, err error) {
-	subjects, err := query[struct{ Subject string }](ctx, e, e.d.sql.Subjects)
+	subjects, err := e.loadSubjects(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, subject := range subjects {
+		if !subject.Outgoing {
+			continue
+		}
 		i := slices.IndexFunc(*all, func(s *stream) bool { return s.takes(subject.Subject) })
 		if i >= 0 {
 			(*all)[i].log = true
@@ -198,7 +236,7 @@ func (e *examination) loadLosses(ctx context.Context) (Losses, error) {
 		all, err := e.loadStreams(ctx)
 		for _, s := range all {
 			for _, sub := range s.handlers {
-				found.Handlers = append(found.Handlers, s.handlerPosition(ctx, sub))
+				found.Handlers = append(found.Handlers, e.withUndecided(ctx, s, sub, s.handlerPosition(ctx, sub)))
 			}
 		}
 		tails, tailErr := compareTails(ctx, e, all)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 )
@@ -14,9 +15,11 @@ import (
 var handlerChecks = []check{
 	{"dedupe-window", tables, "", checkWindows},
 	{"unknown-handler", tables, "a live process runs each handler that decided events or is subscribed", checkUnknown},
-	{"overdue-events", tables, "a process runs every event that is due", checkOverdue},
+	{"handlers", tables, "no handler is paused, and a process reads the stream of each ordered handler", checkHandlers},
+	{"overdue-events", tables, "no held event has been due for half a minute without a process that runs it", judged(inspect.FoundOverdue)},
 	{"dead-events", tables, "", checkDead},
-	{"replay", tables, "every replay is done, or a process runs it", checkReplays},
+	{"replay", tables, "every replay is done, or a process runs it", judged(inspect.FoundReplayIdle)},
+	{"sagas", tables, "no instance of a saga has waited for longer than its definition allows", judged(inspect.FoundSagaStuck)},
 }
 
 // A subscription is a row of postroom.subscription.
@@ -28,6 +31,7 @@ type subscription struct {
 	AckFloor        int64
 	AckFloorID      string
 	AckFloorStored  *time.Time
+	SkippedThrough  int64 // up to this sequence, messages of subjects that were added later were skipped
 	Ordered         bool
 	Lives           bool // a live process runs the handler
 	instance        string
@@ -104,22 +108,29 @@ func eventsAre(n, most int64) string {
 	return fmt.Sprintf("%d events are", n)
 }
 
-// overdueAfter is how long an event may be due before it counts as overdue.
-const overdueAfter = 5 * time.Minute
-
-// checkOverdue looks for due events that no process of their handler runs. Perhaps only another
-// version of the program knows their type.
-func checkOverdue(ctx context.Context, e *examination) error {
-	type overdue struct {
-		Handler, Type string
-		Events        int64
-		Overdue       float64
+// judged returns a check that reports the findings of package inspect with one of the given codes.
+func judged(codes ...string) func(ctx context.Context, e *examination) error {
+	return func(ctx context.Context, e *examination) error {
+		s, err := e.loadStatus(ctx)
+		if err != nil {
+			return err
+		}
+		for _, f := range s.Findings {
+			if slices.Contains(codes, f.Code) && f.Handler != inspect.Outgoing { // checkRelay reports those of the relays
+				e.warn(f.Handler, f.Remedy, "%s", f.Text)
+			}
+		}
+		return nil
 	}
-	found, err := query[overdue](ctx, e, e.d.sql.OverdueEvents, overdueAfter)
-	for _, u := range found {
-		e.warn(u.Handler, fmt.Sprintf("start a process whose handler %s reads the type %s; if one runs, give it more workers", u.Handler, u.Type),
-			"%s held of the type %s and due, the first for %s, and no process runs it: perhaps no live process knows the type, or they do not keep up",
-			eventsAre(u.Events, 1000), u.Type, duration(seconds(u.Overdue)))
+}
+
+func checkHandlers(ctx context.Context, e *examination) error {
+	if err := judged(inspect.FoundPaused, inspect.FoundNoReader)(ctx, e); err != nil {
+		return err
+	}
+	s, err := e.loadStatus(ctx)
+	for _, note := range s.HandlerPauses() {
+		e.note("", "%s", note)
 	}
 	return err
 }
@@ -152,22 +163,4 @@ func checkDead(ctx context.Context, e *examination) error {
 	}
 	e.ok("held", text, kept)
 	return nil
-}
-
-// idleAfter is how long a replay may take between two steps before it counts as idle.
-const idleAfter = time.Minute
-
-func checkReplays(ctx context.Context, e *examination) error {
-	type job struct {
-		ID              int64
-		Actor           string
-		Items, Released int32
-		Idle            float64
-	}
-	idle, err := query[job](ctx, e, e.d.sql.IdleReplays, idleAfter)
-	for _, j := range idle {
-		e.warn(fmt.Sprintf("replay %d", j.ID), fmt.Sprintf("continue it: 'postroom dead resume %d'; or end it: 'postroom dead cancel %d'", j.ID, j.ID),
-			"no process runs it: %d of its %d events are released, and it has been idle for %s; %s made it", j.Released, j.Items, duration(seconds(j.Idle)), j.Actor)
-	}
-	return err
 }

@@ -3,12 +3,14 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"time"
+
+	"github.com/postroom/postroom/inspect"
 )
 
 // logChecks examine the log and the relays.
 var logChecks = []check{
 	{"sequence", tables, "the log's sequence is ahead of the published events, and goes up by one", checkSequence},
+	{"sequences", tables, "each other sequence is ahead of the rows that it numbers", checkSequences},
 	{"relay", tables, "", checkRelay},
 }
 
@@ -28,53 +30,58 @@ func checkSequence(ctx context.Context, e *examination) error {
 			s.Cache, s.Increment, s.Cycle)
 	}
 	if s.Last < s.High {
-		e.fault("outbox", fmt.Sprintf("if no event was written since then: SELECT setval('%s', %d)", name, s.High),
+		e.fault("outbox", e.raise(),
 			"the log's sequence is at %d, and events up to %d are recorded as published: relays would skip new events as published, so they refuse to lead", s.Last, s.High)
 	}
 	return nil
 }
 
-// relayLateAfter is how old an unpublished event may be before the leading relay counts as late.
-const relayLateAfter = time.Minute
+// raise returns the advice for sequences that are behind.
+func (e *examination) raise() string {
+	return fmt.Sprintf("if no program runs, as the owner of the tables: SELECT * FROM %s.raise_sequences()", e.d.name)
+}
 
-func checkRelay(ctx context.Context, e *examination) error {
-	type state struct {
-		Owner                string
-		Epoch, High          int64
-		Leads                bool
-		Expired              float64
-		Behind               bool
-		Age                  float64
-		Restored, SnapsAhead bool
+// checkSequences looks for other sequences that are behind, as they are after a move by logical
+// replication.
+func checkSequences(ctx context.Context, e *examination) error {
+	type behind struct {
+		Name       string
+		Last, High int64
 	}
-	s, err := queryOne[state](ctx, e, e.d.sql.Relay)
+	all, err := query[behind](ctx, e, e.d.sql.Sequences)
+	for _, b := range all {
+		e.fault(b.Name, e.raise(), "the sequence is at %d, and the table has a row with %d: new rows would collide with old ones. Logical replication copies no sequences", b.Last, b.High)
+	}
+	return err
+}
+
+// checkRelay reports what package inspect finds about the relays.
+func checkRelay(ctx context.Context, e *examination) error {
+	s, err := e.inspector().RelayStatus(ctx)
 	if err != nil {
 		return err
 	}
-	const start = "start 'postroom relay', or relay.Relay.Run in a program; if a relay runs, its log says why it does not lead"
-	waits := ""
-	if s.Behind {
-		waits = fmt.Sprintf(", and the oldest event that is not published has waited for %s", duration(seconds(s.Age)))
+	for _, f := range s.Findings {
+		switch f.Code {
+		case inspect.FoundNoRelay:
+			e.report(!s.Relay.OldestUnpublishedAt.IsZero(), "", f.Remedy, "%s", f.Text)
+		case inspect.FoundRestored:
+			e.warn("restored", f.Remedy, "%s", f.Text)
+		case inspect.FoundMoved:
+			e.report(s.Relay.Leads, "moved", f.Remedy, "%s", f.Text)
+		default:
+			e.warn("", f.Remedy, "%s", f.Text)
+		}
+	}
+	for _, note := range s.Notes {
+		e.note("", "%s", note)
 	}
 	switch {
-	case s.Leads && s.Behind && seconds(s.Age) > relayLateAfter:
-		e.warn("", "look at the log of "+s.Owner+", and at the streams: one may be full or without a leader",
-			"the relay is late: the oldest event that is not published has waited for %s", duration(seconds(s.Age)))
-	case s.Leads:
-		e.ok("", "%s leads, and has read events up to %d", s.Owner, s.High)
-	case s.Epoch == 0:
-		e.report(s.Behind, "", start, "no relay has ever led here%s", waits)
+	case len(s.Findings)+len(s.Notes) > 0:
+	case s.Relay.Leads:
+		e.ok("", "%s leads, and no event has waited for more than %s to be published", s.Relay.Owner, inspect.UnpublishedFor)
 	default:
-		e.report(s.Behind, "", start, "no relay leads: the lease of the last leader ended %s ago%s", duration(seconds(s.Expired)), waits)
-	}
-	switch {
-	case s.Restored:
-		e.warn("restored", "if this database replaces the original, start a relay; if it is a copy, give it another identity before any program connects it to the broker: UPDATE "+
-			e.d.name+".instance SET id = gen_random_uuid()",
-			"the relay's state comes from another cluster: this database was restored from a dump, and no relay has led since. Its inboxes would share the consumers of the original")
-	case s.SnapsAhead:
-		e.fault("snapshot", "stop the relays, and publish again from the log the events that the broker lacks ('postroom stream check')",
-			"the relay has seen transactions that this server does not have: a failover or a restore lost commits")
+		e.note("", "no relay has led here, and no event waits for one")
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/schema"
@@ -31,6 +32,9 @@ const (
 	// AgedOut says that the stream dropped messages that the handler may not have read.
 	AgedOut StreamVerdict = "aged_out"
 
+	// Undecided says that messages were acknowledged that the handler has not decided.
+	Undecided StreamVerdict = "undecided"
+
 	// Missing says that the stream does not exist.
 	Missing StreamVerdict = "missing"
 
@@ -49,6 +53,10 @@ type HandlerPosition struct {
 	LastSeq  uint64        `json:"last_seq"`
 	Verdict  StreamVerdict `json:"verdict"`
 	Text     string        `json:"text,omitempty"` // why the verdict is not Intact
+
+	// Undecided has the messages that were acknowledged and that the handler has not decided. Only
+	// the first 10,000 messages above the recorded position are examined.
+	Undecided []UndecidedMessage `json:"undecided,omitempty"`
 }
 
 // Losses says which events and messages the broker lost, as far as the database shows.
@@ -127,7 +135,7 @@ func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerP
 			return judge(Unknown, "%v", err)
 		}
 		if durable != nil {
-			at.AckFloor, reads = max(at.AckFloor, durable.AckFloor.Stream), durable.NumWaiting > 0
+			at.AckFloor, reads = consumer.Floor(sub.AckFloor, durable), durable.NumWaiting > 0
 		}
 	}
 	if at.AckFloor > state.LastSeq {
@@ -154,21 +162,26 @@ func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerP
 
 func checkLosses(ctx context.Context, e *examination) error {
 	losses, err := e.loadLosses(ctx)
-	had := len(e.findings)
+	had, intact := len(e.findings), 0
 	for _, s := range losses.Handlers {
 		switch s.Verdict {
-		case Intact, Missing: // checkStreams reports Missing
+		case Intact:
+			intact++
+		case Missing: // checkStreams reports it
 		case Unknown:
 			e.skip(s.Handler, "see the error", "the stream %s could not be compared with the handler's position: %s", s.Stream, s.Text)
 		case AgedOut:
 			e.fault(s.Handler, "look for the missed events in the log of the producers; give the stream a longer max_age", "stream %s: %s", s.Stream, s.Text)
+		case Undecided:
+			e.fault(s.Handler, "start a process of the handler, if none runs: within two minutes it finds these messages and handles them. 'postroom stream check' names them",
+				"stream %s: %s", s.Stream, s.Text)
 		case Recreated, LostTail:
 			e.fault(s.Handler, "publish the missing events again: see lost-tail. When a process of the handler starts or reconnects, it reads again from a position before the loss; the inbox recognises repeated events",
 				"stream %s: %s", s.Stream, s.Text)
 		}
 	}
 	if err == nil && len(e.findings) == had {
-		e.ok("", "each stream has the messages that its handlers decided last (%s)", countOf(len(losses.Handlers), "handler"))
+		e.ok("", "the streams have the messages that handlers decided last (%s)", countOf(intact, "handler"))
 	}
 	return err
 }
@@ -218,7 +231,7 @@ func (s *stream) lag(ctx context.Context, sub subscription) (time.Duration, erro
 			return 0, nil
 		}
 		if durable != nil {
-			from = max(from, durable.AckFloor.Stream)
+			from = consumer.Floor(sub.AckFloor, durable)
 		}
 	}
 	var lag time.Duration

@@ -17,21 +17,19 @@ import (
 var parameters = map[string][2]string{
 	"settings":        {"(text[])", "('{fsync}')"},
 	"role_settings":   {"(text[])", "('{fsync}')"},
-	"overdue_events":  {"(interval)", "('5 min')"},
 	"old_dead":        {"(interval)", "('30 days')"},
-	"idle_replays":    {"(interval)", "('1 min')"},
 	"vacuum_blockers": {"(interval)", "('1 h')"},
 	"producer_rights": {"(text)", "('postgres')"},
+	"lacking":         {"(text, text[], timestamptz[])", "('h1', '{x" + strings.Repeat(",x", 999) + "}', '{now" + strings.Repeat(",now", 999) + "}')"},
 }
 
 // most is how many pages a statement may read if it uses one of the large tables. All other
 // statements read few pages.
 var most = map[string]int{
 	"published_events": 16_000, // looks 2,000 events up in two indexes
-	"subjects":         200,
-	"unknown_handlers": 4000, // counts 10,000 held events of a handler that no process runs
-	"overdue_events":   1500,
+	"unknown_handlers": 4000,   // counts 10,000 held events of a handler that no process runs
 	"old_dead":         12_000, // counts 10,000
+	"lacking":          5000,   // looks 1,000 keys up
 }
 
 // No statement reads a large table completely, with plans that are made before or after the server

@@ -12,11 +12,10 @@ var files embed.FS
 
 // statements are the SQL statements of this package, for one schema. Each has a file in sql.
 type statements struct {
-	Begin, Clock, Connections, IdleReplays, Instance                  string
-	Processes, VacuumBlockers, OldDead, ProducerRights, PublicRights  string
-	PublishedEvents, Relay, RoleRights, RoleSettings, Sequence        string
-	Settings, Subjects, Subscriptions, UnknownHandlers, OverdueEvents string
-	Unvacuumed                                                        string
+	Begin, Clock, Connections, Instance, Unvacuumed                  string
+	Processes, VacuumBlockers, OldDead, ProducerRights, PublicRights string
+	PublishedEvents, RoleRights, RoleSettings, Sequence, DatesAhead  string
+	Settings, Subscriptions, UnknownHandlers, Sequences, Lacking     string
 }
 
 var written = sqlfile.MustRead[statements](files)

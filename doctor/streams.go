@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,14 +20,14 @@ import (
 var brokerChecks = []check{
 	{"broker", broker, "", checkBroker},
 	{"broker-clock", broker, "", checkBrokerClock},
-	{"streams", tables | broker, "", checkStreams},
+	{"streams", tables | broker, "no stream is in use", checkStreams},
 	{"subjects", tables | broker, "", checkSubjects},
 	{"types", tables | broker, "", checkTypes},
 	{"consumers", tables | broker, "", checkConsumers},
 	{"stray-consumers", tables | broker, "every consumer of this Postroom belongs to a subscribed handler", checkStrayConsumers},
 	{"losses", tables | broker, "", checkLosses},
-	{"lost-tail", tables | broker, "", checkTails},
-	{"retention", tables | broker, "", checkRetention},
+	{"lost-tail", tables | broker, "no stream stores events of the log", checkTails},
+	{"retention", tables | broker, "no stream is in use", checkRetention},
 }
 
 // brokerTimeout limits the wait for an answer of the broker. The broker does not answer a user
@@ -75,9 +74,10 @@ func findStream(ctx context.Context, js jetstream.JetStream, name string) *strea
 
 // checkBroker examines the server, and the limits of the account.
 func checkBroker(ctx context.Context, e *examination) error {
-	version := e.d.nc.ConnectedServerVersion()
-	if older(version, 2, 10) {
-		e.fault("", "use NATS 2.10 or later", "the broker is NATS %s, which has no consumers with several subjects and metadata", version)
+	version, had := e.d.nc.ConnectedServerVersion(), len(e.findings)
+	if err := jsremedy.CheckVersion(e.d.nc); err != nil {
+		cause, do := jsremedy.Split(err.Error())
+		e.fault("", do, "%s", cause)
 	}
 	js, err := e.js()
 	if err != nil {
@@ -93,7 +93,6 @@ func checkBroker(ctx context.Context, e *examination) error {
 	if err != nil {
 		return fmt.Errorf("look at the account: %w", err)
 	}
-	had := len(e.findings)
 	compareTier(e, "", account.Tier)
 	for name, tier := range account.Tiers {
 		compareTier(e, " (tier "+name+")", tier)
@@ -124,17 +123,6 @@ func compareTier(e *examination, of string, t jetstream.Tier) {
 				"%.0f of %.0f %s are used%s", l.used, l.max, l.what, of)
 		}
 	}
-}
-
-// older reports whether a version is older than major.minor, or cannot be read.
-func older(version string, major, minor int) bool {
-	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	if len(parts) < 2 {
-		return true
-	}
-	a, err1 := strconv.Atoi(parts[0])
-	b, err2 := strconv.Atoi(parts[1])
-	return err1 != nil || err2 != nil || a < major || a == major && b < minor
 }
 
 func checkStreams(ctx context.Context, e *examination) error {
@@ -182,7 +170,7 @@ func checkStream(e *examination, s *stream) {
 		e.warn(s.name, "raise its limit, or give it a max_age", "it has %d of %d messages: when it is full, it refuses events", s.info.State.Msgs, cfg.MaxMsgs)
 	}
 	if len(e.findings) == had {
-		e.ok(s.name, "it loses no acknowledged events; its duplicate window is %s", cfg.Duplicates)
+		e.ok(s.name, "its settings drop no event, and it has room; its duplicate window is %s. How often the servers sync to disk (sync_interval) was not checked", cfg.Duplicates)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -35,8 +36,10 @@ type TailCheck struct {
 	Stream   string      `json:"stream"`
 	Compared int         `json:"compared"`          // how many events were compared
 	Missing  []LostEvent `json:"missing"`           // the events that the stream lacks, the newest first
-	Note     string      `json:"note,omitempty"`    // why only some events, or none, were compared
+	Note     string      `json:"note,omitempty"`    // why only some events, or none, were compared, or where others are
 	Unknown  bool        `json:"unknown,omitempty"` // the stream could not be examined; Note says why
+
+	moved bool // other streams have some of the events; Note says which
 }
 
 // LostEvent is an event that was published and is not in its stream.
@@ -110,9 +113,13 @@ func (s *stream) compareTail(ctx context.Context, events []publishedEvent, datab
 		tail.Note = "no event of the log is so recent that the stream must still have it"
 		return tail, nil
 	}
-	missing, read, err := s.findMissing(ctx, info, events, onBroker(events[len(events)-1].CreatedAt))
+	since := storedSince(info.TimeStamp, events, onBroker)
+	missing, read, err := s.findMissing(ctx, info, events, since)
 	if err != nil {
 		return tail, err
+	}
+	if read && len(missing) > 0 {
+		missing = s.findElsewhere(ctx, missing, since, &tail)
 	}
 	if !read {
 		tail.Compared -= len(missing)
@@ -123,6 +130,69 @@ func (s *stream) compareTail(ctx context.Context, events []publishedEvent, datab
 		tail.Missing = append(tail.Missing, LostEvent{Seq: p.Seq, Source: p.Source, EventID: p.EventID, Subject: p.Subject})
 	}
 	return tail, nil
+}
+
+// mostOthers is how many other streams findElsewhere asks, at most.
+const mostOthers = 100
+
+// findElsewhere looks for events that the stream lacks in the other streams: a stream may have stored
+// their subject when they were published, and not store it any more. It returns the events that no
+// other stream has, and describes the rest in the tail. It does not look into copies of streams.
+func (s *stream) findElsewhere(ctx context.Context, missing []publishedEvent, since time.Time, tail *TailCheck) []publishedEvent {
+	js, err := jetstream.New(s.nc)
+	if err != nil {
+		return missing
+	}
+	asked := 0
+	var notes []string
+	others := js.ListStreams(ctx)
+	for info := range others.Info() {
+		//guard:a-copy-of-a-stream-does-not-count false
+		if info.Config.Name == s.name || info.State.LastTime.Before(since.Add(-skew)) || info.Config.Mirror != nil || len(info.Config.Sources) > 0 {
+			continue
+		}
+		if asked++; asked > mostOthers || len(missing) == 0 {
+			break
+		}
+		handle, err := js.Stream(ctx, info.Config.Name)
+		if err != nil {
+			continue
+		}
+		other := &stream{name: info.Config.Name, nc: s.nc, handle: handle, info: info}
+		left, _, err := other.findMissing(ctx, info, missing, since)
+		if n := len(missing) - len(left); err == nil && n > 0 {
+			verb, subjects := "are", "their subjects"
+			if n == 1 {
+				verb, subjects = "is", "its subject"
+			}
+			notes = append(notes, fmt.Sprintf("%d of the newest published events %s in the stream %s, which stored %s before", n, verb, other.name, subjects))
+			//guard:an-event-whose-subject-was-moved-is-not-lost remove
+			missing = left
+		}
+	}
+	tail.moved = len(notes) > 0
+	if err := others.Err(); err != nil {
+		notes = append(notes, fmt.Sprintf("whether other streams have them was not checked: %v (may this user publish to $JS.API.STREAM.LIST?)", err))
+	}
+	tail.Note = strings.Join(notes, "; ")
+	return missing
+}
+
+// storedSince returns a time since which the stream has stored all of the events, which are the newest
+// first. If a clock was wrong when an event was written, it returns the zero time: since the beginning.
+func storedSince(now time.Time, events []publishedEvent, onBroker func(time.Time) time.Time) time.Time {
+	since := now
+	for _, p := range events {
+		at := onBroker(p.CreatedAt)
+		//guard:an-event-from-the-future-is-looked-for-everywhere false
+		if at.After(since.Add(skew)) {
+			return time.Time{}
+		}
+		if at.Before(since) {
+			since = at
+		}
+	}
+	return since
 }
 
 // mayHaveDropped reports whether a stream may have dropped messages that it stored at the
@@ -159,8 +229,11 @@ func (s *stream) findMissing(ctx context.Context, info *jetstream.StreamInfo, ev
 			return missing, err == nil, err
 		}
 	}
-	since = since.Add(-skew)
-	cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &since
+	cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverAllPolicy, 0
+	if !since.IsZero() {
+		since = since.Add(-skew)
+		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
+	}
 	return s.missingAmong(ctx, cfg, last, end, events)
 }
 
@@ -227,7 +300,9 @@ func checkTails(ctx context.Context, e *examination) error {
 		switch {
 		case len(t.Missing) > 0:
 			e.fault(t.Stream, "postroom reconcile --stream "+t.Stream+" looks for all missing events; with --repair it publishes them again",
-				"%d of the %d newest published events are not in the stream: the broker lost events that it had acknowledged (%s)", len(t.Missing), t.Compared, t.list())
+				"%d of the %d newest published events are not in the stream: the broker lost events that it had acknowledged (%s)%s", len(t.Missing), t.Compared, t.list(), t.andNote())
+		case t.moved:
+			e.note(t.Stream, "%s", t.Note)
 		case t.Unknown:
 			e.skip(t.Stream, "see the error", "the stream %s", t.Note)
 		case t.Note != "":
@@ -237,6 +312,14 @@ func checkTails(ctx context.Context, e *examination) error {
 		}
 	}
 	return err
+}
+
+// andNote returns the note as the continuation of a text.
+func (t TailCheck) andNote() string {
+	if t.Note == "" {
+		return ""
+	}
+	return "; " + t.Note
 }
 
 // list names the missing events, by source and id.

@@ -8,13 +8,12 @@ import (
 
 	"github.com/postroom/postroom/internal/eventtype"
 	"github.com/postroom/postroom/internal/wildcard"
-	"github.com/postroom/postroom/schema"
 )
 
 // checkTypes looks for types that handlers ask for and that no producer writes. It also looks for
 // types that are in a stream and that no handler reads.
 func checkTypes(ctx context.Context, e *examination) error {
-	used, err := query[struct{ Subject string }](ctx, e, schema.In(e.d.name, eventtype.UsedSQL))
+	used, err := e.loadSubjects(ctx)
 	if err != nil {
 		return err
 	}

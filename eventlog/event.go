@@ -13,6 +13,10 @@ type Event struct {
 	// refused it before, or it waited behind an earlier event of its key.
 	Held bool
 
+	// LastHeld reports whether the event was read from the table held, and that table had no later
+	// event of its key then.
+	LastHeld bool
+
 	// Unordered reports whether the event has no order among other events of its key, because it
 	// was scheduled or its key is not valid.
 	Unordered bool
@@ -49,4 +53,14 @@ func (e *Event) OrderKey() string {
 		return ""
 	}
 	return e.Key
+}
+
+// Size returns about how many bytes the event takes: its data and its headers.
+func (e *Event) Size() int {
+	n := len(e.Data)
+	//guard:headers-count-for-the-memory remove
+	for name, value := range e.Headers {
+		n += len(name) + len(value)
+	}
+	return n
 }

@@ -2,7 +2,7 @@ package eventlog
 
 // PageBytes limits the memory of one read. A read finds events of several kinds: late events, the
 // next events, held events that are due, events of a republish. The read stops adding events of a
-// kind when the data of these events reaches PageBytes bytes.
+// kind when the data and the headers of these events reach PageBytes bytes.
 const PageBytes = 4 << 20
 
 // Page is the result of one read of the log.

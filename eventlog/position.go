@@ -42,4 +42,8 @@ type HistoryEntry struct {
 	// the later of CreatedAt and the time for which the event was scheduled.
 	CreatedAt time.Time
 	LoggedAt  time.Time
+
+	// Digest is the digest of the event's content. It is nil if the event was scheduled, because such
+	// a digest includes the time.
+	Digest []byte
 }

@@ -80,6 +80,16 @@ type Term interface {
 	// its memory. The caller owns the result, but must not change an event's Data or Headers.
 	Read(ctx context.Context, limit int, buffer []Event) (Page, error)
 
+	// PutBack notes that the relay has no room for some events that Read has returned and that were not
+	// read from the table held. Read does not return them again in this term, and the next term reads
+	// them again. PutBack may run at the same time as any other method.
+	PutBack(seqs []int64)
+
+	// ReadAgain returns events that were put back: of those with the given seqs, which are ascending,
+	// all up to the seq through, which is lower than the last of them because of [PageBytes]. It leaves
+	// out events that Record got in Held meanwhile. It must not run at the same time as Read.
+	ReadAgain(ctx context.Context, seqs []int64) (page Page, through int64, err error)
+
 	// ReadRepublish returns the next events of the running republish: at most limit events, or
 	// fewer because of [PageBytes]. For each republish, it returns an event at most once in a term.
 	// With a limit of 0 it returns only the status of the republishes. It must not run at the same
@@ -93,7 +103,15 @@ type Term interface {
 	// Record stores what happened to events, and extends the lease. It keeps no reference
 	// to memory of p. If another term has begun, it returns an error that matches
 	// [ErrLeaseLost].
+	//
+	// One call writes a limited number of rows and bytes, so that it ends long before the lease.
+	// The term keeps what is left, and the next calls write it: see Unrecorded.
 	Record(ctx context.Context, p Progress) error
+
+	// Unrecorded returns how much the calls of Record so far have left to write: events of
+	// Progress.Held, and other changes. As long as one number is not zero, the relay calls Record
+	// again soon, even if there is no progress. Unrecorded must not run at the same time as Record.
+	Unrecorded() (held, other int)
 
 	// Prune deletes from the log the published events that are older than the duration keep. One
 	// call deletes a limited number of events. It returns this number, and whether there are more

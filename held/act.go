@@ -106,21 +106,22 @@ func (a *action) run(ctx context.Context) (all Result, err error) {
 	if err := errors.Join(a.err, change.By(a.by).Validate()); err != nil {
 		return Result{}, err
 	}
-	for ids := range slices.Chunk(a.set.IDs, change.BulkSize) {
+	err = a.tables.Portions(ctx, a.set.IDs, func(ids []int64) error {
 		var some Result
 		err := a.tables.InTx(ctx, func(tx pgx.Tx) (err error) {
 			some, err = a.step(ctx, tx, ids)
 			return err
 		})
 		if err != nil {
-			return all, err
+			return err
 		}
 		all.add(some)
 		if a.progress != nil && some.Events > 0 {
 			a.progress(all.Events)
 		}
-	}
-	return all, nil
+		return nil
+	})
+	return all, err
 }
 
 // step acts on the events with the given ids, in one transaction.
@@ -203,7 +204,7 @@ func (a *action) audit(ctx context.Context, tx pgx.Tx, ids []int64) (int64, erro
 	for name, v := range a.details {
 		details[name] = v
 	}
-	row := change.Action{Name: a.name, By: change.By(a.by), Events: int64(len(ids)), Details: details}
+	row := change.Action{Name: a.name, By: change.By(a.by), Events: int64(len(ids)), IDs: ids, Details: details}
 	if len(ids) == 1 {
 		if err := tx.QueryRow(ctx, a.sql.Name, ids[0]).Scan(&row.Handler, &row.Source, &row.Event); err != nil {
 			return 0, fmt.Errorf("read the event: %w", err)

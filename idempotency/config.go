@@ -119,7 +119,7 @@ func (c Config) defaults() Config {
 	c.ReplayedHeader = cmp.Or(c.ReplayedHeader, "Idempotent-Replayed")
 	c.StoreTimeout = cmp.Or(c.StoreTimeout, 5*time.Second)
 	c.PurgeEvery = cmp.Or(c.PurgeEvery, time.Hour)
-	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
+	c.Logger, c.LogOutcomes = guard.Logger(cmp.Or(c.Logger, slog.Default())), guard.Leveler(c.LogOutcomes)
 	return c
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/internal/clock"
 	"github.com/postroom/postroom/internal/devtest"
 )
 
@@ -369,5 +370,55 @@ func TestArchiveGetsAnAnswerThatDoesNotDecode(t *testing.T) {
 	}
 	if text := r.log.String(); !strings.Contains(text, "its secret was destroyed") {
 		t.Errorf("not logged: %s", text)
+	}
+}
+
+// A database clock that is ahead for a moment lets no answer and no claim end. The test is not
+// parallel, because it changes the clock of the process.
+func TestDatabaseClockThatIsAheadEndsNothing(t *testing.T) {
+	defer clock.OverrideLatest(40 * 24 * time.Hour)()
+	for name, mode := range map[string]idempotency.Mode{"tx": idempotency.TxMode, "lease": idempotency.LeaseMode} {
+		t.Run(name, func(t *testing.T) {
+			defer clock.OverrideLatest(40 * 24 * time.Hour)()
+			r := newRig(t)
+			path := r.mount(idempotency.Route{Mode: mode, TTL: time.Hour}, func(w http.ResponseWriter, _ *http.Request) { r.calls.Add(1); w.WriteHeader(http.StatusCreated) })
+			first := r.post(path, "k")
+			r.exec("UPDATE postroom.idempotency SET expires_at = now() - interval '1 h'")
+			r.wantReplay(first, r.post(path, "k"))
+			purge := func(want int) {
+				t.Helper()
+				if n, err := r.guard.Purge(t.Context(), 10); err != nil || n != want {
+					t.Errorf("%d rows removed, %v; want %d", n, err, want)
+				}
+			}
+			purge(0)
+			if mode == idempotency.LeaseMode {
+				r.exec("UPDATE postroom.idempotency SET state = 'pending', owner = gen_random_uuid(), lease_until = now() - interval '1 s', completed_at = NULL")
+				r.want(r.post(path, "k"), 409, "idempotency_in_progress")
+				purge(0)
+			}
+			r.wantCalls(1, 0)
+			clock.OverrideLatest(0)
+			r.want(r.post(path, "k"), 201, "")
+			r.wantCalls(2, 0)
+			r.exec("UPDATE postroom.idempotency SET expires_at = now() - interval '1 h'")
+			purge(1)
+		})
+	}
+}
+
+// A guard with an Archive removes no answer either.
+func TestDatabaseClockThatIsAheadArchivesNothing(t *testing.T) {
+	defer clock.OverrideLatest(40 * 24 * time.Hour)()
+	r := newRig(t, func(c *idempotency.Config) {
+		c.Archive = func(context.Context, pgx.Tx, []idempotency.Record) error { return nil }
+	})
+	r.post(r.mount(idempotency.Route{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }), "k")
+	r.exec("UPDATE postroom.idempotency SET expires_at = now() - interval '1 h'")
+	for _, want := range []int{0, 1} {
+		if n, err := r.guard.Purge(t.Context(), 10); err != nil || n != want {
+			t.Errorf("%d rows archived, %v; want %d", n, err, want)
+		}
+		clock.OverrideLatest(0)
 	}
 }

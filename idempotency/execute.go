@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/idempotency/internal/fingerprint"
+	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/lent"
 	"github.com/postroom/postroom/internal/pause"
 )
 
@@ -49,10 +51,10 @@ type operation struct {
 type attempt struct {
 	op     *operation
 	number int
-	tx     *tx    // in transaction mode
-	asked  bool   // the handler asked for the transaction
-	lease  *lease // in lease mode
-	ref    string // the reference that the handler gave to KeepRef
+	tx     *tx         // in transaction mode
+	asked  atomic.Bool // the handler asked for the transaction, perhaps in several goroutines
+	lease  *lease      // in lease mode
+	ref    string      // the reference that the handler gave to KeepRef
 }
 
 // result is the result of one run of an operation.
@@ -118,6 +120,7 @@ func (g *Guard) execute(ctx context.Context, op *operation) callResult {
 			g.recent.add(op.lock)
 		}
 		g.metrics.tell(ctx, &g.cfg, op, e, time.Since(began))
+		g.store.renew(ctx, guard.Seal(e.err)) // the error of Do can be the user's
 		return e
 	}
 }
@@ -147,6 +150,7 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e callResult) {
 		if t.owner != nil { // even if the function run panics
 			t.rollback(ctx)
 		}
+		g.store.renew(ctx, t.fate.Last())
 	}()
 
 	what, err := op.decide(found)
@@ -187,7 +191,13 @@ func (a *attempt) runTx(ctx context.Context) (result, error) {
 	inner, _, cancel := a.op.context(ctx, a)
 	defer cancel()
 	res, err := a.op.run(inner, a)
-	lost := a.tx.Fate.Lost()
+	if !a.tx.back(lent.Grace(a.op.timeout)) {
+		if err == nil && res.verdict == undo {
+			return res, nil // the server rolls back
+		}
+		return res, errors.Join(errStillUsed, err)
+	}
+	lost := a.tx.fate.Lost()
 	switch {
 	//guard:a-lost-transaction-is-told false
 	case lost && (err != nil || res.verdict != keepAll):

@@ -32,7 +32,7 @@ func CommitAfterAFailure(ctx context.Context, g *Guard) error {
 		if err != nil {
 			return err
 		}
-		_, _ = t.Exec(ctx, sql)
+		_, _ = t.loan.Exec(ctx, sql)
 		batch := &pgx.Batch{}
 		batch.Queue("COMMIT")
 		if err := t.end(ctx, batch); err != nil {

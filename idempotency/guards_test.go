@@ -333,10 +333,10 @@ func TestStatementsKeepToTheirKey(t *testing.T) {
 		is   string
 		args []any
 	}{
-		"clear":    {ranOut, own()},
-		"delete":   {ranOut, own()},
+		"clear":    {ranOut, own(time.Now())},
+		"delete":   {ranOut, own(time.Now())},
 		"touch":    {"state = 'complete', expires_at = now() + interval '1 s'", own(time.Hour)},
-		"take":     {expired + ", " + ranOut, own(print, owner, time.Minute, int64(5), time.Hour, int64(1), print)},
+		"take":     {expired + ", " + ranOut, own(print, owner, time.Minute, int64(5), time.Hour, int64(1), print, time.Now())},
 		"renew":    {"state = state", held(2*time.Hour, time.Hour)},
 		"advance":  {"state = state", held("a", "1", true)},
 		"begin":    {"state = state", held("a", "key", time.Hour, "call")},
@@ -344,7 +344,7 @@ func TestStatementsKeepToTheirKey(t *testing.T) {
 		"fail":     {"state = state", held(time.Hour)},
 		"complete": {"state = state", held(200, nil, nil, nil, false, time.Hour, false)},
 		"present":  {"state = state", own()},
-		"look":     {"state = state", own()},
+		"look":     {"state = state", own(time.Now())},
 		"mine":     {"state = state", own(owner)},
 	} {
 		r.exec("TRUNCATE postroom.idempotency")

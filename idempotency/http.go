@@ -275,7 +275,7 @@ func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) fun
 		case b.Large() && !drops:
 			return res, ErrTooLarge
 		//guard:a-handler-without-the-transaction-is-told false
-		case rt.TxRequired && res.verdict == keepAll && !a.asked:
+		case rt.TxRequired && res.verdict == keepAll && !a.asked.Load():
 			return res, errNoTx
 		}
 		return res, nil

@@ -16,7 +16,9 @@ import (
 	"github.com/postroom/postroom/idempotency/internal/claim"
 	"github.com/postroom/postroom/idempotency/internal/failure"
 	"github.com/postroom/postroom/idempotency/internal/watched"
+	"github.com/postroom/postroom/internal/clock"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/lent"
 	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/session"
 	"github.com/postroom/postroom/schema"
@@ -93,6 +95,7 @@ func (g *Guard) Run(ctx context.Context) error {
 		} else if ctx.Err() == nil {
 			wait = outage.Delay(failures)
 			g.cfg.Logger.WarnContext(ctx, "expired idempotency keys were not removed", "error", err, "failures", failures)
+			g.store.renew(ctx, err)
 		}
 		pause.For(ctx, wait)
 	}
@@ -120,7 +123,7 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 		return 0, fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
 	}
 	if g.cfg.Archive == nil {
-		tag, err := g.store.pool.Exec(ctx, g.store.sql.Purge, limit)
+		tag, err := g.store.pool.Exec(ctx, g.store.sql.Purge, limit, clock.Latest())
 		if err != nil {
 			return 0, fmt.Errorf("idempotency: remove expired keys: %w", g.store.advise(err))
 		}
@@ -147,8 +150,8 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 func (g *Guard) archive(ctx context.Context, limit int) (int, error) {
 	var gone []Record
 	what := watched.Of(g.store.sessions)
-	err := g.store.lend(ctx, "", what, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, g.store.sql.PurgeKept, limit, archiveBytes) // CollectRows reports the error
+	err := g.store.lend(ctx, "", what, func(tx *lending) error {
+		rows, _ := tx.Query(ctx, g.store.sql.PurgeKept, limit, archiveBytes, clock.Latest()) // CollectRows reports the error
 		found, err := pgx.CollectRows(rows, scanRow)
 		if err != nil || len(found) == 0 {
 			return err
@@ -166,8 +169,11 @@ func (g *Guard) archive(ctx context.Context, limit int) (int, error) {
 			gone = append(gone, rec)
 		}
 		_, err = guard.Apart(0, func() (struct{}, error) {
-			return struct{}{}, g.cfg.Archive(ctx, watched.Handle{Tx: tx, Fate: what}, gone)
+			return struct{}{}, g.cfg.Archive(ctx, tx.loan, gone)
 		})
+		if used := tx.back(lent.Grace(0)); used != nil {
+			return errors.Join(used, guard.Seal(err))
+		}
 		return guard.Seal(err)
 	})
 	return len(gone), err
@@ -201,7 +207,7 @@ func (g *Guard) Delete(ctx context.Context, k Key) error {
 		return fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
 	}
 	k = k.stored(g.cfg.HashPrincipal)
-	tag, err := g.store.pool.Exec(ctx, g.store.sql.Delete, k.Scope, k.Principal, k.Value)
+	tag, err := g.store.pool.Exec(ctx, g.store.sql.Delete, k.Scope, k.Principal, k.Value, clock.Latest())
 	if err != nil {
 		return fmt.Errorf("idempotency: forget key: %w", g.store.advise(err))
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -233,6 +234,33 @@ func TestLostReply(t *testing.T) { // E7
 				effects = 1
 			}
 			r.wantCalls(calls, effects)
+		}
+	}
+}
+
+// After a failover, the connections of the pool lead to a server that takes no writes, and new
+// connections would lead to one that does. The guard leaves the old connections, whether the handler
+// writes or only the guard does.
+func TestGuardLeavesAServerThatTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
+		r := newRig(t)
+		r.withPool(2, pgx.QueryExecModeCacheStatement)
+		path := r.mount(idempotency.Route{Mode: mode}, func(w http.ResponseWriter, req *http.Request) {
+			if mode == idempotency.TxMode {
+				if _, err := idempotency.Tx(req.Context()).Exec(req.Context(), "INSERT INTO ledger (note) VALUES ('it')"); err != nil {
+					w.WriteHeader(http.StatusInternalServerError)
+					return
+				}
+			}
+			w.WriteHeader(http.StatusCreated)
+		})
+		devtest.TakeNoWrites(t, r.pool)
+		if w := r.send(path, sending{key: "first"}); w.Code < 500 {
+			t.Errorf("mode %v: the answer is %d, want that nothing was done", mode, w.Code)
+		}
+		if w := r.send(path, sending{key: "second"}); w.Code != http.StatusCreated {
+			t.Errorf("mode %v: the next answer is %d %s, want 201", mode, w.Code, w.Body)
 		}
 	}
 }

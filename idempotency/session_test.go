@@ -31,6 +31,7 @@ var leaks = map[string]struct{ sql, there string }{
 	"a channel":                  {"LISTEN mine", "SELECT EXISTS (SELECT FROM pg_listening_channels())"},
 	"a channel, prepared":        {"LISTEN mine", "SELECT EXISTS (SELECT FROM pg_listening_channels())"},
 	"a prepared statement":       {"/* by hand */ PREPARE mine AS SELECT 1", "SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE name = 'mine')"},
+	"a name, prepared":           {"SELECT 1", "SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE name = 'by name')"},
 	"a cursor":                   {"DECLARE mine CURSOR WITH HOLD FOR SELECT 1", "SELECT EXISTS (SELECT FROM pg_cursors WHERE name = 'mine')"},
 	"another time zone":          {"SET TimeZone = 'Asia/Kolkata'", "SELECT current_setting('TimeZone') = 'Asia/Kolkata'"},
 }
@@ -93,7 +94,7 @@ func TestSessionIsResetAfterAHandlerChangedIt(t *testing.T) {
 func (r *rig) leak(name, sql, there string) {
 	leave := func(ctx context.Context, tx pgx.Tx) error {
 		is, sql := false, sql
-		if name == "a channel, prepared" {
+		if strings.HasSuffix(name, ", prepared") {
 			if _, err := tx.Prepare(ctx, "by name", sql); err != nil {
 				r.Errorf("%s: %v", name, err)
 			}
@@ -145,6 +146,14 @@ type asAnother struct {
 
 // insert sets the role with a statement and writes a row with the name of the current user.
 func (r *asAnother) insert(ctx context.Context, tx pgx.Tx, sql string) error {
+	if prepared, is := strings.CutPrefix(sql, "by name: "); is {
+		if sql = "by name"; r.n%2 == 0 {
+			sql = prepared // the text itself is the name
+		}
+		if _, err := tx.Prepare(ctx, sql, prepared); err != nil {
+			return err
+		}
+	}
 	if _, err := tx.Exec(ctx, sql); err != nil {
 		return err
 	}
@@ -174,7 +183,7 @@ func TestHandlerMaySetARoleWithoutRightsOnPostroom(t *testing.T) {
 		GRANT INSERT ON ledger, seen TO pg_monitor`)
 	for _, sql := range []string{
 		"SET LOCAL ROLE pg_monitor", "SET ROLE pg_monitor", "SELECT set_config('role', 'pg_monitor', true)", "SET LOCAL SESSION AUTHORIZATION pg_monitor",
-		"DO $$ BEGIN SET LOCAL ROLE pg_monitor; END $$",
+		"DO $$ BEGIN SET LOCAL ROLE pg_monitor; END $$", "by name: SET LOCAL ROLE pg_monitor",
 	} {
 		serve := func(status int) string {
 			return r.mount(idempotency.Route{Store: idempotency.StoreAll}, func(w http.ResponseWriter, req *http.Request) {

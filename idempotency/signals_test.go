@@ -53,7 +53,7 @@ func TestSignals(t *testing.T) {
 			r.Errorf("%s is not in the log:\n%s", want, log)
 		}
 	}
-	if strings.Contains(log, "1000") || strings.Contains(log, "call") {
+	if strings.Contains(log, "amount") || strings.Contains(log, "call") {
 		r.Errorf("a body is in the log:\n%s", log)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/postroom/postroom/idempotency/internal/failure"
 	"github.com/postroom/postroom/idempotency/internal/watched"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/lent"
 )
 
 // Phase runs a step of a handler in lease mode. It runs fn in a transaction, and records in the
@@ -42,14 +43,16 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	var text []byte
 	recorded := false
 	what := watched.Of(l.store.sessions)
-	err := l.store.lend(ctx, l.op.rules.Isolation, what, func(inner pgx.Tx) error {
-		t := &tx{Handle: watched.Handle{Tx: inner, Fate: what}} // ends when fn returns; fn cannot end it
-		err := inner.QueryRow(ctx, l.store.sql.Began).Scan(&t.began)
+	err := l.store.lend(ctx, l.op.rules.Isolation, what, func(inner *lending) error {
+		var began time.Time
+		err := inner.QueryRow(ctx, l.store.sql.Began).Scan(&began)
 		if err != nil {
 			return err
 		}
-		out, err = fn(ctx, t)
-		what.End()
+		out, err = fn(ctx, inner.loan)
+		if used := inner.back(lent.Grace(l.op.timeout)); used != nil {
+			err = errors.Join(used, err)
+		}
 		if err != nil {
 			return err
 		}
@@ -61,7 +64,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 		}
 		//guard:a-phase-has-its-own-transaction 0 remove
 		//guard:a-phase-asks-whether-it-is-the-same-transaction 0 do err = nil
-		if _, err = inner.Exec(ctx, l.store.sql.Still, t.began); failure.IsOther(err) {
+		if _, err = inner.Exec(ctx, l.store.sql.Still, began); failure.IsOther(err) {
 			return errEnded
 		} else if err != nil {
 			return err

@@ -13,6 +13,8 @@ import (
 	"github.com/postroom/postroom/idempotency/internal/claim"
 	"github.com/postroom/postroom/idempotency/internal/failure"
 	"github.com/postroom/postroom/idempotency/internal/watched"
+	"github.com/postroom/postroom/internal/clock"
+	"github.com/postroom/postroom/internal/lent"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/session"
 )
@@ -25,11 +27,18 @@ type store struct {
 	sql      statements
 	claims   *claim.Table // in lease mode
 	cfg      *Config
+	renewer  remedy.Renewer
 }
 
 // advise adds advice to an error of the guard's own statements.
 func (s *store) advise(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "idempotency", Schema: s.schema, DB: s.pool})
+}
+
+// renew resets the pool if err says that its connections take no writes, and new connections do.
+func (s *store) renew(ctx context.Context, err error) {
+	//guard:a-guard-leaves-a-server-that-takes-no-writes remove
+	s.renewer.Renew(ctx, s.pool, err)
 }
 
 // bounded returns a context for a use of the database. This context does not end when the caller's
@@ -46,7 +55,7 @@ func (s *store) look(ctx context.Context, k Key) (*row, error) {
 }
 
 func (s *store) lookIn(ctx context.Context, db querier, k Key) (*row, error) {
-	rows, _ := db.Query(ctx, s.sql.Look, k.Scope, k.Principal, k.Value) // CollectRows reports the error
+	rows, _ := db.Query(ctx, s.sql.Look, k.Scope, k.Principal, k.Value, clock.Latest()) // CollectRows reports the error
 	f, err := pgx.CollectOneRow(rows, scanRow)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -69,16 +78,18 @@ func (s *store) touch(ctx context.Context, op *operation) {
 }
 
 // Tx returns the transaction of the request. Everything that the handler writes in this transaction
-// commits together with the answer. The handler must not end the transaction, and must not use it
-// after returning. Tx panics in lease mode and outside a handler, because an effect would not be
-// protected there.
+// commits together with the answer. The handler must not end the transaction. It must not use the
+// transaction after returning, also not in another goroutine: that gets pgx.ErrTxClosed. If a call
+// is running then, the guard waits for its end, and commits nothing if the call does not end. The
+// guard cannot take back what Conn of the transaction returned: it closes the connection. Tx panics
+// in lease mode and outside a handler, because an effect would not be protected there.
 func Tx(ctx context.Context) pgx.Tx {
 	a := attemptFrom(ctx)
 	if a == nil || a.tx == nil {
 		panic("idempotency: Tx was called outside a handler of transaction mode; methods without a key have no transaction")
 	}
-	a.asked = true
-	return a.tx
+	a.asked.Store(true)
+	return a.tx.loan
 }
 
 // rollbackPatience limits the time of a rollback. After that time the connection is closed.
@@ -114,7 +125,8 @@ func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 		}
 	}
 	results := owner.SendBatch(ctx, batch)
-	t := &tx{Handle: watched.Handle{Tx: results.Tx(), Fate: watched.Of(s.sessions)}, owner: owner, store: s}
+	t := &tx{Tx: results.Tx(), fate: watched.Of(s.sessions), owner: owner, store: s}
+	t.loan = lent.New(t.Tx, ErrTxOwned, t.fate)
 	err = results.Close()
 	t.began = began
 	if err == nil && present {
@@ -133,6 +145,12 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	ctx, cancel := t.store.bounded(ctx)
 	defer cancel()
 	op, batch := a.op, &pgx.Batch{}
+	//guard:a-simple-connection-answers-in-its-own-encoding false
+	if conn := t.owner.Conn().PgConn(); conn.TxStatus() == 'T' && conn.ParameterStatus("client_encoding") != "UTF8" { // the simple protocol of pgx would refuse parameters
+		if _, err := t.owner.Exec(ctx, session.FormatsSQL); err != nil {
+			return whyFailed("return to the guard's encoding", err)
+		}
+	}
 	// If the handler ended this transaction and began another, a statement below fails. If answer
 	// and effects are kept, this is store.sql. If a statement of the handler failed, it is the
 	// rollback to the savepoint, which only this transaction has. Otherwise it is still.sql.
@@ -153,13 +171,13 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 			if err := t.undo(ctx, batch); err != nil {
 				return err
 			}
-		} else if err := t.Fate.AsOwn(ctx, t.owner.Conn()); err != nil {
+		} else if err := t.fate.AsOwn(ctx, t.owner.Conn()); err != nil {
 			return whyFailed("return to the guard's user", err)
 		}
 		k := op.key
 		if found != nil {
 			//guard:what-no-longer-counts-is-cleared remove
-			batch.Queue(t.store.sql.Clear, k.Scope, k.Principal, k.Value)
+			batch.Queue(t.store.sql.Clear, k.Scope, k.Principal, k.Value, clock.Latest())
 		}
 		batch.Queue(t.store.sql.Store, k.Scope, k.Principal, k.Value, op.print[:], a.number,
 			columns.Status, columns.Headers, columns.Body, columns.Ref, columns.Dropped, op.rules.TTL, op.rules.From == FromCreation, t.began)
@@ -168,12 +186,14 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	return t.end(ctx, batch)
 }
 
-// tx is the transaction of a handler. It wraps a transaction of pgx, and only the guard ends it.
+// tx is the transaction of a handler. Only the guard ends it.
 type tx struct {
-	watched.Handle
+	Tx   pgx.Tx
+	loan *lent.Tx // what the handler gets
+	fate *watched.Fate
 
 	store *store
-	owner *pgxpool.Conn // nil after it was given back
+	owner *pgxpool.Conn // nil after it was given back or cut
 	began time.Time     // by the database's clock; no other transaction of the connection began at the same time
 	lent  bool          // a handler got the transaction
 }
@@ -185,11 +205,10 @@ type tx struct {
 func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 	const sql = "ROLLBACK TO SAVEPOINT " + savepoint
 	//guard:effects-of-another-role-are-rolled-back-at-once 2 true
-	if !t.failed() && !t.Fate.ChangesUser() {
+	if !t.failed() && !t.fate.ChangesUser() {
 		batch.Queue(sql)
 		return nil
 	}
-	t.Fate.End()
 	if _, err := t.owner.Exec(ctx, sql); err != nil { // the transaction can no longer commit
 		return whyFailed("roll back to the savepoint", err)
 	}
@@ -202,7 +221,6 @@ func (t *tx) failed() bool { return t.owner.Conn().PgConn().TxStatus() == 'E' }
 // end sends the statements that end the transaction. If a statement fails, the server skips the
 // rest. So the server commits only if all statements succeed.
 func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
-	t.Fate.End()
 	statements := batch.Len()
 	//guard:the-session-is-set-back-after-a-commit remove
 	t.store.sessions.End(t.owner.Conn(), batch)
@@ -238,9 +256,26 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	return err
 }
 
+// back takes the transaction back from the handler. It returns false if a goroutine of the handler
+// still uses the connection. If so, the pool no longer has the connection, and the server rolls back.
+func (t *tx) back(within time.Duration) bool {
+	//guard:a-handlers-transaction-in-use-is-cut = @ || true
+	if t.loan.Back(within) {
+		return true
+	}
+	lent.Cut(t.owner)
+	t.owner = nil
+	return false
+}
+
+// errStillUsed says that nothing was committed, because a goroutine still used the transaction.
+var errStillUsed = fmt.Errorf("%w: %w", ErrNotCommitted, lent.ErrStillUsed)
+
 // rollback rolls the transaction back and gives the connection back, even if ctx has ended.
 func (t *tx) rollback(ctx context.Context) {
-	t.Fate.End()
+	if !t.back(rollbackPatience) { // the function run panicked
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
 	defer cancel()
 	_ = t.Tx.Rollback(ctx) // if it fails, the connection is closed and the server rolls back
@@ -254,7 +289,7 @@ func (t *tx) rollback(ctx context.Context) {
 
 // give gives the connection back. If it was closed because of an error, left is this error.
 func (t *tx) give(ctx context.Context, left error) {
-	t.store.given(ctx, t.owner.Conn(), t.Fate, left)
+	t.store.given(ctx, t.owner.Conn(), t.fate, left)
 	t.owner.Release() // closes the connection if it is not idle
 	t.owner = nil
 }
@@ -270,22 +305,54 @@ func (s *store) given(ctx context.Context, conn *pgx.Conn, f *watched.Fate, left
 	}
 }
 
-// lend runs a user's function in a transaction on a connection of the pool.
-func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *watched.Fate, fn func(tx pgx.Tx) error) error {
+// lending is a transaction of the pool for a function of the guard, which lends it to a user's code.
+type lending struct {
+	pgx.Tx
+
+	loan *lent.Tx
+	used bool // a goroutine of the user's code still uses the transaction
+}
+
+// back takes the transaction back from the user's code.
+func (l *lending) back(within time.Duration) error {
+	if l.used = !l.loan.Back(within); l.used {
+		return errStillUsed
+	}
+	return nil
+}
+
+// lend runs a function in a transaction on a connection of the pool. The function lends the
+// transaction to a user's code, and takes it back before it uses the transaction itself.
+func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *watched.Fate, fn func(tx *lending) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer conn.Release()
 	if err := s.sessions.Note(ctx, conn.Conn()); err != nil {
+		conn.Release()
 		return fmt.Errorf("begin: %w", err)
 	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
+	if err != nil {
+		conn.Release()
+		return fmt.Errorf("begin: %w", err)
+	}
+	l := &lending{Tx: tx, loan: lent.New(tx, ErrTxOwned, f)}
 	defer func() { // even if fn panics
+		if l.used || l.back(rollbackPatience) != nil {
+			lent.Cut(conn)
+			return
+		}
+		defer conn.Release()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
 		defer cancel()
+		_ = tx.Rollback(ctx) // fails after a commit; if it fails otherwise, the connection is closed
 		s.given(ctx, conn.Conn(), f, s.sessions.Reset(ctx, conn.Conn()))
 	}()
-	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: level}, fn)
+	if err := fn(l); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
 }
 
 // healthy returns an error if the transaction cannot end as the verdict v says: its connection is
@@ -300,20 +367,14 @@ func (t *tx) healthy(v verdict) error {
 		return fmt.Errorf("%w: the handler left rows or a batch open", ErrNotCommitted)
 	case conn.PgConn().TxStatus() == 'E' && v == keepAnswer:
 		return nil
-	case conn.PgConn().TxStatus() == 'E' && t.Fate.Lost():
+	case conn.PgConn().TxStatus() == 'E' && t.fate.Lost():
 		return ErrContention
 	//guard:a-failed-statement-is-noticed false
 	case conn.PgConn().TxStatus() == 'E':
-		return whyFailed("a statement failed, and the handler answered with success", t.Fate.Failed())
+		return whyFailed("a statement failed, and the handler answered with success", t.fate.Last())
 	}
 	return nil
 }
 
 // errEnded says that a handler ended its transaction.
 var errEnded = fmt.Errorf("%w: the handler ended the transaction with its own statement, so its changes may have been committed: remove that statement", ErrNotCommitted)
-
-// Commit returns ErrTxOwned.
-func (t *tx) Commit(context.Context) error { return ErrTxOwned }
-
-// Rollback returns ErrTxOwned.
-func (t *tx) Rollback(context.Context) error { return ErrTxOwned }

@@ -104,7 +104,11 @@ func (in *Inbox) accept(ctx context.Context, tx pgx.Tx, all []Acceptance) ([]Acc
 	for i, a := range all {
 		events[i] = accept.Event(a)
 	}
-	return in.acceptor.Accept(ctx, tx, events)
+	results, err := in.acceptor.Accept(ctx, tx, events)
+	if tx == nil {
+		in.renew(ctx, err)
+	}
+	return results, err
 }
 
 // acceptsFor registers a subscription for Accept. The parameter h is its handler, or nil. If the

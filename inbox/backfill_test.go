@@ -206,7 +206,7 @@ func TestAWaitingReaderLearnsThatTheBackfillIsDecided(t *testing.T) {
 	b.eventually("the floor", func() bool { return b.floorAt("h") == 2 })
 	stop()
 	b.overrideAgeOfRows()
-	b.exec("UPDATE postroom.subscription SET reader = 'another', reader_until = now() + interval '1 hour'")
+	b.exec("UPDATE postroom.subscription SET reader = 'another', reader_until = 'infinity'")
 	cfg := b.pool.Config()
 	cfg.ConnConfig.Tracer = lead
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)

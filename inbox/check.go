@@ -15,10 +15,16 @@ import (
 
 // Check reports whether the inbox can start. It checks the Config, the subscriptions, the intakes, the
 // size of the pool, the schema's version and the streams. A person must correct an error that matches
-// postroom.ErrUnrecoverable. Any other error is an outage, and Run waits until the outage ends. If
-// another process gives a handler a different DedupeWindow, Check logs a warning. This difference
-// is not an error, because the longer DedupeWindow counts.
+// postroom.ErrUnrecoverable. Any other error is an outage, and Run waits until the outage ends. But
+// the stream of one handler does not stop the others: Run begins without it, and logs that, unless the
+// handler has never read a stream. If another process gives a handler a different DedupeWindow, Check
+// logs a warning. This difference is not an error, because the longer DedupeWindow counts.
 func (in *Inbox) Check(ctx context.Context) error {
+	return in.check(ctx, (*preflight.Inbox).Check)
+}
+
+// check makes the checks of Check. The parameter set makes those of the set-up.
+func (in *Inbox) check(ctx context.Context, set func(*preflight.Inbox, context.Context) error) error {
 	if err := in.checkSettings(); err != nil {
 		return fmt.Errorf("inbox: %w", postroom.Unrecoverable(err))
 	}
@@ -29,7 +35,7 @@ func (in *Inbox) Check(ctx context.Context) error {
 	if err := schema.Require(ctx, in.pool, in.cfg.Schema); err != nil {
 		return fmt.Errorf("inbox: %w", in.advise(err))
 	}
-	if err := in.preflight().Check(ctx); err != nil {
+	if err := set(in.preflight(), ctx); err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}
 	return nil

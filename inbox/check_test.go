@@ -3,17 +3,21 @@ package inbox_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -31,6 +35,26 @@ func migrated(t *testing.T, url string) *pgxpool.Pool {
 		t.Fatal(err)
 	}
 	return pool
+}
+
+// An inbox refuses a server that is too old, and makes no consumer there.
+func TestServersThatAreTooOld(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	nc, err := nats.Connect(devtest.NATSOfVersion(t, "2.9.10"), natsjs.ConnectOptions()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	b.in = inbox.New(b.pool, nc, b.config())
+	b.in.Handle(b.subscription("billing"), effect("billing"))
+	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, time.Minute)) // for the case that Run does not refuse it
+	defer cancel()
+	for what, err := range map[string]error{"Check": b.in.Check(ctx), "Run": b.in.Run(ctx)} {
+		if !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "has version 2.9.10, which has no consumers") {
+			t.Errorf("%s = %v, want that the server is too old", what, err)
+		}
+	}
 }
 
 // checked is a handler that knows its types, and whether it could work.
@@ -135,6 +159,74 @@ func TestCheckRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// If the stream of one handler is missing at a start, the other handlers begin, as they go on while the
+// inbox runs. The log names the stream. But a handler that is new may have the wrong name of a stream, and
+// an inbox in which no handler could run does not start.
+func TestAHandlerWithoutItsStreamDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	b := newBenchOn(t, devtest.Pool(t), devtest.NATS(t))
+	other := jetstream.StreamConfig{Name: b.stream + "-other", Subjects: []string{b.stream + "-other"}}
+	ensure := func() {
+		t.Helper()
+		if err := natsjs.EnsureStream(t.Context(), b.nc, other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(name string, missing bool) inbox.Subscription {
+		sub := b.subscription(name)
+		if missing {
+			sub.Stream, sub.Types = other.Name, []string{other.Name}
+		}
+		return sub
+	}
+	publish := func(id string) {
+		b.publish(id)
+		b.publishEvent(postroom.Event{ID: id, Source: "/shop", Type: other.Name, ContentType: "application/json", Data: []byte("1")})
+	}
+	var log told
+	start := func(subs ...inbox.Subscription) *inbox.Inbox {
+		cfg := b.config()
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		in := inbox.New(b.pool, b.nc, cfg)
+		for _, sub := range subs {
+			in.Handle(sub, effect(sub.Name))
+		}
+		return in
+	}
+	ensure()
+	publish("before")
+	b.in = start(at("plain", false), at("late", true))
+	stop := b.run()
+	b.eventually("both effects", func() bool { return len(b.effects("plain")) == 1 && len(b.effects("late")) == 1 })
+	stop()
+	if err := b.js.DeleteStream(t.Context(), other.Name); err != nil {
+		t.Fatal(err)
+	}
+	b.publish("without")
+	for what, in := range map[string]*inbox.Inbox{
+		"a new handler":     start(at("plain", false), at("new", true)),
+		"no other handler":  start(at("late", true)),
+		"the check of both": start(at("plain", false), at("late", true)),
+	} {
+		check := in.Run
+		if what == "the check of both" {
+			check = in.Check
+		}
+		if err := check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), other.Name) {
+			t.Errorf("%s: %v, want a refusal that names the stream", what, err)
+		}
+	}
+	b.in = start(at("plain", false), at("late", true))
+	b.run()
+	b.eventually("the effect of the other handler", func() bool { return len(b.effects("plain")) == 2 })
+	if want := `msg="handler cannot read its stream, the other handlers begin" handler=late error="stream ` + other.Name; !strings.Contains(log.String(), want) {
+		t.Errorf("the log does not have %q: %s", want, log.String())
+	}
+	ensure()
+	publish("after")
+	b.eventually("the effects of both", func() bool { return len(b.effects("plain")) == 3 && len(b.effects("late")) == 2 })
 }
 
 func TestCheckRefusesAnInboxWithoutHandlers(t *testing.T) {

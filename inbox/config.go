@@ -122,7 +122,7 @@ func (c Config) defaults() Config {
 	c.MaxEventAge = cmp.Or(c.MaxEventAge, ageWithin(c.DedupeWindow))
 	c.PullBytes = cmp.Or(c.PullBytes, 32<<20)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
-	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
+	c.Logger, c.LogOutcomes = guard.Logger(cmp.Or(c.Logger, slog.Default())), guard.Leveler(c.LogOutcomes)
 	return c
 }
 

@@ -27,12 +27,11 @@ func (in *core) tells(h delivery.Holding) bool {
 }
 
 // tell calls Config.OnDead in the transaction in which the event becomes dead.
-func (in *core) tell(ctx context.Context, tx pgx.Tx, handler string, t delivery.Task, h delivery.Holding) error {
+func (in *core) tell(ctx context.Context, tx invoke.Transaction, handler string, t delivery.Task, h delivery.Holding) error {
 	l := Letter{Handler: handler, Event: t.Event, Attempts: h.Attempts, Class: h.Failure.Class, Error: h.Failure.Text}
-	own, _ := tx.(invoke.Transaction) // own is nil for the transaction of a caller of AcceptTx
 	invoker := invoke.New(ledger.WritePatience, 1, nil)
 	defer invoker.Close()
-	if err := invoker.Run(ctx, own, func(ctx context.Context) error { return in.cfg.OnDead(ctx, tx, l) }); err != nil {
+	if err := invoker.Run(ctx, tx, func(ctx context.Context, tx pgx.Tx) error { return in.cfg.OnDead(ctx, tx, l) }); err != nil {
 		return &delivery.DeathError{Err: err}
 	}
 	return nil
@@ -62,10 +61,15 @@ func (c deaths) store(ctx context.Context, o ledger.Owed) (fate delivery.Fate, e
 		}
 		return fates[0], nil
 	}
+	id := ""
 	err = c.within(ctx, o.D.Task, o.H, func(tx *ledger.Tx) (bool, error) {
+		id = tx.ID
 		fate, err = c.ledger.StoreIn(ctx, tx, o)
 		return fate == delivery.FateHeld, err
 	})
+	if delivery.InDoubt(err) {
+		o.D.Doubts = append(o.D.Doubts, delivery.Doubt{ID: id, Held: &o.H})
+	}
 	return fate, err
 }
 

@@ -282,6 +282,48 @@ func TestOnDeadThatAlwaysFailsStopsNoOthers(t *testing.T) {
 	}
 }
 
+// While OnDead runs for an event of one handler, the failed events of other handlers are held and run
+// again.
+func TestOnDeadThatTakesLongDelaysNoOtherHandler(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []int{1, 5} {
+		t.Run(fmt.Sprintf("batch %d", batch), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			cfg := b.config()
+			began, handled := make(chan struct{}), make(chan struct{})
+			cfg.OnDead = func(ctx context.Context, _ pgx.Tx, _ inbox.Letter) error {
+				close(began)
+				select {
+				case <-handled:
+				case <-ctx.Done():
+					t.Error("the other handler waited for OnDead")
+				}
+				return nil
+			}
+			b.in = inbox.New(b.pool, b.nc, cfg)
+			sub := b.subscription("dies")
+			sub.Workers, sub.Batch, sub.Attempts = 1, batch, 1
+			b.in.Handle(sub, bad("dies"))
+			var runs atomic.Int32
+			other := b.subscription("other")
+			other.Types = []string{b.stream + ".other"}
+			b.in.Handle(other, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+				if runs.Add(1) == 1 {
+					return errFails
+				}
+				close(handled)
+				return effect("other").Handle(ctx, tx, ev)
+			}))
+			b.publish("bad 1")
+			b.run()
+			devtest.Receive(t, 20*time.Second, "OnDead to begin", began)
+			b.publishEvent(postroom.Event{ID: "1", Source: "/shop", Type: b.stream + ".other", Data: []byte("1")})
+			b.eventually("both to be decided", func() bool { return b.dead("dies") == 1 && b.effects("other")["1"] == 1 })
+		})
+	}
+}
+
 // If a handler committed its transaction itself and OnDead fails, the handler does not run again.
 func TestCommittedHandlerDoesNotRunAgainIfOnDeadFails(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/dryrun"
 	"github.com/postroom/postroom/inbox/internal/ledger"
@@ -24,7 +26,7 @@ func dryRun(ctx context.Context, c *loop, h delivery.HeldEvent) (dryrun.Finding,
 	c.inbox.alone.RLock()
 	defer c.inbox.alone.RUnlock()
 	found, err := c.ledger.DryRun(ctx, func(ctx context.Context, tx *ledger.Tx) error {
-		return c.invoker.Run(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, cl.Event) })
+		return c.invoker.Run(ctx, tx, func(ctx context.Context, tx pgx.Tx) error { return c.handler.apply.Handle(ctx, tx, cl.Event) })
 	})
 	switch {
 	case err != nil:

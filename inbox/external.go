@@ -32,7 +32,7 @@ func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
 	attempt := &Attempt{Event: cl.Event, Number: cl.Attempt, steps: run}
 	said := ""
 	err := c.signals.Observe(running, cl.Task, func(ctx context.Context) error {
-		return c.invoker.RunNoting(ctx, nil, func(ctx context.Context) error { return c.external(ctx, attempt) },
+		return c.invoker.RunNoting(ctx, nil, func(ctx context.Context, _ pgx.Tx) error { return c.external(ctx, attempt) },
 			func(text string) error { said = text; return nil })
 	})
 	settles, outage := run.End(err)
@@ -54,10 +54,13 @@ func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
 
 // settleCall runs the functions of OnSuccess after the handler returned nil, and settles the event.
 func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(ctx context.Context, tx pgx.Tx) error, said string) error {
-	if len(settles) == 0 && cl.Blocking == "" && said == "" {
-		return c.inbox.receipts.Settle(cl.ID, cl.Epoch)
-	}
 	ctx := life.Work
+	if done, err := c.settledBefore(ctx, cl.Key, cl.doubts); done || err != nil {
+		return err
+	}
+	if len(settles) == 0 && cl.Blocking == "" && said == "" {
+		return c.inbox.receipts.Settle(cl.ID, cl.Epoch, &cl.doubts)
+	}
 	select {
 	case c.settling <- struct{}{}:
 		defer func() { <-c.settling }()
@@ -73,7 +76,7 @@ func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(c
 	}
 	cl.began = tx.ID
 	if err == nil {
-		err = c.invoker.Run(ctx, tx, func(ctx context.Context) error {
+		err = c.invoker.Run(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 			for _, settle := range settles {
 				if err := settle(ctx, tx); err != nil {
 					return &delivery.WhileError{What: "settle", Err: err}

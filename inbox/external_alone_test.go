@@ -89,10 +89,11 @@ func TestOthersDoNotWaitForAnEventThatRunsAlone(t *testing.T) {
 		return effect("alone").Handle(ctx, tx, ev)
 	}))
 	b.accept("external", "a")
+	b.accept("alone", "poison")
+	b.exec("UPDATE postroom.held SET solitary = true, next_at = now() + interval '1 hour' WHERE handler = 'alone'")
 	b.run()
 	<-calling
-	b.accept("alone", "poison")
-	b.exec("UPDATE postroom.held SET solitary = true WHERE handler = 'alone'")
+	b.exec("UPDATE postroom.held SET next_at = now() WHERE handler = 'alone'") // the next Accept wakes the inbox
 	for _, id := range ids("h", 5) {
 		b.accept("h", id)
 		b.eventually("its effect", func() bool { return b.effects("h")[id] == 1 })

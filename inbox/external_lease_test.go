@@ -93,6 +93,7 @@ func TestClaimsAreRenewed(t *testing.T) {
 	b.wantOnce("h", "long", "locked")
 	// The event was locked for longer than its claim, so the other process may have taken it
 	// over.
+	b.eventually("both to be counted", func() bool { return b.counted("h", "done")+other.counted("h", "done") >= 2 })
 	if mine, others := b.counted("h", "done"), other.counted("h", "done"); mine < 1 || mine+others != 2 {
 		t.Errorf("the processes finished %d and %d events", mine, others)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 func TestExternalHandlerCallsAndSettles(t *testing.T) {
@@ -156,7 +157,7 @@ func TestHowExternalHandlersFail(t *testing.T) {
 		{"a panic", nil, func(context.Context, *inbox.Attempt) error { panic("no") }, heldEntry{State: "due", Attempts: 1, Class: "panic"}, "no"},
 		{"an end of the goroutine", nil, func(context.Context, *inbox.Attempt) error { runtime.Goexit(); return nil }, heldEntry{State: "due", Attempts: 1, Class: "panic"}, "Goexit"},
 		{
-			"a handler that ignores its context", short, func(context.Context, *inbox.Attempt) error { select {} },
+			"a handler that ignores its context", short, func(context.Context, *inbox.Attempt) error { devtest.Forever(); return nil },
 			heldEntry{State: "due", Attempts: 1, Class: "timeout"},
 			"abandoned",
 		},
@@ -198,7 +199,7 @@ func TestHowExternalHandlersFail(t *testing.T) {
 			}), heldEntry{State: "due", Attempts: 1, Class: "23505"}, "23505",
 		},
 		{
-			"settling takes too long", short, settle(func(context.Context, pgx.Tx) error { select {} }),
+			"settling takes too long", short, settle(func(context.Context, pgx.Tx) error { devtest.Forever(); return nil }),
 			heldEntry{State: "due", Attempts: 1, Class: "timeout"},
 			"abandoned",
 		},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
@@ -137,6 +138,37 @@ func TestReadOnlyDatabaseCostsNoAttempt(t *testing.T) {
 	if got := b.counted("billing", "held"); got != 0 {
 		t.Errorf("%d attempts were counted although the inbox could write no row", got)
 	}
+}
+
+// After a failover, the connections of the pool lead to a server that takes no writes, and new
+// connections would lead to one that does. The inbox leaves the old connections, at its start, while it
+// runs, and when it accepts an event. That costs no attempt.
+func TestAnInboxLeavesAServerThatTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	b := newBenchOn(t, devtest.Pool(t), devtest.NATS(t))
+	pool, err := pgxpool.New(t.Context(), b.pool.Config().ConnString()+"&pool_max_conns=8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	b.in = inbox.New(pool, b.nc, b.config())
+	b.in.Handle(b.subscription("h"), effect("h"))
+	devtest.TakeNoWrites(t, pool)
+	b.publish("start")
+	b.run()
+	b.eventually("the first effect", func() bool { return len(b.effects("h")) == 1 })
+	devtest.TakeNoWrites(t, pool)
+	b.publish("run")
+	b.eventually("the second effect", func() bool { return len(b.effects("h")) == 2 })
+	if got := b.counted("h", "held"); got != 0 {
+		t.Errorf("%d attempts were counted although the inbox could write no row", got)
+	}
+	devtest.TakeNoWrites(t, pool)
+	ev := postroom.Event{ID: "accepted", Source: "/shop", Type: b.stream + ".placed", ContentType: "application/json", Data: []byte("1")}
+	b.eventually("the event to be accepted", func() bool {
+		_, err := b.in.Accept(t.Context(), "h", ev)
+		return err == nil
+	})
 }
 
 // An event is not acknowledged before it is held. That is so if it is held alone, and if the holder
@@ -269,11 +301,21 @@ func TestAnEventThatLeavesRowsOpenIsBlamed(t *testing.T) {
 // and one run, however the handler wraps the error.
 func TestATimeoutIsOneRun(t *testing.T) {
 	t.Parallel()
-	for _, batch := range []int{1, 10} {
-		t.Run(fmt.Sprintf("batch %d", batch), func(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		own   time.Duration // the time that the handler gives its statement
+		batch int
+		class string
+	}{
+		{"the time of the inbox", time.Minute, 1, "timeout"},
+		{"the time of the inbox, in a batch", time.Minute, 10, "timeout"},
+		{"a time of its own", 50 * time.Millisecond, 1, "error"},
+		{"a time of its own, in a batch", 50 * time.Millisecond, 10, "error"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			sub := b.batched(batch)
+			sub := b.batched(c.batch)
 			sub.Timeout, sub.Attempts, sub.Schedule = 500*time.Millisecond, 2, postroom.Backoff{10 * time.Millisecond}
 			var runs atomic.Int32
 			b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
@@ -281,16 +323,18 @@ func TestATimeoutIsOneRun(t *testing.T) {
 					return effect("h").Handle(ctx, tx, ev)
 				}
 				runs.Add(1)
+				ctx, cancel := context.WithTimeout(ctx, c.own)
+				defer cancel()
 				_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
 				return fmt.Errorf("the report is not done: %v", err) //nolint:errorlint // as users do
 			}))
 			b.publish("a", "bad", "c")
 			b.run()
 			b.eventually("its death", func() bool { return b.held("h")["/shop bad"].State == "dead" })
-			if o := b.held("h")["/shop bad"]; o.Class != "timeout" || o.Attempts != 2 {
+			if o := b.held("h")["/shop bad"]; o.Class != c.class || o.Attempts != 2 {
 				t.Errorf("held: %+v", o)
 			}
-			if n := int(runs.Load()); n != 2 && batch == 1 || n > 3 { // a batch runs again with savepoints, which is no attempt
+			if n := int(runs.Load()); n != 2 && c.batch == 1 || n > 3 { // a batch runs again with savepoints, which is no attempt
 				t.Errorf("%d runs for two attempts", n)
 			}
 			b.wantOnce("h", "a", "c")

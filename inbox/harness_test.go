@@ -20,6 +20,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/internal/wire"
@@ -300,4 +301,30 @@ func (b *bench) count(counter string) (n int64) {
 		}
 	}
 	return n
+}
+
+// twoUsers starts a broker with the users all and some. The user some may not publish to the subjects
+// of the parameter denied, which is a list in the form of the server's configuration.
+func twoUsers(t *testing.T, denied string) (server *devstack.NATS, connect func(user string) *nats.Conn) {
+	t.Helper()
+	server, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Options: `accounts { shop { jetstream: enabled, users: [
+		{user: all, password: x}
+		{user: some, password: x, permissions: {publish: {deny: ` + denied + `}}} ] } }`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server, func(user string) *nats.Conn {
+		t.Helper()
+		nc, err := nats.Connect(server.URL(), append(natsjs.ConnectOptions(), nats.UserInfo(user, "x"))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		return nc
+	}
 }

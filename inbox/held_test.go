@@ -70,7 +70,7 @@ func TestHowFailuresAreHeld(t *testing.T) {
 			return err
 		}, func(s *inbox.Subscription) { s.Timeout = 3 * time.Second }, heldEntry{State: "due", Attempts: 1, Class: "timeout"}},
 		{
-			"a handler that ignores its context", func(ctx context.Context, _ pgx.Tx) error { select {} },
+			"a handler that ignores its context", func(context.Context, pgx.Tx) error { devtest.Forever(); return nil },
 			func(s *inbox.Subscription) { s.Timeout = 3 * time.Second },
 			heldEntry{State: "due", Attempts: 1, Class: "timeout"},
 		},
@@ -373,6 +373,36 @@ func TestSuspectEventIsHeldAndRunsAlone(t *testing.T) {
 	if got := most.Load(); got != 1 {
 		t.Errorf("%d handlers ran while the suspect did", got)
 	}
+}
+
+// A suspect is too old, so it dies without a call of DedupeKey. After a replay, it has the key that
+// its handler makes: an event with this key was decided, so it does not take effect.
+func TestASuspectThatIsTooOldHasItsOwnKeyAfterAReplay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	old := func(cfg *inbox.Config) {
+		cfg.AckWait, cfg.DedupeWindow, cfg.MaxEventAge = time.Minute, 48*time.Hour, 24*time.Hour
+	}
+	b.anew(old)
+	sub := b.subscription("h")
+	sub.DedupeKey = func(postroom.Event) string { return "order-1" }
+	b.in.Handle(sub, effect("h"))
+	stop := b.run()
+	b.publish("first")
+	b.eventually("the first effect", func() bool { return len(b.effects("h")) == 1 })
+	stop()
+	at := time.Now().Add(-25 * time.Hour)
+	header := nats.Header(wire.Encode(postroom.Event{ID: "twin", Source: "/shop", Type: b.stream + ".placed", LoggedAt: at, Time: at}))
+	b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: header})
+	b.deliverAndNak(3)
+
+	b.anew(old)
+	b.in.Handle(sub, effect("h"))
+	b.run()
+	b.eventually("its death", func() bool { return b.held("h")["/shop twin"].Class == "too_old" })
+	b.overrideDeadNextAtAndAttempts("h", "/shop twin")
+	b.eventually("its end", func() bool { return len(b.held("h")) == 0 })
+	b.wantOnce("h", "first")
 }
 
 // deliverAndNak takes each message of the only consumer n times and gives it back.

@@ -100,6 +100,12 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 
 // fated returns the result of a delivery. became is its fate, as the database reported it.
 func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.Holding, became delivery.Fate) delivery.Result {
+	//guard:an-event-that-is-held-already-knows-who-held-it false
+	if became != delivery.FateHeld {
+		if r, own := c.own(life, d); own {
+			return r
+		}
+	}
 	switch became {
 	case delivery.FateHeld:
 		return delivery.AsHeld(d, h)
@@ -128,6 +134,34 @@ func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.H
 		return delivery.Result{Outcome: delivery.Duplicate}
 	}
 	return c.hold(life, delivery.Conflicting(d), delivery.AsConflict)
+}
+
+// own returns the result of a delivery that is decided because of a transaction of this process whose
+// commit was not answered. For any other delivery it returns false.
+func (c *holds) own(life delivery.Lifetime, d *delivery.Delivery) (delivery.Result, bool) {
+	if len(d.Doubts) == 0 {
+		return delivery.Result{}, false
+	}
+	ids := make([]string, len(d.Doubts))
+	for i, doubt := range d.Doubts {
+		ids[i] = doubt.ID
+	}
+	writer := ""
+	err := c.persist(life, func() (err error) {
+		writer, err = c.inbox.db.Writer(life.Work, c.sub.Name, d.Key, ids)
+		return delivery.Written(err)
+	})
+	i := slices.Index(ids, writer)
+	switch {
+	case err != nil: // the process stops
+		return delivery.HandedBack, true
+	case i < 0:
+		return delivery.Result{}, false
+	case d.Doubts[i].Held != nil:
+		return delivery.AsHeld(d, *d.Doubts[i].Held), true
+	}
+	c.gate.Succeeded(d.Key)
+	return delivery.Result{Outcome: delivery.Done}, true
 }
 
 // holdCommitted checks whether the delivery is decided only because a handler committed the

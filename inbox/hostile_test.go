@@ -2,6 +2,7 @@ package inbox_test
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
@@ -84,7 +86,7 @@ var hostiles = []struct {
 	{"an Unwrap that panics", func() error { return &hostile{unwrap: func() error { panic("loud") }} }, "panic", "loud"},
 	{"an Error that ends the goroutine", func() error { return &hostile{text: func() string { runtime.Goexit(); return "" }} }, "panic", "Goexit"},
 	{"an Is that ends the goroutine", func() error { return &hostile{is: func(error) bool { runtime.Goexit(); return false }} }, "panic", "Goexit"},
-	{"an Error that never returns", func() error { return &hostile{text: func() string { select {} }} }, "timeout", "abandoned"},
+	{"an Error that never returns", func() error { return &hostile{text: func() string { devtest.Forever(); return "" }} }, "timeout", "abandoned"},
 	{"an error that contains itself", func() error {
 		h := &hostile{}
 		h.unwrap = func() error { return h }
@@ -104,7 +106,7 @@ var hostiles = []struct {
 	{"a panic with a typed nil", func() error { panic((*typedNil)(nil)) }, "panic", "panic: typed nil"},
 	{"a panic with a String that panics", func() error { panic(loud{func() string { panic("loud") }}) }, "panic", "own method panicked"},
 	{"a panic with a String that ends the goroutine", func() error { panic(loud{func() string { runtime.Goexit(); return "" }}) }, "panic", "Goexit"},
-	{"a panic with a String that never returns", func() error { panic(loud{func() string { select {} }}) }, "timeout", "abandoned"},
+	{"a panic with a String that never returns", func() error { panic(loud{func() string { devtest.Forever(); return "" }}) }, "timeout", "abandoned"},
 	{"a panic with a map that contains itself", func() error {
 		m := map[string]any{}
 		m["m"] = m
@@ -249,7 +251,7 @@ func TestDedupeKeyThatFails(t *testing.T) {
 		{"it panics at length", func() string { panic(long()) }, "xxx"},
 		{"it panics with a value that panics", func() string { panic(loud{func() string { panic("no") }}) }, "own method"},
 		{"it ends its goroutine", func() string { runtime.Goexit(); return "" }, "Goexit"},
-		{"it does not return", func() string { select {} }, "in time"},
+		{"it does not return", func() string { devtest.Forever(); return "" }, "in time"},
 		{"it returns nothing", func() string { return "" }, "empty"},
 	}
 	for _, tt := range tests {
@@ -331,18 +333,27 @@ func TestStatementWithNUL(t *testing.T) {
 	}
 }
 
-// pgx reads the rows of a COPY in a goroutine of its own.
+// The methods of a COPY's rows, and of the values in them, run in another goroutine than the handler.
 func TestPanicInRowsOfACopyIsAFailedAttempt(t *testing.T) {
 	t.Parallel()
-	copyBad := func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
-		_, err := tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"handler", "event"},
-			pgx.CopyFromSlice(2, func(int) ([]any, error) { panic("no such row") }))
-		return err
+	rows := func(row func() []any) func(ctx context.Context, tx pgx.Tx) error {
+		return func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"handler", "event"},
+				pgx.CopyFromSlice(2, func(int) ([]any, error) { return row(), nil }))
+			return err
+		}
 	}
-	for name, h := range map[string]postroom.HandlerFunc{
-		"the transaction": copyBad,
-		"a savepoint": func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return copyBad(ctx, tx, ev) })
+	for name, copyBad := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"a row":    rows(func() []any { panic("no such row") }),
+		"a value":  rows(func() []any { return []any{"h", angryValue{}} }),
+		"its text": rows(func() []any { return []any{"h", angryText{}} }),
+		"a row of a savepoint": func(ctx context.Context, tx pgx.Tx) error {
+			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return rows(func() []any { panic("no such row") })(ctx, tx) })
+		},
+		"a value of a savepoint": func(ctx context.Context, tx pgx.Tx) error {
+			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+				return rows(func() []any { return []any{"h", angryValue{}} })(ctx, tx)
+			})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -350,7 +361,7 @@ func TestPanicInRowsOfACopyIsAFailedAttempt(t *testing.T) {
 			b := newBench(t)
 			sub := b.subscription("h")
 			sub.Schedule = postroom.Backoff{time.Hour}
-			b.in.Handle(sub, h)
+			b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error { return copyBad(ctx, tx) }))
 			b.publish("bad")
 			b.run()
 			b.eventually("it to fail", func() bool { return b.failures("bad") == 1 })
@@ -360,6 +371,15 @@ func TestPanicInRowsOfACopyIsAFailedAttempt(t *testing.T) {
 		})
 	}
 }
+
+// angryValue and angryText are parameters that panic when pgx asks for their values.
+type (
+	angryValue struct{}
+	angryText  struct{}
+)
+
+func (angryValue) Value() (driver.Value, error)   { panic("no value") }
+func (angryText) TextValue() (pgtype.Text, error) { panic("no text") }
 
 // A message of another program that has no body and the header of a broker's status is an event
 // like any other. It delays no other message, even if a reader begins directly after it.

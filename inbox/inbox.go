@@ -32,8 +32,10 @@ import (
 	"github.com/postroom/postroom/inbox/internal/holder"
 	"github.com/postroom/postroom/inbox/internal/invoke"
 	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/inbox/internal/preflight"
 	"github.com/postroom/postroom/inbox/internal/share"
 	"github.com/postroom/postroom/inbox/internal/signals"
+	"github.com/postroom/postroom/inbox/internal/stream"
 	"github.com/postroom/postroom/inbox/internal/upkeep"
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/pause"
@@ -71,6 +73,7 @@ type core struct {
 	signals *signals.Signals
 	gates   gate.Set
 	lines   repeat.Lines // limits log lines that repeat
+	renewer remedy.Renewer
 
 	// The lock alone lets an event that may end the process run alone: this event runs with the
 	// write lock, and all other events run with the read lock. External handlers take no lock,
@@ -85,8 +88,9 @@ const (
 )
 
 // New returns an inbox that reads from nc and keeps its tables in pool's database.
-// Connect nc with nats.MaxReconnects(-1), which is one of natsjs.ConnectOptions. nc may
-// be nil if no handler reads a stream. New does no I/O and returns no error: if the
+// Connect nc with natsjs.ConnectOptions, or at least with nats.MaxReconnects(-1); without
+// nats.IgnoreAuthErrorAbort, Run ends if the broker refuses the user twice. nc may be nil if
+// no handler reads a stream. New does no I/O and returns no error: if the
 // Config has faults, [Inbox.Check] and [Inbox.Run] return them.
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
@@ -102,7 +106,9 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	in.receipts = ledger.NewReceipts(in.db)
 	accepts := ledger.NewAccepts(in.db)
 	if cfg.OnDead != nil {
-		accepts.OnDead = in.tell
+		accepts.OnDead = func(ctx context.Context, tx *ledger.Borrowed, handler string, t delivery.Task, h delivery.Holding) error {
+			return in.tell(ctx, tx, handler, t, h)
+		}
 	}
 	in.acceptor = accept.Acceptor{Store: accepts, Wake: func() { in.runner.Accepted() }, Handlers: make(map[string]accept.Handler)}
 	in.dryRuns = dryrun.NewRunner(ledger.Claims{DB: in.db}, cfg.Logger, func(ctx context.Context, h delivery.HeldEvent) (dryrun.Finding, error) {
@@ -212,6 +218,13 @@ func (in *core) advise(err error) error {
 // warn logs an error with advice. The inbox will try the failed work again.
 func (in *core) warn(ctx context.Context, what string, err error, args ...any) {
 	in.lines.Warn(ctx, in.cfg.Logger, what, in.advise(err), args...)
+	in.renew(ctx, err)
+}
+
+// renew resets the pool if err says that its connections take no writes, and new connections do.
+func (in *core) renew(ctx context.Context, err error) {
+	//guard:an-inbox-leaves-a-server-that-takes-no-writes remove
+	in.renewer.Renew(ctx, in.pool, err)
 }
 
 // Run handles events until ctx ends.
@@ -266,10 +279,10 @@ func (in *Inbox) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitUntilReady waits until Check passes. It returns only an error that a person must correct.
+// waitUntilReady waits until the inbox can start. It returns only an error that a person must correct.
 func (in *Inbox) waitUntilReady(ctx context.Context) error {
 	for failures := 1; ctx.Err() == nil; failures++ {
-		err := in.Check(ctx)
+		err := in.check(ctx, (*preflight.Inbox).Start)
 		if err == nil {
 			err = in.node.Beat(ctx)
 		}
@@ -283,11 +296,23 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 			return err
 		}
 		if ctx.Err() == nil {
-			in.lines.Warn(ctx, in.cfg.Logger, "inbox cannot start yet", in.advise(err), "failures", failures)
+			in.lines.Warn(ctx, in.cfg.Logger, "inbox cannot start yet", in.advise(stream.Plain(err, in.nc)), "failures", failures)
 		}
+		in.revive(ctx, err)
+		in.renew(ctx, err)
 		pause.For(ctx, outage.Delay(failures))
 	}
 	return nil
+}
+
+// revive makes a deaf connection connect again, if err says that a request got no answer.
+func (in *Inbox) revive(ctx context.Context, err error) {
+	for _, c := range in.loops {
+		if c.sub.Stream != "" && errors.Is(err, context.DeadlineExceeded) && in.nc.IsConnected() {
+			jsremedy.Revive(ctx, in.nc, jsremedy.AboutStream(c.sub.Stream))
+			return
+		}
+	}
 }
 
 // outage has the waits before an inbox tries again to reach the database or the broker.
@@ -296,6 +321,7 @@ var outage = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 50
 // outage logs that the database is out of reach, and waits before the next try.
 func (in *core) outage(life delivery.Lifetime, log *slog.Logger, err error, failures int) {
 	in.lines.Warn(life.Work, log, "database out of reach, waiting", in.advise(err), "failures", failures)
+	in.renew(life.Work, err)
 	pause.For(life.Take, outage.Delay(failures))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/share"
 	"github.com/postroom/postroom/inbox/internal/signals"
 	"github.com/postroom/postroom/inbox/internal/stream"
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/pause"
 )
 
@@ -41,7 +43,7 @@ func newLoop(in *Inbox, h *handler) *loop {
 		inbox: in, handler: h,
 		records: ledger.Records{
 			Db: in.db, Process: in.node.Name(), Handler: h.sub.Name, Ordered: h.isOrdered(),
-			Stream: h.sub.Stream, Types: h.sub.Types, Filter: h.sub.filter(),
+			Stream: h.sub.Stream, Types: h.sub.Types, Filter: h.sub.filter(), OwnKeys: h.sub.DedupeKey != nil,
 		},
 	}
 	c.retries, c.holds = &retries{loop: c}, &holds{loop: c}
@@ -88,6 +90,7 @@ func newReader(c *loop) stream.Reader {
 		Conn: c.inbox.nc, Handler: c.sub.Name, Stream: c.sub.Stream, Filter: c.sub.filter(), DeliverNew: c.sub.From == DeliverNew,
 		Instance: c.inbox.node.Instance, InFlight: c.inflight, Pending: c.pending, Log: c.log,
 		AckWait: c.inbox.cfg.AckWait, LookEvery: c.inbox.lookEvery, FloorEvery: c.inbox.floorEvery,
+		OwnKeys: c.sub.DedupeKey != nil,
 	}
 	switch {
 	case c.sub.Stream == "":
@@ -154,7 +157,7 @@ func (c *loop) read(life delivery.Lifetime) error {
 		if time.Since(began) > time.Minute {
 			failures = 1
 		}
-		c.inbox.lines.Warn(life.Take, c.log, "reading interrupted, will begin again", c.inbox.advise(stream.Plain(err)), "failures", failures)
+		c.inbox.lines.Warn(life.Take, c.log, "reading interrupted, will begin again", c.inbox.advise(stream.Plain(err, c.inbox.nc)), "failures", failures)
 		pause.For(life.Take, outage.Delay(failures))
 	}
 	return nil
@@ -194,6 +197,40 @@ func (c *loop) Begin(ctx context.Context) error {
 		c.keys.Hold(key, time.Time{})
 	}
 	return nil
+}
+
+// Undecided returns the first of the deliveries that has no inbox row and should have one, or nil. It
+// implements stream.Receiver, for handlers without a DedupeKey function.
+func (c *loop) Undecided(ctx context.Context, all []*delivery.Delivery) (*delivery.Delivery, error) {
+	var keys []string
+	var old []bool
+	for _, d := range all {
+		d.Identify(nil, 0)
+		if guard.Clean(d.Key, len(d.Key)) != d.Key { // the database could store no such key
+			continue
+		}
+		keys, old = append(keys, d.Key), append(old, c.isOld(d))
+	}
+	if len(keys) == 0 {
+		return nil, nil //nolint:nilnil // all are decided
+	}
+	lacking, err := c.records.Lacking(ctx, keys, old)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range all {
+		if !slices.Contains(lacking, d.Key) {
+			continue
+		}
+		if d.Fault != nil {
+			return d, nil
+		}
+		//guard:an-event-that-no-process-asked-for-is-not-missing 2 = true || err != nil
+		if asked, err := c.holds.isAskedFor(ctx, d.Event); asked || err != nil {
+			return d, err
+		}
+	}
+	return nil, nil //nolint:nilnil // all are decided
 }
 
 // Lost counts one loss of events, for an alert.

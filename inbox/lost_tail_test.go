@@ -10,12 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/natsjs"
 )
 
 // messages returns the directory in which the broker keeps the stream's messages. Its data of
@@ -73,25 +69,7 @@ func TestHandlerGetsMessagesBehindALostTail(t *testing.T) {
 // any were lost. The inbox says so, and the handler goes on.
 func TestHandlerGoesOnIfItMayNotReadMessages(t *testing.T) {
 	t.Parallel()
-	server, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Options: `accounts { shop { jetstream: enabled, users: [
-		{user: all, password: x}
-		{user: some, password: x, permissions: {publish: {deny: ["$JS.API.STREAM.MSG.GET.>", "$JS.API.DIRECT.GET.>"]}}} ] } }`})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	connect := func(user string) *nats.Conn {
-		nc, err := nats.Connect(server.URL(), append(natsjs.ConnectOptions(), nats.UserInfo(user, "x"))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		return nc
-	}
+	server, connect := twoUsers(t, `["$JS.API.STREAM.MSG.GET.>", "$JS.API.DIRECT.GET.>"]`)
 	b := &brittle{bench: newBenchOn(t, devtest.Pool(t), connect("all")), server: server}
 	var log told
 	cfg := b.config()

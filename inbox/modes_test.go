@@ -3,6 +3,8 @@ package inbox_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 )
 
@@ -55,5 +58,31 @@ func TestExecModes(t *testing.T) {
 			}
 			b.eventually("what was accepted", func() bool { return len(b.effects("accepted")) == 1 })
 		})
+	}
+}
+
+// Through a transaction pooler that keeps no prepared statements, statements fail at random in the
+// default mode. That costs no attempt, and the log names the parameter that corrects it.
+func TestAPoolerWithoutPreparedStatementsCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	b := newBenchOn(t, devtest.Pool(t), devtest.NATS(t))
+	pool, err := pgxpool.New(t.Context(), devtest.PoolerURL(t, b.pool.Config().ConnString(), devstack.PoolerConfig{Size: 3}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	var log told
+	cfg := b.config()
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	b.in = inbox.New(pool, b.nc, cfg)
+	b.in.Handle(b.subscription("h"), effect("h"))
+	b.publish(ids("e", 30)...)
+	b.run()
+	b.eventually("the log to name the parameter", func() bool { return strings.Contains(log.String(), "default_query_exec_mode=exec") })
+	b.eventually("some events to be handled or held", func() bool { return len(b.effects("h"))+len(b.held("h")) >= 5 })
+	for key, o := range b.held("h") {
+		if o.Attempts != 0 {
+			t.Errorf("%s: %+v, want no attempt", key, o)
+		}
 	}
 }

@@ -275,6 +275,7 @@ func TestEventWithoutAPlaceBlocksNoOther(t *testing.T) {
 	if want := map[string]int{"conflict": 1, "late": 1, "undecodable": 1}; !maps.Equal(classes, want) {
 		t.Errorf("held by class: %v, want %v", classes, want)
 	}
+	b.eventually("the duplicate to be counted", func() bool { return b.counted("o", "duplicate") >= 1 })
 	if n := b.counted("o", "duplicate"); n != 1 {
 		t.Errorf("%d duplicates, want the republished event that was decided before", n)
 	}

@@ -103,7 +103,7 @@ func TestStalledReader(t *testing.T) {
 	b.publishKey("b", 0)
 	b.eventually("the other key's effect", func() bool { return b.made("o", "b%") == 1 })
 	b.eventually("it to begin", begun.Load)
-	b.exec("UPDATE postroom.subscription SET epoch = epoch + 1, reader = 'elsewhere/1/x', reader_until = now() + interval '1 hour', floor = 0, floor_id = NULL, floor_stored_at = NULL")
+	b.exec("UPDATE postroom.subscription SET epoch = epoch + 1, reader = 'elsewhere/1/x', reader_until = 'infinity', floor = 0, floor_id = NULL, floor_stored_at = NULL")
 	b.eventually("it to read no longer", func() bool { return b.readers() == 0 })
 	close(release)
 	b.eventually("the events that it had begun", func() bool { return b.made("o", "a-00001") == 1 })
@@ -328,4 +328,18 @@ func TestSlowSettlementOfAnOrderedExternalHandler(t *testing.T) {
 	close(release)
 	b.eventually("all effects", func() bool { return b.made("o", "%") == 7 })
 	b.wantOrder("o", "a", numbered("a", 0, 1)...)
+}
+
+// The clock is set back by an hour after a reader died. Another process reads at once.
+func TestAReaderCannotReadLongerThanItsLease(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	stop := b.startBackfill(inbox.HoldKey, effect("h"))
+	b.publishKey("a", 0)
+	b.eventually("the first effect", func() bool { return b.floorAt("h") == 1 })
+	stop()
+	b.exec("UPDATE postroom.subscription SET reader = 'elsewhere/1/x', reader_until = now() + interval '1 hour'")
+	b.startBackfill(inbox.HoldKey, effect("h"))
+	b.publishKey("a", 1)
+	b.eventually("the second effect", func() bool { return b.floorAt("h") == 2 })
 }

@@ -14,7 +14,7 @@ import (
 // led gives each new subscription another reader, whose part the test plays.
 const led = `
 CREATE FUNCTION led() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-	NEW.reader := 'elsewhere/1/x'; NEW.reader_until := now() + interval '1 hour'; NEW.epoch := NEW.epoch + 1;
+	NEW.reader := 'elsewhere/1/x'; NEW.reader_until := 'infinity'; NEW.epoch := NEW.epoch + 1;
 	RETURN NEW;
 END $$;
 CREATE TRIGGER led BEFORE INSERT ON postroom.subscription FOR EACH ROW EXECUTE FUNCTION led();`

@@ -30,7 +30,7 @@ func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 		{"claim_alone", "(text, text[], int[], interval[], text[], text[], int[])", wish, p.text("plan"), 150},
 		{"due", "(text[], text[], text[], int[])", "'{h1,h2,h3}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}', '{0,0,1}'", p.text("plan"), 50},
 		{"postpone", "(text, text[], interval[], interval[], int, interval[])", "'h1', '{k1,k2,k3}', '{1 h,1 h,1 h}', '{1 s,1 s,1 s}', 3, '{0,0,0}'", p.text("plan"), 100},
-		{"expire", "(text, text, interval)", "'(0,0)', '(1,0)', '-1 h'", p.text("plan"), 1000},
+		{"expire", "(text, text, timestamptz)", "'(0,0)', '(1,0)', 'infinity'", p.text("plan"), 1000},
 		{"settle", "(bigint, bigint)", "100, 1", "", 100},
 		{"release", "(bigint, bigint)", "100, 1", "", 100},
 		{"decided", "(text, text, bytea)", `'h1', '100', '\x00'`, "", 50},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 )
@@ -81,12 +83,25 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledge
 	switch {
 	case errors.As(err, &attempt):
 		c.signals.Report(life.Work, d.Task, attempt.Err)
-		return c.holds.holdWithOthers(d, c.failed(d.Task, delivery.FailureOf(attempt.Err)))
+		h := c.failed(d.Task, delivery.FailureOf(attempt.Err))
+		//guard:an-on-dead-that-takes-long-delays-no-other-handler false
+		if c.inbox.tells(h) { // OnDead may take long, and the holder works for all handlers
+			if ahead != nil {
+				ahead.Opened.Drop(life.Work)
+				ahead.Opened = nil
+			}
+			return c.holds.hold(life, d, h)
+		}
+		return c.holds.holdWithOthers(d, h)
 	case err == nil:
 		c.keys.Free(c.keyOf(d), known)
 		c.gate.Succeeded(d.Key)
 		return delivery.Result{Outcome: delivery.Done}
 	case errors.Is(err, delivery.ErrDuplicate):
+		//guard:a-delivery-knows-its-own-commit remove
+		if r, own := c.holds.own(life, d); own {
+			return r
+		}
 		c.keys.Doubt(c.keyOf(d))
 		//guard:a-duplicate-that-the-handler-committed-is-held remove
 		if r, held := c.holds.holdCommitted(life, d); held {
@@ -99,7 +114,7 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledge
 	case errors.Is(err, delivery.ErrBlocked):
 		c.keys.Hold(delivery.Bounded(d.Event.Key), time.Time{})
 		return c.holds.holdBehind(d)
-	case life.IsOver() || life.IsStopping() && delivery.IsOutage(err):
+	case life.Ends(err):
 		return delivery.HandedBack // this does not count as an attempt, because the process stops
 	default:
 		c.signals.Report(life.Work, d.Task, err)
@@ -109,27 +124,36 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledge
 
 // aside reports whether a delivery must be held instead of handled at once, and how. If an event
 // was delivered so often that it may have ended processes, it is held as solitary, and
-// [claims.Runner] runs it alone.
-func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
+// [claims.Runner] runs it alone, now or after a replay.
+func (c *loop) aside(d *delivery.Delivery) (h delivery.Holding, aside bool) {
+	suspect := d.Bare || d.IsSuspect() // the event may have ended the processes, or may only have been in them when they ended
 	switch {
 	case d.Fault != nil:
 		return delivery.Holding{Failure: d.Fault, Raw: d.Fault.Class == delivery.ClassUndecodable}, true
 	case d.Place.Republished && c.isOrdered():
-		return delivery.AsLate, true
+		h = delivery.AsLate
 	case c.isTooOld(d):
-		return delivery.TooOld(d.Event.LoggedAt, c.window.Keep), true
-	case d.Bare || d.IsSuspect():
-		// This event may have ended the processes, or may only have been in them when they ended.
-		return delivery.Holding{After: delivery.AtOnce, Solitary: true}, true
+		h = delivery.TooOld(d.Event.LoggedAt, c.window.Keep)
+	case suspect:
+		h = delivery.Holding{After: delivery.AtOnce}
+	default:
+		return h, false
 	}
-	return delivery.Holding{}, false
+	//guard:a-suspect-stays-one-when-it-is-replayed false
+	h.Solitary = suspect
+	return h, true
 }
 
 // isTooOld reports whether the event may have had an inbox row that has expired. An event that was
 // in the stream before the handler existed has no row until it is decided.
 func (c *loop) isTooOld(d *delivery.Delivery) bool {
 	//guard:age-gate false
-	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom(c.window))
+	return !d.Place.Ageless && c.isOld(d)
+}
+
+// isOld reports whether the event is older than the inbox rows of this handler.
+func (c *loop) isOld(d *delivery.Delivery) bool {
+	return d.Since().Before(c.inbox.node.TrustsFrom(c.window))
 }
 
 // maxRounds is how often one transaction is run in a row if it conflicts with another transaction,
@@ -199,7 +223,11 @@ func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger
 	}
 	switch {
 	case err == nil:
-		return unlessEnded(&d.Began, c.commit(life, tx, ahead))
+		err = c.commit(life, tx, ahead)
+		if delivery.InDoubt(err) {
+			d.Doubts = append(d.Doubts, delivery.Doubt{ID: tx.ID})
+		}
+		return unlessEnded(&d.Began, nil, err)
 	case !ledger.IsAttempt(life.Take, tx, err):
 		return c.ledger.End(life.Work, tx, err)
 	}
@@ -223,8 +251,12 @@ func (c *loop) commit(life delivery.Lifetime, tx *ledger.Tx, ahead *ledger.Ahead
 }
 
 // unlessEnded clears the id of a transaction that the inbox committed, or may have committed, and
-// returns err. If a handler itself ended the transaction, unlessEnded keeps the id.
-func unlessEnded(began *string, err error) error {
+// returns err. If the commit was not answered, unlessEnded adds the id to *doubts. If a handler
+// itself ended the transaction, unlessEnded keeps the id.
+func unlessEnded(began *string, doubts *[]string, err error) error {
+	if delivery.InDoubt(err) && doubts != nil {
+		*doubts = append(*doubts, *began)
+	}
 	if !delivery.IsEnded(err) {
 		*began = ""
 	}
@@ -261,7 +293,7 @@ func (c *loop) peek(ctx context.Context, ahead *ledger.Ahead) *ledger.Statement 
 // with its stack.
 func (c *loop) call(ctx context.Context, tx *ledger.Tx, t delivery.Task) error {
 	return c.signals.Observe(ctx, t, func(ctx context.Context) error {
-		return c.invoker.RunNoting(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, t.Event) },
+		return c.invoker.RunNoting(ctx, tx, func(ctx context.Context, tx pgx.Tx) error { return c.handler.apply.Handle(ctx, tx, t.Event) },
 			func(text string) error { return c.ledger.NoteResult(ctx, tx, t.Key, text) })
 	})
 }

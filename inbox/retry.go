@@ -48,8 +48,9 @@ func (c *retries) open() {
 type claim struct {
 	*claims.Claim
 
-	began string        // the id of its last transaction; empty if the inbox committed that transaction
-	ahead *ledger.Ahead // the worker's next delivery, if this claim's commit may begin the transaction of that delivery; or nil
+	began  string        // the id of its last transaction; empty if the inbox committed that transaction
+	doubts []string      // the ids of transactions that may have settled it, because their commits were not answered
+	ahead  *ledger.Ahead // the worker's next delivery, if this claim's commit may begin the transaction of that delivery; or nil
 
 	reach int             // how many more events of its key may run in its transaction
 	along []*claims.Claim // the events that run in its transaction; they have no claims of their own
@@ -97,6 +98,13 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	if err == nil {
 		err = c.runClaim(life, cl)
 	}
+	if done := false; err != nil {
+		// If the process stops before the server answers, done stays false, and the error counts.
+		_ = c.persist(life, func() (err error) { done, err = c.settledBefore(life.Work, cl.Key, cl.doubts); return err })
+		if done {
+			err = nil
+		}
+	}
 	var attempt *delivery.RecordedError
 	switch {
 	case errors.As(err, &attempt):
@@ -122,7 +130,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	case errors.Is(err, delivery.ErrSettled):
 		c.signals.LeaseLost(life.Work)
 		c.log.WarnContext(life.Work, "another process has the event, or it is settled", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "attempt", cl.Attempt)
-	case life.IsOver() || life.IsStopping() && delivery.IsOutage(err) || delivery.IsUnsettled(err):
+	case life.Ends(err) || delivery.IsUnsettled(err):
 		c.release(life, cl.Claim)
 	default:
 		c.signals.Report(life.Work, cl.Task, err)
@@ -185,6 +193,18 @@ func (c *retries) endedBefore(ctx context.Context, began string) error {
 		return &delivery.EndedError{Committed: true}
 	}
 	return delivery.Written(err)
+}
+
+// settledBefore reports whether an event was settled by one of the given transactions, whose commits
+// were not answered.
+func (c *retries) settledBefore(ctx context.Context, key string, doubts []string) (bool, error) {
+	if len(doubts) == 0 {
+		return false, nil
+	}
+	writer, err := c.inbox.db.Writer(ctx, c.sub.Name, key, doubts)
+	//guard:a-settled-event-knows-who-settled-it false
+	own := writer != ""
+	return own, delivery.Written(err)
 }
 
 // fail records a failed attempt, and when the next attempt is due.
@@ -308,6 +328,9 @@ func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 		}
 		defer c.inbox.alone.RUnlock()
 	}
+	if done, err := c.settledBefore(life.Work, cl.Key, cl.doubts); done || err != nil {
+		return err
+	}
 	//guard:a-claim-is-not-repeated-after-its-handler-committed 0 = error(nil)
 	if err := c.endedBefore(life.Work, cl.began); err != nil { // in an earlier round, the handler may have committed the transaction itself
 		return err
@@ -394,7 +417,7 @@ func (c *retries) finishClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim) 
 	default:
 		cl.ahead.Opened = opened
 	}
-	return unlessEnded(&cl.began, err)
+	return unlessEnded(&cl.began, &cl.doubts, err)
 }
 
 // beginning returns the statement that begins the transaction of the event that this worker runs
@@ -427,6 +450,10 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 	began := time.Now()
 	s, err := c.ledger.SettleKey(ctx, tx, &cl.HeldEvent, ids, last, c.follower(cl.leads))
 	switch {
+	//guard:a-refused-settlement-is-blamed-on-its-cause false
+	case delivery.IsRefused(err) && !delivery.IsContention(err) && !delivery.IsOutage(err) && len(ids) > 0: // what one of the events set may be the cause, for instance a read-only transaction
+		cl.reach = 0
+		return &delivery.AlongError{Err: err}
 	case err != nil:
 		return err
 	case !s.Whole: // an operator has acted on one of the events
@@ -463,14 +490,14 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 		err = c.settleKey(life.Work, tx, cl)
 	}
 	if cl.next == nil && err == nil {
-		return c.alone(cl, unlessEnded(&cl.began, c.commit(life, tx, cl.ahead)))
+		return c.alone(cl, unlessEnded(&cl.began, &cl.doubts, c.commit(life, tx, cl.ahead)))
 	}
 	if cl.next != nil {
 		c.inbox.runner.Begun(cl.next)
 	}
 	failed := err != nil
 	if err = c.ledger.End(life.Work, tx, err); !failed {
-		err = c.alone(cl, unlessEnded(&cl.began, err))
+		err = c.alone(cl, unlessEnded(&cl.began, &cl.doubts, err))
 	}
 	if err != nil && cl.next != nil {
 		c.inbox.runner.Ended(cl.next)
@@ -487,6 +514,7 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 // The inbox does not know which of the events is the cause.
 func (c *retries) alone(cl *claim, err error) error {
 	var commit *delivery.CommitError
+	//guard:a-refused-commit-is-blamed-on-its-cause false
 	refused := errors.As(err, &commit) && !delivery.IsContention(err) && !delivery.IsOutage(err)
 	//guard:the-event-that-ended-the-transaction-is-blamed false
 	if (delivery.IsEnded(err) || refused) && len(cl.along) > 0 {

@@ -13,10 +13,11 @@ import (
 // its own transaction.
 func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
 	for all := c.queue.Collect(first, c.sub.Batch); len(all) > 0; {
-		ran, began, done := c.runTogether(life, all)
+		var doubts []string
+		ran, began, done := c.runTogether(life, all, &doubts)
 		if !done {
 			for i, cl := range all {
-				one := &claim{Claim: cl}
+				one := &claim{Claim: cl, doubts: doubts}
 				//guard:an-event-that-did-not-run-is-not-blamed true
 				if i < len(ran) {
 					one.began = began
@@ -39,17 +40,21 @@ func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
 // if the rest would take too long, or if an event changed the session. If done is true, the
 // events ran are settled. Otherwise each event must run in its own transaction, and ran are the
 // events that ran in the last transaction. If the handler may have committed that transaction,
-// began is its id. Otherwise began is empty.
-func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim) (ran []*claims.Claim, began string, done bool) {
+// began is its id. Otherwise began is empty. If a commit is not answered, runTogether adds the
+// transaction to *doubts.
+func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim, doubts *[]string) (ran []*claims.Claim, began string, done bool) {
 	until, can := claims.Together(all)
 	if !can || len(all) == 1 || !c.gate.IsOpen() || life.IsStopping() || !c.canRunUntil(until) {
 		return nil, "", false
 	}
 	err := c.persistClaimed(life, until, func() (err error) {
+		if done, err := c.settledBefore(life.Work, all[0].Key, *doubts); done || err != nil {
+			return err
+		}
 		if err := c.endedBefore(life.Work, began); err != nil { // in an earlier round, the handler may have committed the transaction itself
 			return err
 		}
-		ran, began, err = c.applyTogether(life, all, until.Add(-2*c.grace()))
+		ran, began, err = c.applyTogether(life, all, until.Add(-2*c.grace()), doubts)
 		return err
 	})
 	if err != nil {
@@ -60,8 +65,8 @@ func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim) (ran 
 }
 
 // applyTogether is one transaction: it runs the handler for events, settles them and commits. It
-// returns the events that ran.
-func (c *retries) applyTogether(life delivery.Lifetime, all []*claims.Claim, until time.Time) (ran []*claims.Claim, began string, err error) {
+// returns the events that ran. If the commit is not answered, it adds the transaction to *doubts.
+func (c *retries) applyTogether(life delivery.Lifetime, all []*claims.Claim, until time.Time, doubts *[]string) (ran []*claims.Claim, began string, err error) {
 	c.inbox.alone.RLock()
 	defer c.inbox.alone.RUnlock()
 	tx, err := c.ledger.Begin(life.Work)
@@ -84,7 +89,7 @@ func (c *retries) applyTogether(life delivery.Lifetime, all []*claims.Claim, unt
 	}
 	failed := err != nil
 	if err = c.ledger.End(life.Work, tx, err); !failed {
-		err = unlessEnded(&began, err)
+		err = unlessEnded(&began, doubts, err)
 	}
 	return ran, began, err
 }

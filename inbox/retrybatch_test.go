@@ -87,6 +87,7 @@ func TestBatchOfAcceptedEvents(t *testing.T) {
 	if transactions > 60 { // one batch ran again one by one
 		t.Errorf("%d transactions for 99 events in batches of 10", transactions)
 	}
+	b.eventually("all to be counted", func() bool { return b.counted("h", "done") >= 99 })
 	if n := b.counted("h", "done"); n != 99 {
 		t.Errorf("%d events are counted as done, want 99", n)
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 // The server lacks resources for some events and not for others: for instance temporary files, or
-// room for locks. These events stop no others, however many they are. They cost no attempt,
-// because the server may lack them for all.
+// room for locks. Or a pooler keeps no prepared statements. These events stop no others, however many
+// they are. They cost no attempt, because the same may happen to all.
 func TestEventsForWhichTheServerLacksResources(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(sub *inbox.Subscription){
@@ -24,7 +24,7 @@ func TestEventsForWhichTheServerLacksResources(t *testing.T) {
 		"batch":   func(sub *inbox.Subscription) { sub.Batch = 10 },
 		"ordered": func(sub *inbox.Subscription) { sub.Order = inbox.HoldKey },
 	} {
-		for _, code := range []string{"53200", "53400"} {
+		for _, code := range []string{"53200", "53400", "42P05", "26000"} {
 			t.Run(name+" "+code, func(t *testing.T) {
 				t.Parallel()
 				b := newBench(t)
@@ -33,7 +33,7 @@ func TestEventsForWhichTheServerLacksResources(t *testing.T) {
 				change(&sub)
 				b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 					if strings.HasPrefix(ev.ID, "bad") {
-						_, err := tx.Exec(ctx, "DO $$ BEGIN RAISE SQLSTATE '"+code+"'; END $$")
+						_, err := tx.Exec(ctx, "DO $$ BEGIN RAISE SQLSTATE '"+code+"' USING MESSAGE = 'prepared statement \"stmtcache_0a\"'; END $$")
 						return fmt.Errorf("sort: %w", err)
 					}
 					return effect("h").Handle(ctx, tx, ev)

@@ -191,32 +191,41 @@ var errContention = fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: "40001"})
 // If several events of a key run in one transaction, the one that ended it is blamed.
 func TestEventThatEndedTheTransactionOfItsKeyIsBlamed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	s := newScript("h")
-	s.set("k-00000", errors.New("not yet"))
-	sub := b.ordered("h", inbox.HoldKey)
-	sub.Schedule = postroom.Backoff{time.Hour}
-	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-		err := s.Handle(ctx, tx, ev)
-		if err == nil && ev.ID == "k-00003" {
-			_, err = tx.Exec(ctx, "ROLLBACK AND CHAIN")
-			err = errors.Join(err, after(ctx, tx, ev))
-		}
-		return err
-	}))
-	for i := range 6 {
-		b.publishKey("k", i)
+	for name, cause := range map[string]struct{ sql, class string }{
+		"it rolls back and begins another":    {"ROLLBACK AND CHAIN", "transaction"},
+		"the server refuses the commit of it": {"INSERT INTO pair VALUES (1), (1)", "23505"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.exec("CREATE TABLE pair (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+			s := newScript("h")
+			s.set("k-00000", errors.New("not yet"))
+			sub := b.ordered("h", inbox.HoldKey)
+			sub.Schedule = postroom.Backoff{time.Hour}
+			b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+				err := s.Handle(ctx, tx, ev)
+				if err == nil && ev.ID == "k-00003" {
+					_, err = tx.Exec(ctx, cause.sql)
+					err = errors.Join(err, after(ctx, tx, ev))
+				}
+				return err
+			}))
+			for i := range 6 {
+				b.publishKey("k", i)
+			}
+			b.run()
+			b.eventually("all to be held", func() bool { return len(b.held("h")) == 6 })
+			s.set("k-00000", nil)
+			b.exec("UPDATE postroom.held SET next_at = now() WHERE event_id = 'k-00000'")
+			b.eventuallyStates("h", map[string]string{"k-00003": "due", "k-00004": "waiting", "k-00005": "waiting"})
+			if o := b.held("h")["/shop k-00003"]; o.Class != cause.class || o.Attempts != 1 {
+				t.Errorf("held: %+v", o)
+			}
+			b.wantOnce("h", numbered("k", 0, 2)...)
+			b.wantOnce("after")
+		})
 	}
-	b.run()
-	b.eventually("all to be held", func() bool { return len(b.held("h")) == 6 })
-	s.set("k-00000", nil)
-	b.exec("UPDATE postroom.held SET next_at = now() WHERE event_id = 'k-00000'")
-	b.eventuallyStates("h", map[string]string{"k-00003": "due", "k-00004": "waiting", "k-00005": "waiting"})
-	if o := b.held("h")["/shop k-00003"]; o.Class != "transaction" || o.Attempts != 1 {
-		t.Errorf("held: %+v", o)
-	}
-	b.wantOnce("h", numbered("k", 0, 2)...)
-	b.wantOnce("after")
 }
 
 // The settlement of an external handler's event is one transaction with its OnSuccess

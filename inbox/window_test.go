@@ -16,6 +16,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/clock"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -70,7 +71,7 @@ func TestEachHandlerHasItsDedupeWindow(t *testing.T) {
 	if short, long := b.ledger("short"), b.ledger("long"); short != 1 || long != 2 {
 		t.Errorf("%d and %d rows are left, want 1 and 2", short, long)
 	}
-	if short, long := b.expiredBefore("short"), b.expiredBefore("long"); short != 2*time.Hour || long != 30*24*time.Hour {
+	if short, long := b.expiredBefore("short"), b.expiredBefore("long"); short != 3*time.Hour || long != 31*24*time.Hour {
 		t.Errorf("rows from before %s and %s ago are removed", short, long)
 	}
 	var longest time.Duration
@@ -143,12 +144,12 @@ func TestSweepKeepsRowsThatOthersNeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, handler := range handlers {
-		want := 3 * time.Hour
+		want := 4 * time.Hour // when the youngest row that was removed was decided
 		switch handler {
 		case "own":
-			want = time.Hour
+			want = 2 * time.Hour
 		case "unknown":
-			want = 30 * 24 * time.Hour
+			want = 31 * 24 * time.Hour
 		}
 		if got, at := b.ledger(handler), b.expiredBefore(handler); got != 1 || at != want {
 			t.Errorf("%s has %d rows, and lacks those from before %s ago; want 1 and %s", handler, got, at, want)
@@ -275,8 +276,8 @@ func TestAProcessRegistersBesideASweep(t *testing.T) {
 	if err := errors.Join(<-sweepErr, <-registered); err != nil {
 		t.Fatal(err)
 	}
-	if age := time.Since(inbox.TrustsFrom(long, "h")); age > 2*time.Hour {
-		t.Errorf("it relies on all rows of the last %s, want less than 2h", age)
+	if age := time.Since(inbox.TrustsFrom(long, "h")); age > 3*time.Hour {
+		t.Errorf("it relies on all rows of the last %s, and the row of three hours ago is removed", age)
 	}
 }
 
@@ -403,4 +404,42 @@ func TestAStoppingProcessStaysRegistered(t *testing.T) {
 	if registered() != 0 {
 		t.Error("the process ended and stays registered")
 	}
+}
+
+// A clock that is 40 days ahead for a moment removes no row, and no event becomes too old. This
+// test is not parallel, because it changes the clock of the process.
+func TestDatabaseClockThatIsAheadRemovesNoRows(t *testing.T) {
+	defer clock.OverrideLatest(40 * 24 * time.Hour)()
+	b := newBench(t)
+	b.in = b.remembering("h", 30*24*time.Hour)
+	b.decided("h", "/shop a", 31*24*time.Hour)
+	b.decided("h", "/shop b", 39*24*time.Hour)
+	b.decided("unknown", "/shop a", 39*24*time.Hour)
+	if removed, err := inbox.SweepOverridingDueAt(t.Context(), b.in); err != nil || removed != 0 {
+		t.Errorf("%d rows removed, %v; want none", removed, err)
+	}
+	clock.OverrideLatest(0)
+	b.decided("h", "/shop young", time.Hour)
+	if removed, err := inbox.SweepOverridingDueAt(t.Context(), b.in); err != nil || removed != 3 {
+		t.Errorf("%d rows removed, %v; want 3", removed, err)
+	}
+	if expired := b.expiredBefore("h"); expired != 31*24*time.Hour {
+		t.Errorf("rows from before %s ago count as removed, and the youngest was decided 31 days ago", expired)
+	}
+}
+
+// A turn to sweep that a wrong clock made due in 40 days is due now.
+func TestATurnThatIsDueTooLateIsDueNow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.exec("UPDATE postroom.sweep SET due_at = now() + interval '40 days'")
+	b.in = b.remembering("h", 2*time.Hour)
+	b.run()
+	b.eventually("a turn", func() bool {
+		var due bool
+		if err := b.pool.QueryRow(t.Context(), "SELECT due_at < now() + interval '2 hours' FROM postroom.sweep").Scan(&due); err != nil {
+			t.Fatal(err)
+		}
+		return due
+	})
 }

@@ -12,8 +12,8 @@ import (
 type AuditFilter struct {
 	Actor    string // the person or program that acted
 	Action   string // the kind of action
-	Handler  string
-	EventID  string // the id of the event on which an operator acted
+	Handler  string // the handler of the event, or of one of the events, on which an operator acted
+	EventID  string // the id of the event, or of one of the events, on which an operator acted
 	ReplayID int64  // the replay of the action
 
 	// Since selects the actions at this time or later.

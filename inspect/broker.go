@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/messages"
 	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // Broker says whether an answer contains facts that only the broker knows.
@@ -48,6 +51,7 @@ type BrokerView struct {
 	Fault string `json:"fault,omitempty"`
 
 	missing Finding // set if the stream or the consumer does not exist
+	floor   uint64  // the handler's position, if it has a consumer
 }
 
 // brokerPatience limits the time of all requests that handlerViews sends to the broker.
@@ -135,7 +139,7 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 		}
 		now := durable.CachedInfo()
 		v.Consumer, v.Pending, v.AckPending = now.Name, now.NumPending, uint64(max(now.NumAckPending, 0)) //nolint:gosec // not negative
-		v.PausedUntil = consumer.PausedUntil(now)
+		v.PausedUntil, v.floor = consumer.PausedUntil(now), consumer.Floor(sub.AckFloor, now)
 		from, subjects = now.AckFloor.Stream+1, consumer.Filter(now.Config)
 		if v.Pending+v.AckPending == 0 {
 			return nil
@@ -145,6 +149,43 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 		v.measureLag(ctx, js.Conn(), stream, subjects, from, info.TimeStamp)
 	}
 	return nil
+}
+
+// streamFaults returns the faults of the streams that store the given subjects, as relays find them
+// in their own checks. If a stream does not answer, it sets b.Fault.
+func (o brokerClient) streamFaults(ctx context.Context, b *Broker, subjects []string) []error {
+	//guard:status-examines-streams-as-relays-do true
+	if o.nc == nil || b.Fault != "" || len(subjects) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, brokerPatience)
+	defer cancel()
+	_, faults, err := natsjs.NewPublisher(o.nc).Inspect(ctx, nil, subjects)
+	if err != nil {
+		//guard:a-stream-that-is-down-is-not-well remove
+		b.Fault = err.Error()
+	}
+	return faults
+}
+
+// checkStreams adds a finding for each fault with which a stream takes no events, and returns the
+// other faults as notes: a relay may accept these risks, and status does not know its configuration.
+func (l *findingList) checkStreams(faults []error) (risks []string) {
+	for _, fault := range faults {
+		var of *natsjs.StreamError
+		var risk broker.Risk
+		switch {
+		case errors.As(fault, &risk) && slices.Contains(natsjs.Risks(), risk):
+			risks = append(risks, fault.Error()+". A relay that starts does not become ready, unless it accepts that")
+		case errors.As(fault, &of):
+			l.add(FoundStreamRefuses, "", fmt.Sprintf("stream %s: %s", of.Stream, of.Problem), of.Remedy)
+		case errors.Is(fault, broker.ErrNoStream):
+			l.add(FoundStreamRefuses, "", fault.Error(), "until then, events of these subjects wait in the log")
+		default:
+			l.add(FoundStreamRefuses, "", fault.Error(), "until there is room, its events wait in the log")
+		}
+	}
+	return risks
 }
 
 func (v *BrokerView) setMissing(code, handler, text, do string) {

@@ -53,7 +53,8 @@ func (m *view) readByID(j *EventTrace, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	slices.Reverse(j.Audit) // the oldest first
+	j.Audit = slices.DeleteFunc(j.Audit, func(a AuditEntry) bool { return a.ReplayID != 0 && a.EventID == "" }) // Replays has them
+	slices.Reverse(j.Audit)                                                                                     // the oldest first
 	if err := m.readRelated(j); err != nil {
 		return err
 	}

@@ -30,8 +30,10 @@ func ExampleInspector_Status() {
 	fmt.Println(err)
 	// Output:
 	// write: <nil>
-	// no_relay: no relay leads: nothing is published
-	//   do: start 'postroom relay', or look at the log of the relay that should run
+	// no_relay: no relay leads, so nothing is published: no relay has led yet, and events wait
+	//   do: start 'postroom relay', or relay.Relay.Run in a program; if a relay runs, its log says why it does not lead
+	// stream_refuses: subjects order.placed: no stream takes the event's subject; create it with 'postroom stream ensure' or natsjs.EnsureStream
+	//   do: until then, events of these subjects wait in the log
 	// <nil>
 }
 

@@ -21,7 +21,7 @@ type Finding struct {
 // The codes of findings.
 const (
 	FoundNoRelay         = "no_relay"         // no relay leads
-	FoundUnpublished     = "unpublished"      // an event has waited for more than a minute to be published
+	FoundUnpublished     = "unpublished"      // an event has waited for more than ten seconds to be published
 	FoundDead            = "dead"             // events are dead: an operator must decide about them
 	FoundNoProcess       = "no_process"       // no living process runs a handler
 	FoundOverdue         = "overdue"          // events are due, and no process runs them
@@ -34,14 +34,19 @@ const (
 	FoundUnknownType     = "unknown_type"     // a handler asks for a type that is probably misspelt
 	FoundNoMatch         = "no_match"         // a handler, or a filter of webhooks, has matched no event for a day, though others came
 	FoundSagaStuck       = "saga_stuck"       // instances of a saga wait for longer than its definition allows
+	FoundStreamRefuses   = "stream_refuses"   // a stream that stores events takes none, or no stream takes them
+	FoundRestored        = "restored"         // the relay's state comes from another cluster: the database was restored
+	FoundMoved           = "moved"            // the log has transaction ids of another server
 	FoundBroker          = "broker"           // the broker could not be asked
 )
 
-// Times after which a delay is a finding.
+// UnpublishedFor is how long an event may wait to be published before that is a finding.
+const UnpublishedFor = 10 * time.Second
+
+// Times after which other delays are a finding.
 const (
-	unpublishedFor = time.Minute
-	overdueFor     = 30 * time.Second
-	idleFor        = 30 * time.Second
+	overdueFor = 30 * time.Second
+	idleFor    = 30 * time.Second
 )
 
 // findingList collects findings.
@@ -79,18 +84,42 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) *fin
 
 func (l *findingList) checkRelay(s *Status) {
 	r := s.Relay
+	replaces := "if this database replaces the original, start a relay, which then takes the log over; if it is a copy, give it another identity before any program connects it to the broker: UPDATE " +
+		s.schema + ".instance SET id = gen_random_uuid()"
+	switch {
+	case r.restored:
+		l.add(FoundRestored, "", "the relay's state comes from another cluster: this database was moved here, and no relay has led since. Its inboxes would share the consumers of the original", replaces)
+	case r.ahead && r.Leads:
+		l.add(FoundMoved, "", "the log has transaction ids that this server has not reached, so its rows come from another server: the relay that leads does not find those of its events that became visible late",
+			"disable the subscription that copies rows into this database, if there is one, and restart the relay that leads: the next term finds these events")
+	case r.ahead:
+		l.add(FoundMoved, "", fmt.Sprintf("the log has transaction ids that this server has not reached: its rows come from another server (a relay last led on timeline %d, and this server has timeline %d), and no relay has led since. Its inboxes would share the consumers of the original", r.timeline, r.serverTimeline),
+			replaces)
+	}
+	//guard:a-pause-of-the-relays-is-no-fault false
 	if r.Pause != nil { // the events wait for the operator
 		return
 	}
 	if !r.Leads && (r.Epoch > 0 || r.EstimatedUnpublished > 0 || len(heldOf(s.Held, Outgoing).States) > 0) {
-		l.add(FoundNoRelay, "", "no relay leads: nothing is published", "start 'postroom relay', or look at the log of the relay that should run")
-	}
-	if r.OldestUnpublishedAgeSeconds > unpublishedFor.Seconds() {
-		do := "look at /readyz and the log of the relay that leads"
-		if !r.Leads {
-			do = "they are published when a relay leads"
+		since := "no relay has led yet"
+		switch {
+		case r.Epoch > 0 && r.Owner == "":
+			since = "the last leader gave its lease back"
+		case r.Epoch > 0:
+			since = fmt.Sprintf("the lease of the last leader ended %s ago", duration(-r.RemainingSeconds))
 		}
-		l.add(FoundUnpublished, "", fmt.Sprintf("about %d events are not published, the oldest for %s", r.EstimatedUnpublished, duration(r.OldestUnpublishedAgeSeconds)), do)
+		switch {
+		case r.OldestUnpublishedAgeSeconds > UnpublishedFor.Seconds():
+			since += ", and the oldest event that is not published has waited for " + duration(r.OldestUnpublishedAgeSeconds)
+		case !r.OldestUnpublishedAt.IsZero():
+			since += ", and events wait"
+		}
+		l.add(FoundNoRelay, "", "no relay leads, so nothing is published: "+since,
+			"start 'postroom relay', or relay.Relay.Run in a program; if a relay runs, its log says why it does not lead")
+	}
+	if r.Leads && r.OldestUnpublishedAgeSeconds > UnpublishedFor.Seconds() {
+		l.add(FoundUnpublished, "", fmt.Sprintf("about %d events are not published, the oldest for %s", r.EstimatedUnpublished, duration(r.OldestUnpublishedAgeSeconds)),
+			"look at /readyz and the log of the relay that leads, and at the streams: one may be full or without a leader")
 	}
 	if late := heldOf(s.Held, Outgoing).overdue(); r.Leads && late > overdueFor.Seconds() {
 		l.add(FoundOverdue, Outgoing, fmt.Sprintf("held outgoing events have been due for %s", duration(late)),
@@ -113,10 +142,14 @@ func (l *findingList) checkHandler(s *Status, subs []subscription, views map[str
 	case len(paused) > 0:
 		l.add(FoundPaused, handler, fmt.Sprintf("%s fails for nearly all events and is paused in %s: %s: %s", handler, strings.Join(paused, ", "), last.Class, last.Text),
 			"bring back the system that it needs: the handler tries one event a minute, and resumes by itself")
-	case s.operatorPauses[handler] != nil: // the events wait for the operator
+	//guard:a-pause-of-a-handler-is-no-fault false
+	case s.Pauses[handler] != nil: // the events wait for the operator
 	case late > overdueFor.Seconds():
-		l.add(FoundOverdue, handler, fmt.Sprintf("events held for %s have been due for %s, and no process runs them", handler, duration(late)),
-			"its processes are busy, or do not know the type of these events: look at their logs, or give it more workers")
+		text := fmt.Sprintf("events held for %s have been due for %s, and no process runs them", handler, duration(late))
+		if kind := s.overdueTypes[handler]; kind != "" {
+			text += "; the first has the type " + kind
+		}
+		l.add(FoundOverdue, handler, text, "its processes are busy, or none knows the type of these events: look at their logs, give it more workers, or start a process that knows the type")
 	case sub >= 0 && subs[sub].Ordered && !subs[sub].HasReader:
 		l.add(FoundNoReader, handler, fmt.Sprintf("no process reads stream %s for the ordered handler %s", subs[sub].Stream, handler),
 			"look at the logs of its processes: "+listNames(processes))

@@ -23,7 +23,8 @@ type Handler struct {
 	Subjects []string `json:"subjects"`
 
 	// AckFloor is a sequence of the stream. The handler has decided every event up to it. If the
-	// handler is not ordered, the inbox records AckFloor once a minute.
+	// handler is not ordered, the inbox records it once a minute, at AckFloorAt. If the broker
+	// answers, AckFloor is the position that the broker knows, if that is higher.
 	AckFloor   int64     `json:"ack_floor"`
 	AckFloorAt time.Time `json:"ack_floor_at,omitzero"`
 
@@ -75,6 +76,10 @@ func handler(name string, subs []subscription, processes []Process, held []HeldS
 		if s.Ordered {
 			h.Reader = &Reader{Name: s.Reader, Until: s.ReaderUntil, Reads: s.HasReader, Epoch: s.Epoch, Takeovers: s.Takeovers}
 		}
+	}
+	//guard:one-position-of-a-handler false
+	if h.Broker != nil {
+		h.AckFloor = max(h.AckFloor, int64(h.Broker.floor)) //nolint:gosec // a sequence
 	}
 	return h
 }

@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -93,18 +94,12 @@ func (i *Inspector) explain(err error) error {
 func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	s := &Status{}
 	var subs []subscription
-	var types, hooks []string
+	var types []usedSubject
+	var hooks []string
 	var stuck []sagas.Stuck
 	var silent []filters.Finding
 	err := i.inTx(ctx, func(m *view) (err error) {
-		if s.operatorPauses, err = readPauses(m); err != nil {
-			return err
-		}
-		if s.Relay, err = one(m, "the relay's row", m.sql.Relay, scanRelay); err != nil {
-			return err
-		}
-		s.Relay.Pause = s.operatorPauses[Outgoing]
-		if s.Held, err = readHeld(m); err != nil {
+		if err := s.readRelay(m); err != nil {
 			return err
 		}
 		if s.Discarded, err = one(m, "discarded events", m.sql.DiscardedCount, func(row pgx.CollectableRow, n *int64) error { return row.Scan(n) }); err != nil {
@@ -138,7 +133,9 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		return nil, fmt.Errorf("inspect: status: %w", i.explain(err))
 	}
 	views, streams := i.broker.handlerViews(ctx, &s.Broker, subs, false), i.broker.types(ctx, &s.Broker, subs)
+	faults := i.broker.streamFaults(ctx, &s.Broker, namesOf(types, true)) // before findings, because it may set the broker's fault
 	l := findings(s, subs, views)
+	risks, seen := l.checkStreams(faults), namesOf(types, false)
 	for _, one := range stuck {
 		text, do := one.Finding()
 		l.add(FoundSagaStuck, "", text, do)
@@ -146,8 +143,24 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	for _, f := range silent {
 		l.add(FoundNoMatch, "", f.Text, f.Remedy)
 	}
-	s.Notes = append(l.checkTypes(subs, streams, types), unhandledNotes(subs, streams, types)...)
-	s.Findings, s.Notes = l.all, append(s.Notes, append(pauseNotes(s.operatorPauses, views), hooks...)...)
+	s.Notes = append(l.checkTypes(subs, streams, seen), unhandledNotes(subs, streams, seen)...)
+	s.Findings, s.Notes = l.all, slices.Concat(s.Notes, s.pauseNotes(views), risks, hooks)
+	return s, nil
+}
+
+// RelayStatus returns the part of Status that is about the relays: its fields Relay, Held, Pauses,
+// Findings and Notes. The rights of a relay's role suffice for it.
+func (i *Inspector) RelayStatus(ctx context.Context) (*Status, error) {
+	s := &Status{}
+	if err := i.inTx(ctx, s.readRelay); err != nil {
+		return nil, fmt.Errorf("inspect: status of the relays: %w", i.explain(err))
+	}
+	l := &findingList{all: []Finding{}}
+	l.checkRelay(s)
+	s.Findings, s.Notes = l.all, []string{}
+	if note := s.relayNote(); note != "" {
+		s.Notes = append(s.Notes, note)
+	}
 	return s, nil
 }
 

@@ -63,15 +63,34 @@ func selfPauses(all []Process, handler string) (processes []string, last SelfPau
 	return processes, last
 }
 
-// pauseNotes returns a text for each pause that an operator made, with Postroom or at the broker.
-func pauseNotes(pauses map[string]*Pause, views map[string]*BrokerView) (notes []string) {
-	for _, name := range slices.Sorted(maps.Keys(pauses)) {
-		if name == Outgoing {
-			notes = append(notes, "the relay is "+pauses[name].String()+": nothing is published")
-			continue
-		}
-		notes = append(notes, "handler "+name+" is "+pauses[name].String())
+// relayNote returns a text for the operator's pause of the relays, or "" if there is none.
+func (s *Status) relayNote() string {
+	if s.Relay.Pause == nil {
+		return ""
 	}
+	note := "the relay is " + s.Relay.Pause.String() + ": nothing is published"
+	if !s.Relay.OldestUnpublishedAt.IsZero() {
+		note += fmt.Sprintf("; about %d events wait, and the oldest event that waits was written %s ago", s.Relay.EstimatedUnpublished, duration(s.Relay.OldestUnpublishedAgeSeconds))
+	}
+	return note
+}
+
+// HandlerPauses returns a text for each pause of a handler that an operator made with Postroom.
+func (s *Status) HandlerPauses() (notes []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.Pauses)) {
+		if name != Outgoing {
+			notes = append(notes, "handler "+name+" is "+s.Pauses[name].String())
+		}
+	}
+	return notes
+}
+
+// pauseNotes returns a text for each pause that an operator made, with Postroom or at the broker.
+func (s *Status) pauseNotes(views map[string]*BrokerView) (notes []string) {
+	if note := s.relayNote(); note != "" {
+		notes = append(notes, note)
+	}
+	notes = append(notes, s.HandlerPauses()...)
 	for _, name := range slices.Sorted(maps.Keys(views)) {
 		if v := views[name]; !v.PausedUntil.IsZero() {
 			notes = append(notes, "handler "+name+" "+v.pause())

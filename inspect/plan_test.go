@@ -33,6 +33,7 @@ var tested = []struct {
 	{"key", "(text, text)", "'h1', 'k7'", 50},
 	{"handlers_with_keys", "", "", 100},
 	{"used", "", "", 500},
+	{"overdue_type", "(text)", "'h1'", 50},
 	{"oldest_rows", "", "", 50},
 	{"sweep", "", "", 50},
 	{"log_entries", "(text, text)", "'', '15000'", 100},
@@ -58,7 +59,7 @@ var tested = []struct {
 	{"sources", "(text)", "'150'", 100},
 	{"audit", "(text, text, text, timestamptz, bigint, int)", "'', '', '', NULL, 9000000000, 101", 500},
 	{"audit", "(text, text, text, timestamptz, bigint, int)", "'nobody', '', '', NULL, 9000000000, 101", 500},
-	{"audit_event", "(text, text, text, text, timestamptz, bigint, int, text, bigint)", "'150', '', '', '', NULL, 9000000000, 101, '', 0", 50},
+	{"audit_event", "(text, text, text, text, timestamptz, bigint, int, text, bigint)", "'150', '', '', '', NULL, 9000000000, 101, '', 0", 1500}, // 300 actions on its replay
 	{"audit_replay", "(bigint, text, text, text, timestamptz, bigint, int)", "7, '', '', '', NULL, 9000000000, 101", 500},
 }
 

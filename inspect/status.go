@@ -16,14 +16,20 @@ type Status struct {
 	Processes   []Process         `json:"processes"`
 	Broker      Broker            `json:"broker"`
 
+	// Pauses are the pauses that operators made, by the handler's name. The name Outgoing means the
+	// relays.
+	Pauses map[string]*Pause `json:"pauses"`
+
 	// Findings says what is wrong, and what to do about it. It is empty if Status found no fault.
 	Findings []Finding `json:"findings"`
 
 	// Notes are facts that are not faults: types without events, types in a stream that no handler
-	// of this database reads, operators' pauses, and webhook endpoints that fail or are disabled.
+	// of this database reads, operators' pauses, risks of streams, and webhook endpoints that fail or
+	// are disabled.
 	Notes []string `json:"notes"`
 
-	operatorPauses map[string]*Pause // by the handler's name
+	schema       string
+	overdueTypes map[string]string // for each handler with an overdue event, the type of this event
 }
 
 // RelayStatus says which relay leads, and how far behind it is.
@@ -48,6 +54,11 @@ type RelayStatus struct {
 	// OldestUnpublishedAt is when the oldest unpublished event was written.
 	OldestUnpublishedAt         time.Time `json:"oldest_unpublished_at,omitzero"`
 	OldestUnpublishedAgeSeconds float64   `json:"oldest_unpublished_age_seconds"`
+
+	restored bool // the row is from another cluster
+	ahead    bool // the log has transaction ids that this server has not reached
+
+	timeline, serverTimeline int64 // on which timeline of the server a relay led last, and the server's timeline now
 }
 
 // ReplayStatus is a running replay of dead events.
@@ -81,7 +92,41 @@ type RepublishStatus struct {
 }
 
 func scanRelay(row pgx.CollectableRow, r *RelayStatus) error {
-	return row.Scan(&r.Owner, &r.Leads, &r.Epoch, at(&r.Until), &r.RemainingSeconds, &r.EstimatedUnpublished, at(&r.OldestUnpublishedAt), &r.OldestUnpublishedAgeSeconds)
+	return row.Scan(&r.Owner, &r.Leads, &r.Epoch, at(&r.Until), &r.RemainingSeconds, &r.EstimatedUnpublished, at(&r.OldestUnpublishedAt), &r.OldestUnpublishedAgeSeconds,
+		&r.restored, &r.ahead, &r.timeline, &r.serverTimeline)
+}
+
+// readRelay reads the part of the status for which the rights of a relay suffice.
+func (s *Status) readRelay(m *view) (err error) {
+	s.schema = m.schema
+	if s.Pauses, err = readPauses(m); err != nil {
+		return err
+	}
+	if s.Relay, err = one(m, "the relay's row", m.sql.Relay, scanRelay); err != nil {
+		return err
+	}
+	s.Relay.Pause = s.Pauses[Outgoing]
+	if s.Held, err = readHeld(m); err != nil {
+		return err
+	}
+	return s.readOverdueTypes(m)
+}
+
+func (s *Status) readOverdueTypes(m *view) error {
+	s.overdueTypes = make(map[string]string)
+	for _, h := range s.Held {
+		if h.overdue() <= overdueFor.Seconds() {
+			continue
+		}
+		types, err := rows(m, "types of overdue events", m.sql.OverdueType, func(row pgx.CollectableRow, s *string) error { return row.Scan(s) }, h.Handler)
+		if err != nil {
+			return err
+		}
+		if len(types) > 0 {
+			s.overdueTypes[h.Handler] = types[0]
+		}
+	}
+	return nil
 }
 
 func scanReplayStatus(row pgx.CollectableRow, r *ReplayStatus) error {

@@ -66,6 +66,19 @@ func TestFindings(t *testing.T) {
 			p.write(p.event("1", "x", ""))
 			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
 		}, []string{"unpublished"}, "about 1 events are not published, the oldest for 2m0s"},
+		{"an event that waits for a stream that is down", func(p *rig) {
+			p.overrideRelayLease()
+			p.write(p.event("1", "x", ""))
+			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '18 seconds'")
+		}, []string{"unpublished"}, "the oldest for 18s"},
+		{"a log without a relay, whose event waits", func(p *rig) {
+			p.write(p.event("1", "x", ""))
+			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
+		}, []string{"no_relay"}, "no relay has led yet, and the oldest event that is not published has waited for 2m0s"},
+		{"a copy of a database", func(p *rig) { p.exec("UPDATE postroom.relay SET cluster = 1") }, []string{"restored"}, "UPDATE postroom.instance SET id"},
+		{"a log of a server that is ahead", func(p *rig) {
+			p.exec("UPDATE postroom.relay SET timeline = 9, snap = '1000000000:1000000000:'")
+		}, []string{"moved"}, "a relay last led on timeline 9, and this server has timeline 1"},
 		{"an event read and not acknowledged", func(p *rig) {
 			p.overrideRelayLease()
 			p.write(p.event("1", "x", ""))

@@ -16,9 +16,25 @@ import (
 // typesPatience limits the time of all requests to the broker about types.
 const typesPatience = 2 * time.Second
 
+// usedSubject is a subject of an event in this database.
+type usedSubject struct {
+	name     string
+	outgoing bool // the log has an event with it
+}
+
 // readTypes returns the subjects of a few thousand events in this database.
-func readTypes(m *view) ([]string, error) {
-	return rows(m, "types in use", schema.In(m.schema, eventtype.UsedSQL), func(row pgx.CollectableRow, s *string) error { return row.Scan(s) })
+func readTypes(m *view) ([]usedSubject, error) {
+	return rows(m, "types in use", schema.In(m.schema, eventtype.UsedSQL), func(row pgx.CollectableRow, s *usedSubject) error { return row.Scan(&s.name, &s.outgoing) })
+}
+
+// namesOf returns the subjects, or only those of the log.
+func namesOf(used []usedSubject, onlyOutgoing bool) (names []string) {
+	for _, s := range used {
+		if s.outgoing || !onlyOutgoing {
+			names = append(names, s.name)
+		}
+	}
+	return names
 }
 
 // streamTypes are the types of a stream's events.

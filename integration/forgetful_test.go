@@ -341,7 +341,7 @@ func TestReconcileFindsVanishedMessages(t *testing.T) {
 		t.Errorf("%d events are missing while they are published again", len(again))
 	}
 	devtest.Eventually(t, time.Minute, "the repair to end", func() bool {
-		now, err := store.Find(t.Context(), made.ID)
+		now, err := store.Find(t.Context(), made[len(made)-1].ID)
 		return err == nil && now.State == republish.Done
 	})
 	if missing := compare(); len(missing) > 0 {

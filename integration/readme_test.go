@@ -53,7 +53,7 @@ func goTest(t *testing.T, program, test string, flags ...string) (out string, er
 	}
 	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"test", "-count=1", "-vet=off", "-ldflags=-s -w"}, flags...), files...)...)
 	if os.Getenv("POSTROOM_TEST_SERVERS") == "" { // then the program needs no server of its own
-		cmd.Env = append(os.Environ(), "POSTROOM_DATABASE_URL="+devtest.Postgres(t).URL())
+		cmd.Env = append(os.Environ(), "POSTROOM_TEST_DATABASE_URL="+devtest.Postgres(t).URL())
 	}
 	text, err := cmd.CombinedOutput()
 	return string(text), err

@@ -230,12 +230,15 @@ func TestManyRefusedEventsStopNoOther(t *testing.T) {
 		name   string
 		refuse func(o *refusalRig)
 		size   int    // of the refused events
-		first  int    // the number of other events before the refused ones
 		class  string // of the first held event
 		oneKey bool
+		kinds  int  // the number of other subjects of the refused events
+		newest bool // the newest events are refused ones, too
 	}{
 		{name: "no stream, one key", class: "no_stream", oneKey: true},
 		{name: "no stream, many keys", class: "no_stream"},
+		{name: "no stream, many subjects", class: "no_stream", kinds: 20},
+		{name: "no stream, many subjects, also of the newest", class: "no_stream", kinds: 20, newest: true},
 		{name: "too large, one key", size: 5000, class: "js_10054", oneKey: true},
 		{name: "too large, many keys", size: 5000, class: "js_10054"},
 		{name: "refused, one key", class: "js_10169", oneKey: true},
@@ -258,16 +261,32 @@ func TestManyRefusedEventsStopNoOther(t *testing.T) {
 				if !tt.oneKey {
 					l.key = fmt.Sprint("bad", n)
 				}
+				if tt.kinds > 0 {
+					l.kind = fmt.Sprint("bad", n%tt.kinds)
+				}
 				letters = append(letters, l)
 			}
-			for i := 0; i < len(letters); i += 100 {
-				o.write(letters[i:min(i+100, len(letters))]...)
+			write := func(letters []letter) {
+				for some := range slices.Chunk(letters, 100) {
+					o.write(some...)
+				}
 			}
+			cfg := relay.Config{MaxUnpublished: most, Accept: []broker.Risk{natsjs.SmallMessages}}
+			good, more := 50, 0
+			if tt.newest { // an earlier relay has published the one before
+				o.write(letter{kind: "good", key: "good"})
+				stop := o.relay(cfg)
+				o.waitForStored("good", 1)
+				stop()
+				good, more = 51, 1200
+			}
+			write(letters)
 			o.write(several(50, "good", "good")...)
-			o.relay(relay.Config{MaxUnpublished: most, Accept: []broker.Risk{natsjs.SmallMessages}})
-			o.waitForStored("good", 50)
+			write(letters[:more])
+			o.relay(cfg)
+			o.waitForStored("good", good)
 			o.wantInOrder("good", "good")
-			held := o.waitForHeld(most + 500)
+			held := o.waitForHeld(most + 500 + more)
 			if held[0].Class != tt.class {
 				t.Errorf("the first is held as %+v, want class %s", held[0], tt.class)
 			}

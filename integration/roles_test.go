@@ -208,6 +208,7 @@ func TestRolesHaveNoMoreThanTheyNeed(t *testing.T) {
 		"operator": {
 			"UPDATE postroom.audit SET actor = 'bob'", "DELETE FROM postroom.audit", "TRUNCATE postroom.audit", "DELETE FROM postroom.outbox",
 			"UPDATE postroom.outbox SET data = ''", "SELECT postroom.write('/s', 'a', '{}')", "SELECT FROM account", "INSERT INTO effect VALUES ('x')",
+			"UPDATE postroom.relay SET high = 0", "UPDATE postroom.relay SET epoch = epoch + 1", "UPDATE postroom.inbox SET dedupe_key = 'x'",
 			"DELETE FROM postroom.inbox", "DELETE FROM postroom.republish", "SELECT secrets FROM postroom.webhook_endpoint",
 			"UPDATE postroom.webhook_endpoint SET secrets = '{x}'", "UPDATE postroom.webhook_endpoint SET url = 'https://evil.example'",
 		},

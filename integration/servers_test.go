@@ -30,7 +30,7 @@ func TestServersAreTheOnesAnnounced(t *testing.T) {
 	shared := devtest.Postgres(t)
 	var says string
 	pool := devtest.Pool(t)
-	if shared.Source() != "POSTROOM_DATABASE_URL" || inContainers { // its files belong to the user
+	if shared.Source() != "POSTROOM_TEST_DATABASE_URL" || inContainers { // its files belong to the user
 		err := pool.QueryRow(t.Context(), `SELECT trim(E'\n' FROM pg_read_file('/etc/hostname'))`).Scan(&says)
 		if err != nil {
 			t.Fatal(err)

@@ -27,6 +27,7 @@ type atomicRun struct {
 	reportFn   func(f *broker.Message, o broker.Outcome)
 	fail       context.CancelCauseFunc
 	working    sync.WaitGroup
+	overdue    chan struct{} // signals that an acknowledgement did not come in time
 
 	mu      sync.Mutex
 	routes  map[string]string // the stream of each subject that was looked up
@@ -70,7 +71,7 @@ func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message,
 			}
 		}
 		if nc.IsClosed() {
-			return r.p.refuseClosed(nats.ErrConnectionClosed)
+			return r.p.refuseClosed(nil)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (b *batchSender) pop() (messages []*broker.Message) {
 	bytes := 0
 	for len(b.queue) > 0 && behind == nil && len(messages)+len(b.queue[0]) <= b.maxEvents {
 		for _, f := range b.queue[0] {
-			bytes += len(f.Data)
+			bytes += f.Size()
 		}
 		if bytes > broker.MaxBatchBytes && len(messages) > 0 {
 			break
@@ -188,6 +188,7 @@ func (b *batchSender) work(ctx context.Context) error {
 			err = b.handleAnswer(ctx, open[0], a)
 			open = open[1:]
 		case <-late:
+			signal(b.run.overdue)
 			err = b.handleAnswer(ctx, open[0], replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)})
 			open = open[1:]
 		}

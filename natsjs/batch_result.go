@@ -158,6 +158,7 @@ func (r *atomicRun) await(ctx context.Context, w *replies.Reply) replies.Answer 
 	case a := <-w.Got():
 		return a
 	case <-timer.C:
+		signal(r.overdue)
 		return replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)}
 	case <-ctx.Done():
 		return replies.Answer{Err: context.Cause(ctx)}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/wildcard"
 )
@@ -26,6 +27,8 @@ var ErrUnsafeConnection = errors.New("unsafe connection to NATS")
 //     while there is no connection, and send them long after the relay gave up on them.
 //   - Unlimited reconnects. By default the client closes the connection for good after
 //     about two minutes without a broker.
+//   - Unlimited attempts to authenticate. By default the client closes the connection for good
+//     if the broker refuses the user twice, for instance while a password is being changed.
 //   - A blocked write fails after 5 seconds. By default it blocks all use of the client
 //     for a minute.
 //   - A ping every 5 seconds. So the client notices a dead connection within seconds, not minutes.
@@ -33,6 +36,8 @@ func ConnectOptions() []nats.Option {
 	return []nats.Option{
 		nats.ReconnectBufSize(-1),
 		nats.MaxReconnects(-1),
+		//guard:a-refused-user-tries-again remove
+		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
@@ -60,9 +65,13 @@ func checkConnection(nc *nats.Conn) error {
 	case len(faults) > 0:
 		return postroom.Unrecoverable(fmt.Errorf("%w: %w: connect with natsjs.ConnectOptions()", ErrUnsafeConnection, errors.Join(faults...)))
 	case nc.IsClosed():
-		return postroom.Unrecoverable(withCause(nats.ErrConnectionClosed, nc.LastError()))
+		return postroom.Unrecoverable(jsremedy.Closed(nc))
 	case !nc.IsConnected():
-		return withCause(fmt.Errorf("no connection to the broker: %w", nats.ErrDisconnected), nc.LastError())
+		return jsremedy.Explain(withCause(fmt.Errorf("no connection to the broker: %w", nats.ErrDisconnected), nc.LastError()))
+	}
+	//guard:a-relay-refuses-an-old-broker 0 = error(nil)
+	if err := jsremedy.CheckVersion(nc); err != nil {
+		return postroom.Unrecoverable(err)
 	}
 	return nil
 }
@@ -91,6 +100,10 @@ func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return fmt.Errorf("relay: ensure stream: %w", err)
+	}
+	//guard:no-stream-on-an-old-broker 0 = error(nil)
+	if err := jsremedy.CheckVersion(nc); err != nil {
+		return fmt.Errorf("relay: ensure stream %s: %w", cfg.Name, err)
 	}
 	cfg.Discard, cfg.DiscardNewPerSubject = jetstream.DiscardNew, cfg.MaxMsgsPerSubject > 0
 	cfg.DenyDelete, cfg.DenyPurge = true, true

@@ -1,14 +1,17 @@
 package natsjs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/wire"
 )
@@ -30,7 +33,9 @@ var errLostCopy = errors.New("the broker calls it a duplicate of a message that 
 
 // duplicateVerifier handles events that the broker called duplicates of a first message. It looks
 // up whether the stream still has this message, which may have been deleted or lost within the
-// duplicate window.
+// duplicate window. The message may also be that of another event with the same source and id, which
+// another log wrote. A relay that repeats its own publish, or that of an earlier term, always finds
+// the same content. So other content shows that the event was never published.
 type duplicateVerifier struct {
 	p          *Publisher
 	unanswered atomic.Bool // maxFailedLookups lookups for one event had no answer, so there are no more lookups for any event
@@ -39,13 +44,18 @@ type duplicateVerifier struct {
 // verify looks up the first message of an event that the broker called a duplicate. If the stream
 // lost that message, or maxFailedLookups lookups failed, verify gives the event another message id.
 // The first time, the result again is true, and the caller must send the event again. Otherwise
-// verify returns the event's outcome, with a sequence if the message is there.
+// verify returns the event's outcome, with a sequence if the message is there. If the message has other
+// content, the outcome is Permanent: the broker will never store the event under its message id.
 func (v *duplicateVerifier) verify(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) {
 	has, err := v.lookUp(ctx, f, o)
 	switch {
 	case err != nil && f.FailedLookups < maxFailedLookups-1 && !v.unanswered.Load():
 		f.FailedLookups++
 		return broker.Outcome{Class: broker.Unknown, Stream: o.Stream, Err: fmt.Errorf("find out whether it is stored: %w", err), Reason: reasonOf(err)}, false
+	case err == nil && has == copyOther:
+		err = fmt.Errorf("%w: message %d of stream %s has its source and id, and other content. Do two logs with the same source publish to the stream?",
+			postroom.ErrEventConflict, o.Sequence, o.Stream)
+		return broker.Outcome{Class: broker.Permanent, Stream: o.Stream, Err: err, Reason: reasonOf(err)}, false
 	case err == nil && has != copyLost:
 		if has == copyExpired {
 			o.Sequence = 0
@@ -72,24 +82,32 @@ const (
 	copyStored  copyState = iota // the stream has the message
 	copyExpired                  // the stream removed the message because of the stream's configuration
 	copyLost                     // the stream lost the message
+	copyOther                    // the stream has the message, and it has the content of another event
 )
 
 // lookUp returns whether the stream still has the first message of an event that the
-// broker called a duplicate.
+// broker called a duplicate, and whether this message has the content of the event.
 func (v *duplicateVerifier) lookUp(ctx context.Context, f *broker.Message, o broker.Outcome) (copyState, error) {
 	if v.unanswered.Load() {
 		return copyLost, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
-	id, err := v.p.messageAt(ctx, o.Stream, o.Sequence)
+	first, err := v.p.messageAt(ctx, o.Stream, o.Sequence)
 	if refused := (*BrokerError)(nil); errors.As(err, &refused) && refused.Code == codeNoStream {
 		return copyLost, nil // the stream belongs to another account, and cannot be read
 	}
 	if err != nil {
 		return copyLost, err
 	}
+	id := first.id()
 	if id == wire.MessageID(f.Event.Event, copyOf(f)) {
+		ev := f.Event.Event
+		ev.NotBefore = time.Time{} // a message does not have it
+		//guard:a-duplicate-with-other-content-is-told false
+		if !bytes.Equal(first.digest(ev.Subject), wire.Digest(ev)) {
+			return copyOther, nil
+		}
 		return copyStored, nil
 	}
 	js, err := jetstream.New(v.p.nc)

@@ -1,14 +1,18 @@
 package natsjs_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
@@ -183,5 +187,58 @@ func TestDuplicateThatCannotBeLookedUpIsNotLost(t *testing.T) {
 	}
 	if got := storedIDs(t, s); len(got) != 1 {
 		t.Errorf("the stream has %v, want the event", got)
+	}
+}
+
+// Two logs with the same source publish to one stream. The broker drops the second event with an id as
+// a duplicate. If its content differs, the event is not stored, and the publisher says so.
+func TestDuplicateWithOtherContentIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, atomic := range []bool{false, true} {
+		t.Run(fmt.Sprint("atomic: ", atomic), func(t *testing.T) {
+			t.Parallel()
+			nc := devtest.NATS(t)
+			subject := fmt.Sprintf("dupother%t", atomic)
+			s := looseStream(t, nc, jetstream.StreamConfig{Name: "DUPOTHER" + subject, Subjects: []string{subject + ".>"}, AllowAtomicPublish: atomic})
+			var p *publisher
+			if atomic {
+				p = &begin(t, connect(t, nc.ConnectedUrl()), (&leaseTable{}).claim()).publisher
+			} else {
+				p = publish(t, connect(t, nc.ConnectedUrl()))
+			}
+			first := event(1, subject+".a", "e-1")
+			first.Headers = map[string]string{"x": "1"}
+			p.send(first)
+			if o := p.next(); o.class != broker.Stored || o.duplicate {
+				t.Fatalf("outcome %+v, want stored", o)
+			}
+			for _, tt := range []struct {
+				name   string
+				change func(ev *eventlog.Event)
+				same   bool
+			}{
+				{"the same event", func(*eventlog.Event) {}, true},
+				{"it was written at another time", func(ev *eventlog.Event) { ev.LoggedAt = ev.LoggedAt.Add(time.Second) }, true},
+				{"other data", func(ev *eventlog.Event) { ev.Data = []byte(`{"n":2}`) }, false},
+				{"another type", func(ev *eventlog.Event) { ev.Type += ".b" }, false},
+				{"another key", func(ev *eventlog.Event) { ev.Key = "k2" }, false},
+				{"another header", func(ev *eventlog.Event) { ev.Headers = map[string]string{"x": "2"} }, false},
+				{"it was scheduled", func(ev *eventlog.Event) { ev.NotBefore = ev.LoggedAt }, true},
+			} {
+				ev := first
+				tt.change(&ev)
+				p.send(ev)
+				o := p.next()
+				if tt.same && (o.class != broker.Stored || !o.duplicate) {
+					t.Errorf("%s: outcome %+v, want a duplicate", tt.name, o)
+				}
+				if !tt.same && (o.class != broker.Permanent || !errors.Is(o.err, postroom.ErrEventConflict)) {
+					t.Errorf("%s: outcome %+v, want %s and %v", tt.name, o, broker.Permanent, postroom.ErrEventConflict)
+				}
+			}
+			if got := storedIDs(t, s); !slices.Equal(got, []string{"e-1"}) {
+				t.Errorf("the stream has %v, want the first event", got)
+			}
+		})
 	}
 }

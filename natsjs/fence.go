@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -203,15 +202,8 @@ func (f *fence) outcomeOf(err error) broker.Outcome {
 	return o
 }
 
-// minAtomic is the first server version with atomic batches.
-const minAtomic = "2.12"
-
-// tooOld reports whether a server version is older than minAtomic. It returns false for a
-// version that it cannot parse.
-func tooOld(version string) bool {
-	majorText, rest, _ := strings.Cut(version, ".")
-	minorText, _, _ := strings.Cut(rest, ".")
-	major, err1 := strconv.Atoi(majorText)
-	minor, err2 := strconv.Atoi(minorText)
-	return err1 == nil && err2 == nil && (major < 2 || major == 2 && minor < 12)
-}
+// The first server version with atomic batches, as a number and as a text.
+const (
+	atomicMinor = 12
+	minAtomic   = "2.12"
+)

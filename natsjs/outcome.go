@@ -92,6 +92,8 @@ func reasonOf(err error) string {
 		return "no_responders"
 	case errors.Is(err, postroom.ErrInvalidEvent):
 		return "invalid_event"
+	case errors.Is(err, postroom.ErrEventConflict):
+		return "conflict"
 	case errors.Is(err, nats.ErrMaxPayload):
 		return "max_payload"
 	case errors.Is(err, nats.ErrBadHeaderMsg):

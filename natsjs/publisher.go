@@ -4,6 +4,7 @@ package natsjs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -45,7 +46,8 @@ type permissionWatcher interface{ Deny(err error) }
 // first message, the publisher publishes the event with another id.
 //
 // The publisher replaces the connection's error handler. The new handler also calls the
-// previous one.
+// previous one. If the client no longer gets answers, because its user lost the right to receive
+// them and has it again, the publisher makes the client connect again.
 func NewPublisher(nc *nats.Conn) *Publisher {
 	return &Publisher{nc: nc, watchers: make(map[permissionWatcher]struct{})}
 }
@@ -69,16 +71,36 @@ func (p *Publisher) Check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("jetstream: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	asking, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
-	_, err = js.AccountInfo(ctx)
+	_, err = js.AccountInfo(asking)
 	switch {
 	case jsremedy.IsOfAccount(err):
 		return postroom.Unrecoverable(fmt.Errorf("jetstream: %w", jsremedy.Explain(err)))
 	case err != nil:
-		return fmt.Errorf("jetstream: %w", jsremedy.Explain(err))
+		return fmt.Errorf("jetstream: %w", p.unanswered(ctx, jsremedy.Explain(err)))
 	}
 	return nil
+}
+
+// aRequest is the subject of a request that the user of each publisher may send: Check sends it.
+const aRequest = "$JS.API.INFO"
+
+// unanswered returns the error err of a request. If the request got no answer although the connection
+// is up, unanswered adds the connection's last error, because the user may lack a permission. If the
+// connection is deaf, it makes the client connect again.
+func (p *Publisher) unanswered(ctx context.Context, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) || !p.nc.IsConnected() || ctx.Err() != nil {
+		return err
+	}
+	if denied := p.nc.LastError(); errors.Is(denied, nats.ErrPermissionViolation) {
+		err = withCause(err, denied)
+	}
+	//guard:a-deaf-connection-connects-again false
+	if jsremedy.Revive(ctx, p.nc, aRequest) {
+		return fmt.Errorf("%w: the client no longer got answers, so it connects again", err)
+	}
+	return err
 }
 
 // Run publishes batches as [broker.Publisher] describes. One subscription receives all
@@ -139,7 +161,7 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, r
 			p.send(batch, w, reconnects)
 		}
 		if p.nc.IsClosed() {
-			return p.refuseClosed(nats.ErrConnectionClosed)
+			return p.refuseClosed(nil)
 		}
 	}
 }
@@ -155,10 +177,11 @@ func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, bat
 	ctx, fail := context.WithCancelCause(ctx)
 	run := &atomicRun{
 		p: p, js: js, token: token, replies: replies.New(p.nc.NewInbox() + "."), duplicates: duplicateVerifier{p: p}, reportFn: report, fail: fail,
-		routes: make(map[string]string), streams: make(map[string]*batchSender),
+		routes: make(map[string]string), streams: make(map[string]*batchSender), overdue: make(chan struct{}, 1),
 	}
 	defer run.working.Wait()
 	defer fail(nil)
+	run.working.Go(func() { p.reviveIfOverdue(ctx, run.overdue) })
 	defer p.listen(run.replies)()
 	reconnects := p.nc.Stats().Reconnects
 	sub, err := p.nc.Subscribe(run.replies.Subjects(), run.replies.Take)
@@ -170,14 +193,29 @@ func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, bat
 }
 
 // startLookups starts goroutines that work until ctx ends. They look up which stream takes a
-// subject, and whether the broker still has the first message of a duplicate. The function wait
-// waits until these goroutines have ended.
+// subject, whether the broker still has the first message of a duplicate, and whether the connection
+// is deaf. The function wait waits until these goroutines have ended.
 func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	var asking sync.WaitGroup
 	asking.Go(func() { w.lookUp(ctx, p.nc) })
 	w.verify = (&duplicateVerifier{p: p}).verify
 	asking.Go(func() { w.verifyAll(ctx) })
+	asking.Go(func() { p.reviveIfOverdue(ctx, w.overdue) })
 	return asking.Wait
+}
+
+// reviveIfOverdue makes a deaf connection connect again, until ctx ends. The channel overdue has a
+// value if an acknowledgement did not come in time.
+func (p *Publisher) reviveIfOverdue(ctx context.Context, overdue <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-overdue:
+			//guard:a-deaf-term-connects-again remove
+			jsremedy.Revive(ctx, p.nc, aRequest)
+		}
+	}
 }
 
 // checkTimeouts reports events whose acknowledgement is overdue. If the connection's last error is
@@ -229,11 +267,11 @@ func reportAll(batch []*broker.Message, o broker.Outcome, report func(f *broker.
 	}
 }
 
-// refuseClosed marks an error on a closed connection as unrecoverable, because the
-// connection stays closed.
+// refuseClosed returns an unrecoverable error with the cause if the connection is closed, because it
+// stays closed. Otherwise it returns err.
 func (p *Publisher) refuseClosed(err error) error {
 	if p.nc.IsClosed() {
-		return postroom.Unrecoverable(err)
+		return postroom.Unrecoverable(jsremedy.Closed(p.nc))
 	}
 	return err
 }

@@ -40,7 +40,7 @@ const (
 	// published again after this window, the stream stores it twice. No event is lost.
 	ShortDuplicateWindow broker.Risk = "short-duplicate-window"
 
-	// SmallMessages means that the stream refuses large events that the log accepts.
+	// SmallMessages means that the stream, or the server, refuses large events that the log accepts.
 	SmallMessages broker.Risk = "small-messages"
 
 	// SubjectTransform means that the stream stores events under a different subject.

@@ -24,6 +24,11 @@ const lookTimeout = 2 * ackTimeout
 // not allow deletes. But it does not count as lost if the stream now begins after the position, or
 // if the stream's configuration lets it remove messages before their maximum age (see mayDrop).
 func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+	state, err := p.compare(ctx, at)
+	return state, p.unanswered(ctx, err)
+}
+
+func (p *Publisher) compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	js, err := jetstream.New(p.nc)
@@ -46,9 +51,11 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (br
 	if info.State.Msgs == 0 {
 		s.FirstTime = time.Time{}
 	}
-	if s.Last.MessageID, err = p.messageAt(ctx, at.Stream, s.Last.Seq); err != nil {
+	last, err := p.messageAt(ctx, at.Stream, s.Last.Seq)
+	if err != nil {
 		return broker.StreamState{}, err
 	}
+	s.Last.MessageID = last.id()
 	switch {
 	case !at.Created.IsZero() && !at.Created.Equal(info.Created):
 		s.Verdict = broker.Recreated
@@ -56,10 +63,11 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (br
 		s.Verdict = broker.LostTail
 	case at.Seq < s.First || at.MessageID == "": // the stream removed its oldest messages up to this message, or no message id was recorded
 	default:
-		id, err := p.messageAt(ctx, at.Stream, at.Seq)
+		there, err := p.messageAt(ctx, at.Stream, at.Seq)
 		if err != nil {
 			return broker.StreamState{}, err
 		}
+		id := there.id()
 		//guard:removed-messages-are-not-lost 2 true
 		if id != at.MessageID && (id != "" || !mayDrop(info.Config)) {
 			s.Verdict = broker.LostTail
@@ -71,23 +79,57 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (br
 // noMessage is the error code for a message that does not exist.
 const noMessage = 10037
 
-// messageAt returns the id of a message, or "" if the message does not exist or has no id. It asks
-// the stream's leader: the client's GetMsg may ask a replica, which can lack the newest messages
-// for a moment.
-func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (string, error) {
+// storedMessage is a message of a stream. If the stream does not have the message, header is nil.
+type storedMessage struct {
+	header nats.Header
+	data   []byte
+}
+
+// id returns the message id, or "" if the message does not exist or has no id.
+func (m storedMessage) id() string { return m.header.Get(wire.MsgID) }
+
+// digest returns the digest of an event with the content of the message and the given subject. The
+// subject of the message does not count, because a stream may change it. If the message is not an
+// event, the result is nil.
+func (m storedMessage) digest(subject string) []byte {
+	if m.header == nil {
+		return nil
+	}
+	ev, err := wire.Decode(subject, m.header, m.data)
+	if err != nil {
+		return nil
+	}
+	return wire.Digest(ev)
+}
+
+// StoredDigest returns the digest of a message, as [broker.Verifier] describes.
+func (p *Publisher) StoredDigest(ctx context.Context, stream string, seq uint64, subject string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	message, err := p.messageAt(ctx, stream, seq)
+	if err != nil {
+		return nil, err
+	}
+	return message.digest(subject), nil
+}
+
+// messageAt returns a message of a stream. It asks the stream's leader: the client's GetMsg may ask a
+// replica, which can lack the newest messages for a moment.
+func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (storedMessage, error) {
 	if seq == 0 {
-		return "", nil
+		return storedMessage{}, nil
 	}
 	reply, err := p.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"seq":%d}`, seq))
 	if errors.Is(err, context.DeadlineExceeded) {
-		return "", fmt.Errorf("look up message %d of stream %s: %w (may this user publish to $JS.API.STREAM.MSG.GET.*?)", seq, stream, err)
+		return storedMessage{}, fmt.Errorf("look up message %d of stream %s: %w (may this user publish to $JS.API.STREAM.MSG.GET.*?)", seq, stream, err)
 	}
 	if err != nil {
-		return "", fmt.Errorf("look up message %d of stream %s: %w", seq, stream, err)
+		return storedMessage{}, fmt.Errorf("look up message %d of stream %s: %w", seq, stream, err)
 	}
 	var answer struct {
 		Message *struct {
 			Headers []byte `json:"hdrs"`
+			Data    []byte `json:"data"`
 		} `json:"message"`
 		Error *struct {
 			Code        int    `json:"err_code"`
@@ -98,20 +140,20 @@ func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (s
 	err = json.Unmarshal(reply.Data, &answer)
 	switch {
 	case err != nil || answer.Message == nil && answer.Error == nil:
-		return "", fmt.Errorf("look up message %d of stream %s: %w", seq, stream, errUnreadable)
+		return storedMessage{}, fmt.Errorf("look up message %d of stream %s: %w", seq, stream, errUnreadable)
 	case answer.Error != nil && answer.Error.Code == noMessage:
-		return "", nil
+		return storedMessage{}, nil
 	case answer.Error != nil:
-		return "", fmt.Errorf("look up message %d of stream %s: %w", seq, stream,
+		return storedMessage{}, fmt.Errorf("look up message %d of stream %s: %w", seq, stream,
 			&BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description})
 	case len(answer.Message.Headers) == 0:
-		return "", nil
+		return storedMessage{}, nil
 	}
 	header, err := nats.DecodeHeadersMsg(answer.Message.Headers)
 	if err != nil {
-		return "", fmt.Errorf("look up message %d of stream %s: %w", seq, stream, errUnreadable)
+		return storedMessage{}, fmt.Errorf("look up message %d of stream %s: %w", seq, stream, errUnreadable)
 	}
-	return header.Get(wire.MsgID), nil
+	return storedMessage{header: header, data: answer.Message.Data}, nil
 }
 
 var errUnreadable = errors.New("the answer cannot be read")

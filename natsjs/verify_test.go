@@ -194,7 +194,13 @@ func TestStored(t *testing.T) {
 				if len(page) == 0 {
 					break
 				}
-				got = append(got, page...)
+				for _, m := range page {
+					if (m.ID != "") != (time.Since(m.LoggedAt) < time.Hour) {
+						t.Errorf("message %d was logged at %s", m.Seq, m.LoggedAt)
+					}
+					m.LoggedAt = time.Time{}
+					got = append(got, m)
+				}
 			}
 			for seq := tt.first; seq <= tt.last; seq++ {
 				m := broker.StoredMessage{Seq: seq, Source: "/shop", ID: fmt.Sprint("e", seq)}

@@ -36,6 +36,7 @@ type window struct {
 	duplicates
 
 	toLookUp chan []slotRef // events for which no stream answered; their streams must be looked up
+	overdue  chan struct{}  // signals that an acknowledgement did not come in time
 }
 
 // sendState has the fields that only the sending goroutine uses.
@@ -73,7 +74,7 @@ type slotRef struct {
 
 func newWindow(prefix string, report func(f *broker.Message, o broker.Outcome)) *window {
 	return &window{
-		prefix: prefix, reportFn: report, streams: make(map[string]string), toLookUp: make(chan []slotRef, 1),
+		prefix: prefix, reportFn: report, streams: make(map[string]string), toLookUp: make(chan []slotRef, 1), overdue: make(chan struct{}, 1),
 		sendState:  sendState{encoder: wire.NewEncoder()},
 		resends:    resends{resend: make(chan struct{}, 1), nextSingles: minSingles},
 		duplicates: duplicates{verifyDue: make(chan struct{}, 1)},
@@ -158,7 +159,13 @@ func (w *window) failAll(cause error) {
 
 // expire reports that an event is unacknowledged if it was sent before the given time.
 func (w *window) expire(before time.Time) {
-	w.fail(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout), func(g *ackGroup, _ *broker.Message) bool { return g.sent.Before(before) })
+	w.fail(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout), func(g *ackGroup, _ *broker.Message) bool {
+		late := g.sent.Before(before)
+		if late {
+			signal(w.overdue)
+		}
+		return late
+	})
 }
 
 // Deny handles an error of the connection. If the error says that the user may not publish to a

@@ -67,13 +67,3 @@ func TestLateAnswerDoesNotCountForTheNextEvent(t *testing.T) {
 		t.Errorf("event 1 got outcome %+v, want that it is message 8", o)
 	}
 }
-
-func TestServersTooOldForBatches(t *testing.T) {
-	for version, want := range map[string]bool{
-		"2.11.4": true, "2.9": true, "1.4.1": true, "2.12.0": false, "2.12.0-beta.1": false, "2.15.2": false, "3.0.0": false, "": false, "dev": false,
-	} {
-		if got := tooOld(version); got != want {
-			t.Errorf("tooOld(%q) = %t, want %t", version, got, want)
-		}
-	}
-}

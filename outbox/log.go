@@ -19,9 +19,9 @@ var (
 	// other than 1. With such a sequence, seqs do not order the events of a key.
 	ErrSequenceOptions = pglog.ErrSequenceOptions
 
-	// ErrRowSecurity says that row-level security hides rows of the log's tables from the relay's
-	// role. Events that the role cannot see would count as published. Give the role BYPASSRLS, or
-	// disable row-level security for these tables.
+	// ErrRowSecurity says that row-level security is active on the log's tables for the relay's role.
+	// Events that the role cannot see would count as published. Give the role BYPASSRLS, or disable
+	// row-level security for these tables. It is [schema.ErrRowSecurity].
 	ErrRowSecurity = pglog.ErrRowSecurity
 
 	// ErrPooled says that there is a transaction pooler between the relay and

@@ -69,27 +69,30 @@ func Event(ctx context.Context) (postroom.Event, bool) {
 	return ev, ev.ID != ""
 }
 
-// mergedContext ends when its Context ends. It has the values of its Context and of its other
-// context. If both contexts have a value for a key, it returns the value of Context.
+// mergedContext ends when its Context ends. It has the values of the contexts first and second. If
+// both have a value for a key, it returns the value of first.
 type mergedContext struct {
 	context.Context
 
-	other context.Context
+	first, second context.Context
 }
 
 func (j mergedContext) Value(key any) any {
-	if v := j.Context.Value(key); v != nil {
+	if v := j.first.Value(key); v != nil {
 		return v
 	}
-	return j.other.Value(key)
+	return j.second.Value(key)
 }
 
 // pass copies the delivery and the trace of a message to the messages that its handler returned. If
-// such a message has a transaction already, pass does not change the message.
-func pass(from *message.Message, to []*message.Message) {
+// such a message has a transaction already, pass does not change the message. The parameter ctx is
+// the context that the message had before the handler ran: middleware may have given it another one,
+// which ended with the handler.
+func pass(ctx context.Context, from *message.Message, to []*message.Message) {
 	for _, m := range to {
 		if deliveryOf(m.Context()).tx == nil {
-			m.SetContext(mergedContext{from.Context(), m.Context()})
+			//guard:watermill-the-context-of-a-middleware-has-ended 1.1 = from.Context()
+			m.SetContext(mergedContext{ctx, from.Context(), m.Context()})
 		}
 	}
 }

@@ -40,7 +40,7 @@ func Handler(pub *Publisher, topic string, h message.HandlerFunc) postroom.Handl
 		case topic == "" || pub == nil:
 			return postroom.Permanent(message.ErrOutputInNoPublisherHandler)
 		}
-		pass(msg, produced)
+		pass(ctx, msg, produced)
 		return pub.Publish(topic, produced...)
 	})
 }
@@ -67,7 +67,8 @@ func isNacked(msg *message.Message) bool {
 // Middleware returns [ErrNoTx] for a message that does not come from a [Subscriber].
 func Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
-		d := deliveryOf(msg.Context())
+		ctx := msg.Context()
+		d := deliveryOf(ctx)
 		if d.tx == nil {
 			return nil, ErrNoTx
 		}
@@ -81,7 +82,7 @@ func Middleware(h message.HandlerFunc) message.HandlerFunc {
 			}
 			return nil, err
 		}
-		pass(msg, produced)
+		pass(ctx, msg, produced)
 		return produced, nil
 	}
 }

@@ -2,13 +2,17 @@ package postmill_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/postmill"
@@ -68,4 +72,73 @@ func TestARouterWithTheMiddleware(t *testing.T) {
 		return b.charges(t) == 1 && count(t, b.pool, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND failures::text ~ 'the card reader is off'") == 1
 	})
 	written(t, b.pool, 3)
+}
+
+// A Router's handler is slower than the subscription's Timeout, and goes on. Nothing panics. The
+// Subscriber waits until the handler is done, so an ack that comes only a little late still counts.
+func TestARoutersHandlerThatIsTooSlow(t *testing.T) {
+	t.Parallel()
+	b := newRig(t).withCharges(t)
+	sub := inbox.Subscription{Attempts: 2, Timeout: 300 * time.Millisecond, Workers: 2, Schedule: postroom.Backoff{time.Millisecond}, Pause: inbox.Pause{Off: true}}
+	pub := postmill.NewPublisher(shop, postmill.PublisherConfig{})
+	var late atomic.Int64
+	route(t, b.subscriber(postmill.SubscriberConfig{Subscription: sub, Inbox: quietConfig}), pub, func(msg *message.Message) ([]*message.Message, error) {
+		_, err := charge(msg)
+		if string(msg.Payload) == "late" {
+			<-msg.Context().Done()
+			late.Add(1)
+			return nil, nil // the Router acks
+		}
+		for err == nil && string(msg.Payload) == "slow" { // with no context that ends
+			_, err = postmill.Tx(msg.Context()).Exec(context.Background(), "SELECT 1")
+		}
+		return nil, err
+	}, postmill.Middleware)
+	b.publish(t, "order.placed", newMessage("late", "late"))
+	for i := range 6 {
+		b.publish(t, "order.placed", newMessage(fmt.Sprint("slow ", i), "slow"), newMessage(fmt.Sprint("good ", i), "good"))
+	}
+	devtest.Eventually(t, 20*time.Second, "the slow ones to be dead, and the others to be done", func() bool {
+		return b.charges(t) == 7 && count(t, b.pool, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL") == 6
+	})
+	if n := late.Load(); n != 1 {
+		t.Errorf("the message that was acked a little late was handled %d times", n)
+	}
+}
+
+// A Router closes while its handlers are busy with the transaction. Nothing panics, all connections
+// come back, and another Router handles what was not done.
+func TestARouterThatClosesWhileItIsBusy(t *testing.T) {
+	t.Parallel()
+	b := newRig(t).withCharges(t)
+	pub := postmill.NewPublisher(shop, postmill.PublisherConfig{})
+	sub := inbox.Subscription{Workers: 4, Timeout: time.Second, Pause: inbox.Pause{Off: true}}
+	for i := range 4 {
+		b.publish(t, "order.placed", newMessage(fmt.Sprint(i), "x"))
+	}
+	var busy sync.WaitGroup
+	busy.Add(4)
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 10 * time.Second}, watermill.NopLogger{})
+	must(t, err)
+	router.AddMiddleware(postmill.Middleware)
+	router.AddHandler("billing", "order.placed", b.subscriber(postmill.SubscriberConfig{Subscription: sub, Inbox: quietConfig}), "charge.made", pub,
+		func(msg *message.Message) ([]*message.Message, error) {
+			_, err := charge(msg)
+			busy.Done()
+			for err == nil {
+				_, err = postmill.Tx(msg.Context()).Exec(context.Background(), "SELECT 1")
+			}
+			return nil, err
+		})
+	ended := make(chan error, 1)
+	go func() { ended <- router.Run(context.Background()) }()
+	busy.Wait()
+	must(t, router.Close())
+	must(t, <-ended)
+	devtest.Eventually(t, 10*time.Second, "all connections to be back", func() bool { return b.pool.Stat().AcquiredConns() == 0 })
+	if n := b.charges(t); n != 0 {
+		t.Errorf("%d charges of handlers that did not end", n)
+	}
+	route(t, b.subscriber(postmill.SubscriberConfig{Subscription: sub, Inbox: quietConfig}), pub, charge, postmill.Middleware)
+	devtest.Eventually(t, 60*time.Second, "all messages to be handled", func() bool { return b.charges(t) == 4 })
 }

@@ -48,13 +48,15 @@ type SubscriberConfig struct {
 	// because an ack commits one message. Workers is the number of messages of a topic that may
 	// wait for an ack or nack at the same time, and defaults to 1.
 	//
-	// Timeout begins when the message is offered on the channel. If the message is not received and
-	// acked in that time, the attempt counts as failed.
+	// Timeout begins when the message is offered on the channel. If the message is not received in
+	// that time, or not acked until a little later, the attempt counts as failed: see
+	// inbox.Subscription.Timeout. From then on, the message's transaction returns pgx.ErrTxClosed.
 	Subscription inbox.Subscription
 
 	// Inbox tunes the inbox that each call of Subscribe runs. Close waits up to Inbox.DrainTimeout
 	// for messages that were offered on the channel and have no ack or nack yet, even if they were
-	// not received. DrainTimeout defaults to 1 second.
+	// not received, and then as long as an inbox waits after Timeout for messages that were received.
+	// DrainTimeout defaults to 1 second.
 	Inbox inbox.Config
 }
 
@@ -238,9 +240,9 @@ func (s *Subscriber) handlerName(topic string) string {
 }
 
 // Close ends all subscriptions, waits for them, and closes their channels. Messages that were
-// received can still be acked for the time of SubscriberConfig.Inbox.DrainTimeout. Messages without
-// an ack or a nack by then are handled again later, and the ended attempt does not count as failed.
-// Close may be called more than once.
+// received can still be acked for the time of SubscriberConfig.Inbox.DrainTimeout and a little
+// longer. Messages without an ack or a nack by then are handled again later, and the ended attempt
+// does not count as failed. Close may be called more than once.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.end()
@@ -257,31 +259,51 @@ type subscription struct {
 	handling sync.WaitGroup
 }
 
-// Handle delivers an event as a message, and returns nil if the message is acked.
+// longestGrace is longer than an inbox waits for a handler whose context has ended.
+const longestGrace = 10 * time.Second
+
+// Handle delivers an event as a message, and returns nil if the message is acked. The receiver of
+// the message uses the transaction until it acks or nacks. So Handle waits for that even after its
+// context ended, until the inbox has abandoned it.
 func (s *subscription) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-	s.handling.Add(1)
-	defer s.handling.Done()
 	failed := new(failure)
-	ctx, cancel := context.WithCancel(delivery{tx: tx, event: ev, failed: failed}.in(mergedContext{ctx, s.values}))
+	ctx, cancel := context.WithCancel(delivery{tx: tx, event: ev, failed: failed}.in(mergedContext{ctx, ctx, s.values}))
 	defer cancel()
 	msg := toMessage(ev)
 	msg.SetContext(ctx)
+	if err := s.send(ctx, msg); err != nil {
+		return err
+	}
+	var late <-chan time.Time
+	ended := ctx.Done()
+	for {
+		select {
+		case <-msg.Acked():
+			return nil
+		case <-msg.Nacked():
+			//guard:watermill-a-nack-rolls-back = @1
+			return cmp.Or(failed.err, ErrNacked)
+		case <-ended:
+			//guard:watermill-an-ack-is-waited-for 2 = time.After(0)
+			ended, late = nil, time.After(longestGrace)
+		case <-late:
+			return fmt.Errorf("postmill: the message was neither acked nor nacked: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// send offers a message to the subscriber.
+func (s *subscription) send(ctx context.Context, msg *message.Message) error {
+	s.handling.Add(1)
+	defer s.handling.Done()
 	select {
 	case s.messages <- msg:
+		return nil
 	case <-s.stopping:
-		//guard:watermill-a-close-is-no-attempt remove
+		//guard:watermill-a-close-is-no-attempt do return ErrClosed
 		<-ctx.Done() // an error before the end of ctx would count as a failed attempt
 		return context.Cause(ctx)
 	case <-ctx.Done():
 		return fmt.Errorf("postmill: the message was not received: %w", context.Cause(ctx))
-	}
-	select {
-	case <-msg.Acked():
-		return nil
-	case <-msg.Nacked():
-		//guard:watermill-a-nack-rolls-back = @1
-		return cmp.Or(failed.err, ErrNacked)
-	case <-ctx.Done():
-		return fmt.Errorf("postmill: the message was neither acked nor nacked: %w", context.Cause(ctx))
 	}
 }

@@ -214,8 +214,12 @@ func TestCloseRollsBack(t *testing.T) {
 	must(t, err)
 	b.publish(t, "a", newMessage("1", "x"))
 	b.publish(t, "a", newMessage("2", "x"))
-	msg := receive(t, messages) // the second message is offered on the channel, but not received
+	msg := receive(t, messages)
 	note(t, msg)
+	// The second message is offered on the channel, but not received: its transaction is open, too.
+	devtest.Eventually(t, 10*time.Second, "both messages to have a transaction", func() bool {
+		return count(t, b.pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'") == 2
+	})
 	must(t, first.Close())
 	if !errors.Is(msg.Context().Err(), context.Canceled) {
 		t.Error("the message's context has not ended")

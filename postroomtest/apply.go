@@ -20,6 +20,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/identity"
+	"github.com/postroom/postroom/internal/lent"
 )
 
 //go:embed sql/decide.sql
@@ -148,11 +149,25 @@ func (e *brokenError) Unwrap() error { return e.err }
 func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Event,
 	look func(context.Context, Querier) ([]postroom.Event, error),
 ) (r Result) {
-	tx, err := pool.Begin(ctx)
+	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return failed(&brokenError{fmt.Errorf("begin: %w", err)}, r)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // this fails if the transaction is committed
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		conn.Release()
+		return failed(&brokenError{fmt.Errorf("begin: %w", err)}, r)
+	}
+	loan := lent.New(tx, inbox.ErrTxOwned, nil)
+	used := false  // a goroutine of the handler still uses the transaction
+	defer func() { // even if the handler ended this goroutine
+		if used || !loan.Back(lent.Grace(0)) {
+			lent.Cut(conn)
+			return
+		}
+		_ = tx.Rollback(context.WithoutCancel(ctx)) // this fails if the transaction is committed
+		conn.Release()
+	}()
 	digest := sha256.Sum256(append([]byte(ev.Type+"\x00"), ev.Data...))
 	key := identity.DedupeKey(ev.Source, ev.ID)
 	var id string // the transaction's id
@@ -163,7 +178,10 @@ func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 		return failed(&brokenError{fmt.Errorf("record that the event is handled: %w", err)}, r)
 	}
 	r.Attempts = 1
-	err = guard.Call(func() error { return h.Handle(ctx, handlersTx{tx}, ev) })
+	err = guard.Call(func() error { return h.Handle(ctx, loan, ev) })
+	if used = !loan.Back(lent.Grace(0)); used {
+		return failed(errors.Join(lent.ErrStillUsed, err), r)
+	}
 	if fault := ended(ctx, tx, id, look != nil); fault != nil {
 		return failed(errors.Join(fault, err), r)
 	}
@@ -185,15 +203,6 @@ func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	r.Outcome = Applied
 	return r
 }
-
-// handlersTx is the transaction that a handler gets. The handler cannot end it.
-type handlersTx struct{ pgx.Tx }
-
-// Commit returns [inbox.ErrTxOwned].
-func (handlersTx) Commit(context.Context) error { return inbox.ErrTxOwned }
-
-// Rollback returns [inbox.ErrTxOwned].
-func (handlersTx) Rollback(context.Context) error { return inbox.ErrTxOwned }
 
 var (
 	errOverlooked = errors.New("a statement failed and the handler did not return its error")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -186,6 +187,41 @@ func classInInbox(t *testing.T, pool *pgxpool.Pool, h postroom.HandlerFunc, ev p
 		t.Fatal(err)
 	}
 	return class
+}
+
+// A goroutine of a handler goes on with the transaction after the handler returned. It gets an error,
+// and the connection goes back to the pool.
+func TestApplyOfAHandlerThatLeavesAGoroutine(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	var left sync.WaitGroup
+	handler := postroom.HandlerFunc(func(_ context.Context, tx pgx.Tx, _ postroom.Event) error {
+		begun := make(chan struct{})
+		left.Go(func() {
+			_, err := tx.Exec(context.Background(), "SELECT 1")
+			close(begun)
+			for err == nil {
+				_, err = tx.Exec(context.Background(), "SELECT 1")
+			}
+			if !errors.Is(err, pgx.ErrTxClosed) {
+				t.Errorf("the goroutine got %v", err)
+			}
+			if conn := tx.Conn(); !conn.IsClosed() {
+				t.Error("the goroutine got the connection")
+			}
+		})
+		<-begun
+		return nil
+	})
+	for range 10 {
+		if r := postroomtest.Apply(t, pool, handler, postroom.NewEvent("a", 1)); r.Outcome != postroomtest.Applied {
+			t.Errorf("the outcome is %s, %v", r.Outcome, r.Err)
+		}
+	}
+	left.Wait()
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections did not come back", n)
+	}
 }
 
 func TestApplyRefusesInvalidEvents(t *testing.T) {

@@ -17,15 +17,18 @@ const overlap = 10_000
 
 // comparison compares what a log has published with what a stream has.
 type comparison struct {
-	log     eventlog.History
-	streams broker.Verifier
-	mark    eventlog.Checkpoint
-	since   time.Time // the zero time means: from the checkpoint on
-	rate    float64   // how many events may be read in a second; 0 means no limit
+	log      eventlog.History
+	streams  broker.Verifier
+	mark     eventlog.Checkpoint
+	since    time.Time // the zero time means: from the checkpoint on
+	contents bool      // also find messages that have the source and id of an event, and other content
+	rate     float64   // how many events may be read in a second; 0 means no limit
 
 	compared int // events that the stream should have
 	unknown  int // events that the stream may have dropped, because they are older than its first message
 	messages int // messages that were read
+
+	conflicts []int64 // the seqs of events whose message has other content
 }
 
 // run returns, in ascending order, the seqs of the events that the stream should have and lacks.
@@ -56,10 +59,37 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 	}
 	defer stop()
 	d := newDifference(standing, sources)
-	return d.run(ctx, rateLimited(prepend(first, log), c.rate), stream, func() {
+	d.contents = c.contents
+	missing, outOfOrder, err = d.run(ctx, rateLimited(prepend(first, log), c.rate), stream, func() {
 		c.compared, c.unknown, c.messages = d.compared, d.unknown, d.messages
 		tell()
 	})
+	if err == nil {
+		c.conflicts, err = c.conflicting(ctx, standing.Last.Stream, d.suspects)
+	}
+	return missing, outOfOrder, err
+}
+
+// conflicting reads the messages of suspects in full, and returns the seqs of the events of which no
+// message has the content, in ascending order. A message that is gone by now shows nothing.
+func (c *comparison) conflicting(ctx context.Context, stream string, suspects map[identity]suspect) (seqs []int64, err error) {
+	for _, s := range suspects {
+		other, own := false, false
+		for _, seq := range s.messages {
+			digest, err := c.streams.StoredDigest(ctx, stream, seq, s.subject)
+			if err != nil {
+				return nil, err
+			}
+			//guard:reconcile-compares-digests true
+			same := digest != nil && string(digest) == s.digest
+			own, other = own || same, other || digest != nil
+		}
+		if other && !own {
+			seqs = append(seqs, s.seq)
+		}
+	}
+	slices.Sort(seqs)
+	return seqs, nil
 }
 
 // span returns the part of the stream that may have the events to compare. The slice first has the

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -52,6 +53,8 @@ type paper struct {
 
 	pages, size int
 	says        map[string]broker.StreamState // the states of faulty streams
+	digests     map[uint64][]byte             // of messages, by sequence
+	lookedAt    []uint64                      // the sequences of the messages that were read in full
 	scheduled   int                           // so many first events were scheduled for a time a day after all events were written
 }
 
@@ -85,6 +88,11 @@ func (p *paper) Compare(_ context.Context, at eventlog.StreamPosition) (broker.S
 		return s, nil
 	}
 	return broker.StreamState{Verdict: broker.Intact, Limits: true, First: 1, Subjects: []string{"a"}, Last: at}, nil
+}
+
+func (p *paper) StoredDigest(_ context.Context, _ string, seq uint64, subject string) ([]byte, error) {
+	p.lookedAt = append(p.lookedAt, seq)
+	return p.digests[seq], nil
 }
 
 func (p *paper) ReadStored(_ context.Context, _ string, span broker.SeqRange) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
@@ -173,5 +181,58 @@ func TestStreamsThatCannotBeCompared(t *testing.T) {
 	}
 	if all, err := Compare(t.Context(), p, p, Config{Streams: []string{"GONE"}}); err != nil || len(all) != 1 || all[0].Stream != "GONE" {
 		t.Errorf("of one stream: %+v, %v", all, err)
+	}
+}
+
+// An event is a conflict if the stream has messages with its source and id, and none with its content.
+// Only messages that were logged at another time than the event are read in full.
+func TestConflicts(t *testing.T) {
+	t.Parallel()
+	at, later := time.Unix(1000, 0), time.Unix(2000, 0)
+	own, other := []byte("own content 1234"), []byte("other content 12")
+	stored := func(seq uint64, at time.Time) broker.StoredMessage {
+		return broker.StoredMessage{Seq: seq, Source: "/shop", ID: "a", LoggedAt: at}
+	}
+	for _, tt := range []struct {
+		name     string
+		digest   []byte // of the event
+		messages []broker.StoredMessage
+		digests  map[uint64][]byte // of the messages
+		looks    int
+		conflict bool
+	}{
+		{"its own message", own, []broker.StoredMessage{stored(1, at)}, nil, 0, false},
+		{"that of another log", own, []broker.StoredMessage{stored(1, later)}, map[uint64][]byte{1: other}, 1, true},
+		{"both", own, []broker.StoredMessage{stored(1, later), stored(2, at)}, nil, 0, false},
+		{"it was replayed as new", own, []broker.StoredMessage{stored(1, later)}, map[uint64][]byte{1: own}, 1, false},
+		{"that of another log, and it was replayed as new", own, []broker.StoredMessage{stored(1, later), stored(2, later)}, map[uint64][]byte{1: other, 2: own}, 2, false},
+		{"the message is gone by now", own, []broker.StoredMessage{stored(1, later)}, nil, 1, false},
+		{"an event without a digest", nil, []broker.StoredMessage{stored(1, later)}, map[uint64][]byte{1: other}, 0, false},
+	} {
+		for _, logFirst := range []bool{true, false} {
+			t.Run(fmt.Sprint(tt.name, ", the log first: ", logFirst), func(t *testing.T) {
+				t.Parallel()
+				d := newDifference(broker.StreamState{First: 1, Subjects: []string{"a"}}, []string{"/shop"})
+				d.contents = true
+				entries := []eventlog.HistoryEntry{{Published: true, Seq: 7, Source: "/shop", ID: "a", Subject: "a", LoggedAt: at, Digest: tt.digest}}
+				if logFirst {
+					d.addEntries(entries)
+				}
+				for _, m := range tt.messages {
+					d.addStored([]broker.StoredMessage{m})
+				}
+				if !logFirst {
+					d.addEntries(entries)
+				}
+				p := &paper{digests: tt.digests}
+				seqs, err := (&comparison{streams: p}).conflicting(t.Context(), "S", d.suspects)
+				if err != nil || slices.Equal(seqs, []int64{7}) != tt.conflict || len(p.lookedAt) != tt.looks {
+					t.Errorf("conflicts %v, %v after %d looks, want %t after %d", seqs, err, len(p.lookedAt), tt.conflict, tt.looks)
+				}
+				if missing, late := d.missing(); len(missing)+len(late) > 0 {
+					t.Errorf("missing %v and %v", missing, late)
+				}
+			})
+		}
 	}
 }

@@ -34,10 +34,16 @@ func identify(source, id string) identity {
 // one of them so far. There are few of these, because log and stream have nearly the same order.
 type difference struct {
 	sources  []string
+	contents bool // also find messages with other content
 	coverage func(e eventlog.HistoryEntry) (takes, sure bool)
 
 	log    map[identity]logEvent
-	stream map[identity]struct{}
+	stream map[identity][]copyTime
+
+	// The map suspects has events whose messages were all logged at another time than the event.
+	// Another log may have written these messages. Or the event was replayed as new. At most maxSuspects
+	// events are remembered.
+	suspects map[identity]suspect
 
 	// The maps waiting and last have a key only while the map log has events of the key. The map
 	// waiting has their number. The map last has the highest seq among the key's events found in
@@ -56,7 +62,7 @@ type difference struct {
 func newDifference(standing broker.StreamState, sources []string) *difference {
 	return &difference{
 		sources: sources, coverage: coverageOf(standing),
-		log: make(map[identity]logEvent), stream: make(map[identity]struct{}), seed: maphash.MakeSeed(), waiting: make(map[uint64]int), last: make(map[uint64]int64),
+		log: make(map[identity]logEvent), stream: make(map[identity][]copyTime), suspects: make(map[identity]suspect), seed: maphash.MakeSeed(), waiting: make(map[uint64]int), last: make(map[uint64]int64),
 	}
 }
 
@@ -65,6 +71,61 @@ type logEvent struct {
 	seq      int64
 	key      uint64 // hash of the key; 0 if the event has no key
 	expected bool   // the stream should have the event
+	content
+}
+
+// content is what tells an event from another one with the same source and id.
+type content struct {
+	loggedAt int64  // in microseconds
+	digest   string // empty if the content is not compared
+	subject  string
+}
+
+// copyTime says where a message of an event is, and when its event was logged.
+type copyTime struct {
+	seq      uint64
+	loggedAt int64 // in microseconds
+}
+
+// suspect is an event, and messages that may be of another event with the same source and id.
+type suspect struct {
+	logEvent
+
+	messages []uint64 // their sequences
+}
+
+const (
+	// maxSuspects is how many events a comparison remembers as suspect. The first ones show that two
+	// logs share a source.
+	maxSuspects = 1000
+
+	// maxCopies is how many messages of a suspect are read in full, each with one request.
+	maxCopies = 10
+)
+
+// judge notes an event as suspect if none of the messages was logged at the time of the event.
+func (d *difference) judge(name identity, e logEvent, copies ...copyTime) {
+	own := slices.ContainsFunc(copies, func(c copyTime) bool { return c.loggedAt == e.loggedAt })
+	if e.digest == "" || own || len(d.suspects) >= maxSuspects {
+		return
+	}
+	s := suspect{logEvent: e}
+	for _, c := range copies[:min(len(copies), maxCopies)] {
+		s.messages = append(s.messages, c.seq)
+	}
+	d.suspects[name] = s
+}
+
+// judgeAgain notes one more message of a suspect.
+func (d *difference) judgeAgain(name identity, s suspect, at copyTime) {
+	switch {
+	//guard:an-event-with-its-own-message-is-no-suspect false
+	case s.loggedAt == at.loggedAt:
+		delete(d.suspects, name)
+	case len(s.messages) < maxCopies:
+		s.messages = append(s.messages, at.seq)
+		d.suspects[name] = s
+	}
 }
 
 // coverageOf returns a function that reports whether a stream takes an event, and whether the
@@ -182,9 +243,13 @@ func (d *difference) addEntries(page []eventlog.HistoryEntry) {
 		if e.Key != "" {
 			one.key = max(maphash.String(d.seed, e.Key), 1)
 		}
-		if _, there := d.stream[name]; there {
+		if e.Published && d.contents {
+			one.content = content{e.LoggedAt.UnixMicro(), string(e.Digest), e.Subject}
+		}
+		if copies, there := d.stream[name]; there {
 			delete(d.stream, name)
 			d.found(one)
+			d.judge(name, one, copies...)
 			continue
 		}
 		d.addWaiting(name, one)
@@ -199,10 +264,16 @@ func (d *difference) addStored(page []broker.StoredMessage) {
 			continue // the message comes from another log
 		}
 		name := identify(m.Source, m.ID)
+		at := copyTime{m.Seq, m.LoggedAt.UnixMicro()}
 		if one, there := d.log[name]; there {
 			d.matched(name, one)
+			d.judge(name, one, at)
 			continue
 		}
-		d.stream[name] = struct{}{}
+		if s, there := d.suspects[name]; there {
+			d.judgeAgain(name, s, at)
+			continue
+		}
+		d.stream[name] = append(d.stream[name], at)
 	}
 }

@@ -15,6 +15,7 @@ func (d *dispatcher) applyResults(ctx context.Context) {
 	now := time.Now()
 	d.scheduler.SetCovered(d.relay.preflight.covered.Load())
 	var counted counts
+	drained := false
 	acked, repeated := d.acked[:0], d.republished[:0]
 	for _, o := range outcomes {
 		if b, ok := o.Batch.(*batchSpan); ok {
@@ -33,6 +34,7 @@ func (d *dispatcher) applyResults(ctx context.Context) {
 			continue
 		}
 		acked = append(acked, o.Seq)
+		drained = drained || o.Held
 		if len(acked) == 1 {
 			d.relay.metrics.sample(ctx, o.LoggedAt, o.Sent, now)
 		}
@@ -42,7 +44,7 @@ func (d *dispatcher) applyResults(ctx context.Context) {
 	d.acked, d.republished = acked, repeated
 	counted.republished += int64(len(repeated))
 
-	many, suspicious := d.buffer.addStored(acked, repeated, &d.acks, counted)
+	many, suspicious := d.buffer.addStored(acked, drained, repeated, &d.acks, counted)
 	if many && d.scheduler.InFlight() == 0 {
 		signal(d.buffer.idle)
 	}

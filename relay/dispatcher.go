@@ -15,6 +15,7 @@ type dispatcher struct {
 	*intake
 
 	relay     *Relay
+	term      eventlog.Term
 	scheduler *schedule.Scheduler
 	batches   chan<- []*broker.Message // the batches go to the publisher
 	results   *results                 // the results come from the publisher
@@ -44,6 +45,10 @@ func (d *dispatcher) run(life lifetime) {
 			return
 		}
 
+		if seqs := d.scheduler.Ask(); len(seqs) > 0 && !ending {
+			d.again <- seqs // has room, because the scheduler asks again only after it has got these
+			d.relay.Wake()
+		}
 		var pages <-chan page
 		if !ending && d.mayRead() {
 			pages = d.pages
@@ -72,7 +77,10 @@ func (d *dispatcher) run(life lifetime) {
 
 // mayRead reports whether there is room for another page.
 func (d *dispatcher) mayRead() bool {
-	return d.scheduler.Size() <= d.relay.cfg.MaxUnpublished-pageSize && d.scheduler.Bytes() < schedule.MaxBytes && d.buffer.heldEvents.Load() < maxHeldEvents
+	if d.scheduler.IsReadingAgain() {
+		return true // the reader sends the events that are asked for before another page
+	}
+	return !d.scheduler.IsPutBackFull() && d.scheduler.Size() <= d.relay.cfg.MaxUnpublished-pageSize && d.scheduler.Bytes() < schedule.MaxBytes && d.buffer.heldEvents.Load() < maxHeldEvents
 }
 
 // room returns how many events may be sent now. It returns 0 if there is no room for a complete
@@ -125,7 +133,15 @@ func (d *dispatcher) addPage(p page) {
 	for _, republish := range p.cancelled {
 		d.scheduler.Cancel(republish)
 	}
-	d.scheduler.Add(p.events)
+	if p.again {
+		d.scheduler.AddAgain(p.events, p.through)
+	} else {
+		d.scheduler.SetRecorded(p.lastRecording)
+		d.scheduler.Add(p.events)
+	}
+	if seqs := d.scheduler.TakePutBack(); len(seqs) > 0 {
+		d.term.PutBack(seqs)
+	}
 	clear(p.events) // so that the reader's memory does not keep their data alive
 	d.scheduler.MakeRoom(now)
 	d.passHeld()

@@ -30,6 +30,7 @@ type fakeSource struct {
 	republishes fakeRepublishes
 	recorded    func(t *fakeTerm, ctx context.Context) error // if set, Record calls it
 	renewed     func(t *fakeTerm, ctx context.Context) error // if set, Renew calls it
+	unrecorded  func() (held, other int)                     // if set, Unrecorded calls it
 
 	leases    []time.Duration // the length of the lease of each term
 	roundTrip time.Duration
@@ -38,6 +39,7 @@ type fakeSource struct {
 
 	slow       time.Duration // how long Read takes
 	searching  int           // this many calls of Read find no event and set More
+	scheduled  int           // this many calls of Read find a page of scheduled events
 	unstorable int           // the next page reports this many
 }
 
@@ -51,6 +53,13 @@ func (s *fakeSource) Check(context.Context) error {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return s.checkErr
+}
+
+// Positions returns the positions that the last term recorded.
+func (s *fakeSource) Positions(context.Context) ([]eventlog.StreamPosition, error) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return slices.Clone(s.places), nil
 }
 
 func (s *fakeSource) Paused(ctx context.Context) (eventlog.Pause, bool, error) {
@@ -127,6 +136,9 @@ func (t *fakeTerm) Read(ctx context.Context, limit int, into []eventlog.Event) (
 	if t.search() {
 		return eventlog.Page{More: true}, nil
 	}
+	if t.schedules() {
+		return eventlog.Page{Scheduled: limit}, nil
+	}
 	page, err := t.Term.Read(ctx, limit, into)
 	t.source.Mu.Lock()
 	defer t.source.Mu.Unlock()
@@ -143,6 +155,17 @@ func (t *fakeTerm) search() bool {
 		return false
 	}
 	t.source.searching--
+	return true
+}
+
+// schedules reports whether a read finds only scheduled events.
+func (t *fakeTerm) schedules() bool {
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
+	if t.source.scheduled == 0 {
+		return false
+	}
+	t.source.scheduled--
 	return true
 }
 
@@ -199,6 +222,15 @@ func (t *fakeTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	t.Unread = append(lost, t.Unread...)
 	t.source.republishes.repeated = append(t.source.republishes.repeated, p.Republished...)
 	return nil
+}
+
+func (t *fakeTerm) Unrecorded() (held, other int) {
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
+	if t.source.unrecorded != nil {
+		return t.source.unrecorded()
+	}
+	return 0, 0
 }
 
 func (t *fakeTerm) isReleased() bool {
@@ -268,6 +300,10 @@ func (sound) Compare(_ context.Context, at eventlog.StreamPosition) (broker.Stre
 
 func (sound) ReadStored(context.Context, string, broker.SeqRange) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
 	return nil, nil, errors.ErrUnsupported
+}
+
+func (sound) StoredDigest(context.Context, string, uint64, string) ([]byte, error) {
+	return nil, errors.ErrUnsupported
 }
 
 // outcomeOf returns the outcome for an error: Unknown, unless the error has a class.

@@ -66,3 +66,29 @@ func TestFailingPublisherEndsOnlyTheTerm(t *testing.T) {
 		})
 	}
 }
+
+// If a publisher that a user wrote says that it does not take an event, and not why, the event is dead, and
+// neither the process nor the relay ends.
+func TestAnOutcomeWithoutAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource(events(3)...)
+		pub := &faulty{run: func(batches <-chan []*broker.Message, settle func(*broker.Message, broker.Outcome)) error {
+			for n := 0; n < 3; {
+				for _, f := range <-batches {
+					settle(f, broker.Outcome{Class: broker.Permanent})
+					n++
+				}
+			}
+			return errors.New("that was all")
+		}}
+		running := start(relay.New(src, pub, relay.Config{}))
+		after(time.Minute)
+		src.Set(func() {
+			if len(src.Held) != 3 || src.Held[1].Failure == nil || src.Held[1].Failure.Text == "" {
+				t.Errorf("held %+v, want all three, with a text", src.Held)
+			}
+		})
+		running.stop()
+		running.wait(t)
+	})
+}

@@ -19,7 +19,7 @@ const (
 	firstPage = 100
 
 	// While this many events wait to be written to the table held, the dispatcher takes no further
-	// page. To record this many events takes a tenth of a second.
+	// page. One recording writes a part of them: see eventlog.Term.
 	maxHeldEvents = 5000
 
 	// If there is no room for a chunk, the dispatcher applies results after at most this time.
@@ -52,14 +52,14 @@ type leader struct {
 
 // newLeader returns a term's leader, which sets the fields renewed and recorded of the attempt now.
 func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
-	arrived, between := newResults(), &intake{pages: make(chan page)}
+	arrived, between := newResults(), &intake{pages: make(chan page), again: make(chan []int64, 1)}
 	notes := newRecordBuffer(arrived.news)
 	batches, suspicion := make(chan []*broker.Message), make(chan struct{}, 1)
 	return &leader{
 		relay: r, term: term, buffer: notes, results: arrived, batches: batches,
 		reader: reader{intake: between, relay: r, term: term, buffer: notes},
 		dispatcher: dispatcher{
-			intake: between, relay: r, scheduler: schedule.New(r.cfg.MaxUnpublished, r.cfg.Atomic), batches: batches,
+			intake: between, relay: r, term: term, scheduler: schedule.New(r.cfg.MaxUnpublished, r.cfg.Atomic), batches: batches,
 			results: arrived, buffer: notes, recheck: suspicion,
 		},
 		recorder: recorder{relay: r, term: term, attempt: now, buffer: notes},
@@ -107,10 +107,10 @@ func (l *leader) serve(ctx context.Context) error {
 	l.dispatcher.applyResults(ctx) // nothing more is sent, so apply the last acknowledgements
 	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(now.lease, DefaultLease))
 	defer cancel()
-	progress, counted, _ := l.buffer.take()
-	l.relay.metrics.published(leave, counted)
-	err := l.term.Release(leave, progress)
-	now.recorded = now.recorded || err == nil && !progress.Empty()
+	last := l.buffer.take()
+	l.relay.metrics.published(leave, last.counted)
+	err := l.term.Release(leave, last.progress)
+	now.recorded = now.recorded || err == nil && !last.progress.Empty()
 	return errors.Join(context.Cause(work), err)
 }
 

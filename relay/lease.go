@@ -118,8 +118,13 @@ type leaseTooShortError struct {
 }
 
 func (e *leaseTooShortError) Error() string {
+	advice := adviseLease(max(2*e.lease, LeaseFor(e.roundTrip)))
+	//guard:a-near-database-is-not-blamed false
+	if LeaseFor(e.roundTrip) <= e.lease/2 {
+		advice = fmt.Sprintf("the network is not the cause: the database was busy, its disk was slow, or the statement waited for a lock; set relay.Config.Lease (--lease) to %s or more if that cannot be changed", (2 * e.lease).Round(time.Second))
+	}
 	text := fmt.Sprintf("%v: a lease of %s is too short for this database: %s was not done after %s, and a round trip took %s when the term began; %s",
-		errLeaseUnsure, rounded(e.lease), e.what, rounded(e.took), rounded(e.roundTrip), adviseLease(max(2*e.lease, LeaseFor(e.roundTrip))))
+		errLeaseUnsure, rounded(e.lease), e.what, rounded(e.took), rounded(e.roundTrip), advice)
 	if e.cause != nil {
 		text += ": " + e.cause.Error()
 	}

@@ -25,7 +25,7 @@ type preflight struct {
 	state     *healthState
 
 	recheck chan struct{} // a value in this channel is a request to check the streams again soon
-	covered atomic.Bool   // at least one subject in use has a stream
+	covered atomic.Bool   // at least one subject in use, or subject of an earlier event, has a stream
 }
 
 // checkParts checks everything except the streams.
@@ -56,10 +56,36 @@ func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
 		look = p.pub.InspectAtomic
 	}
 	covered, faults, err := look(ctx, p.cfg.Streams, subjects)
+	//guard:a-stream-that-a-relay-knows-counts false
+	if err == nil && !covered {
+		covered, err = p.knowsStream(ctx, look)
+	}
 	if err == nil {
 		p.covered.Store(covered)
 	}
 	return append(lacking, slices.DeleteFunc(faults, p.accepted)...), err
+}
+
+// knowsStream reports whether one of the streams exists to which a relay has published events of the log.
+// The subjects in use are those of the newest events and of the next ones. All of these may be events of
+// one producer that have no stream.
+func (p *preflight) knowsStream(ctx context.Context, look func(context.Context, []string, []string) (bool, []error, error)) (bool, error) {
+	positions, err := p.log.Positions(ctx)
+	if err != nil || len(positions) == 0 {
+		return false, err
+	}
+	names := make([]string, len(positions))
+	for i := range positions {
+		names[i] = positions[i].Stream
+	}
+	_, faults, err := look(ctx, names, nil)
+	missing := 0
+	for _, fault := range faults {
+		if errors.Is(fault, broker.ErrNoStream) {
+			missing++
+		}
+	}
+	return missing < len(names), err
 }
 
 // missingAbilities returns a fault for each way to check streams that the publisher lacks.
@@ -101,22 +127,40 @@ func (c Config) validateChecks(able broker.Abilities, add func(format string, ar
 }
 
 // start checks everything before a term. An ErrUnrecoverable of Config, log or broker ends Run. An
-// ErrUnrecoverable of a stream ends Run only before the first term. Later the relay logs the error,
-// reports it in Health, and goes on: the log still has the events that the broker may lose, and to
-// stop would delay all other events. A missing stream never ends Run.
+// ErrUnrecoverable of a stream ends Run only if no relay has published events of the log yet. Later
+// the relay logs the error, reports it in Health, and goes on: the log still has the events that the
+// broker may lose, and to stop would delay the events of all other streams. A missing stream never
+// ends Run.
 func (p *preflight) start(ctx context.Context) error {
 	if err := p.checkParts(ctx); err != nil {
 		return err
 	}
 	faults, err := p.inspect(ctx)
 	if !p.state.passedCheck() {
-		refused := slices.DeleteFunc(slices.Clone(faults), func(f error) bool { return !errors.Is(f, postroom.ErrUnrecoverable) })
-		if err := errors.Join(append(refused, err)...); err != nil {
+		if err := errors.Join(append(p.refused(ctx, faults), err)...); err != nil {
 			return fmt.Errorf("relay: %w", err)
 		}
 	}
 	p.report(ctx, faults, err)
 	return nil
+}
+
+// refused returns those of the faults with which a relay must not start. If it cannot find out
+// whether events of the log were published before, the result contains an outage.
+func (p *preflight) refused(ctx context.Context, faults []error) []error {
+	refused := slices.DeleteFunc(slices.Clone(faults), func(f error) bool { return !errors.Is(f, postroom.ErrUnrecoverable) })
+	//guard:a-restart-goes-on-like-a-running-relay true
+	if len(refused) == 0 || !p.abilities.Inspects || !p.abilities.Verifies { // a lacking ability is a fault of the program
+		return refused
+	}
+	positions, err := p.log.Positions(ctx)
+	switch {
+	case err != nil:
+		return []error{err}
+	case len(positions) > 0:
+		return nil
+	}
+	return refused
 }
 
 // faultyCheckEvery is the longest time between two checks while there is a fault. So a person who

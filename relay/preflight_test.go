@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
@@ -65,6 +67,30 @@ func create(t *testing.T, nc *nats.Conn, cfg jetstream.StreamConfig) {
 	t.Helper()
 	if _, err := management(t, nc).CreateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Body and headers of an event must fit into a message of the server. If they do not, the relay
+// refuses to start, unless the operator accepts that.
+func TestCheckComparesTheLargestMessageOfTheServer(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 20
+	for limit, refused := range map[int]bool{most - 1: true, most: false} {
+		nc := devtest.PlainNATS(t, fmt.Sprintf("jetstream: enabled\nmax_payload: %d", limit), natsjs.ConnectOptions()...)
+		create(t, nc, jetstream.StreamConfig{Name: "SMALL", Subjects: []string{"small.a"}})
+		check := func(accept ...broker.Risk) error {
+			return relay.New(using("small.a"), natsjs.NewPublisher(nc), relay.Config{Accept: accept}).Check(t.Context())
+		}
+		err := check()
+		if errors.Is(err, natsjs.SmallMessages) != refused || errors.Is(err, postroom.ErrUnrecoverable) != refused || (err != nil) != refused {
+			t.Errorf("max_payload %d: Check = %v, want a refusal: %t", limit, err, refused)
+		}
+		if refused && !strings.Contains(err.Error(), "max_payload") {
+			t.Errorf("max_payload %d: Check = %v, want what to change", limit, err)
+		}
+		if err := check(natsjs.SmallMessages); err != nil {
+			t.Errorf("max_payload %d, accepted: Check = %v, want nil", limit, err)
+		}
 	}
 }
 
@@ -327,6 +353,83 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 	stop()
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v, want nil", err)
+	}
+}
+
+// A relay that starts again serves the same streams as one that runs: a stream that takes no events, or
+// that can lose events, does not stop the others. The log and Health name it. But the first relay of a
+// log does not start with such a stream.
+func TestAFaultyStreamDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	for name, tt := range map[string]struct {
+		change func(*jetstream.StreamConfig)
+		risk   broker.Risk
+	}{
+		"sealed": {func(cfg *jetstream.StreamConfig) { cfg.Sealed = true }, natsjs.Sealed},
+		"rollup": {func(cfg *jetstream.StreamConfig) { cfg.AllowRollup = true }, natsjs.Rollup},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			good, faulty := "again."+name+".good", "again."+name+".faulty"
+			create(t, nc, jetstream.StreamConfig{Name: "GOOD-" + name, Subjects: []string{good}})
+			cfg := jetstream.StreamConfig{Name: "FAULTY-" + name, Subjects: []string{faulty}}
+			create(t, nc, cfg)
+			src, log := using(good, faulty), &logged{}
+			add := func(subject string) {
+				src.Mu.Lock()
+				defer src.Mu.Unlock()
+				seq := int64(len(src.Events) + 1)
+				src.Events = append(src.Events, eventlog.Event{Seq: seq, Event: postroom.Event{
+					ID: fmt.Sprint(name, seq), Source: "/shop", Type: subject, Subject: subject, ContentType: "application/json", Data: []byte("1"),
+					Time: time.Now(), LoggedAt: time.Now(),
+				}})
+			}
+			published := func(seqs ...int64) func() bool {
+				return func() bool {
+					done := src.PublishedSeqs()
+					return !slices.ContainsFunc(seqs, func(seq int64) bool { return !slices.Contains(done, seq) })
+				}
+			}
+			start := func() (r *relay.Relay, stop func() error) {
+				ctx, cancel := context.WithCancel(t.Context())
+				r, done := relay.New(src, natsjs.NewPublisher(nc), relay.Config{Logger: log.logger()}), make(chan error, 1)
+				go func() { done <- r.Run(ctx) }()
+				return r, func() error {
+					cancel()
+					return <-done
+				}
+			}
+			add(good)
+			add(faulty)
+			_, stop := start()
+			devtest.Eventually(t, 10*time.Second, "both events to be published", published(1, 2))
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			tt.change(&cfg)
+			if _, err := management(t, nc).UpdateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+			add(faulty)
+			add(good)
+			r, stop := start()
+			devtest.Eventually(t, 10*time.Second, "the event of the other stream to be published", published(4))
+			h := r.Health()
+			if len(h.Faults) != 1 || !errors.Is(h.Faults[0], tt.risk) || !errors.Is(h.Ready(), tt.risk) {
+				t.Errorf("Health has the faults %v, and Ready = %v, want %s", h.Faults, h.Ready(), tt.risk)
+			}
+			if n := log.count("stream check failed"); n != 1 {
+				t.Errorf("%d warnings, want 1", n)
+			}
+			if err := stop(); err != nil {
+				t.Errorf("Run = %v, want nil", err)
+			}
+			first := relay.New(using(good, faulty), natsjs.NewPublisher(nc), relay.Config{Logger: log.logger()})
+			if err := first.Run(t.Context()); !errors.Is(err, tt.risk) || !errors.Is(err, postroom.ErrUnrecoverable) {
+				t.Errorf("Run of the log's first relay = %v, want a refusal", err)
+			}
+		})
 	}
 }
 

@@ -28,18 +28,22 @@ type page struct {
 	events        []eventlog.Event
 	keys          []string // the keys that have events in the table held
 	hasKeys       bool     // the reader has asked for the keys: keys has all of them, and is empty if there are none
-	lastRecording int64    // the number of the last recording (see recordBuffer) before the reader asked for the keys
+	lastRecording int64    // the number of the last recording (see recordBuffer) before the reader read the events or asked for the keys
 
 	cancelled []int64 // the ids of republishes that were cancelled
+
+	again   bool  // the events were put back into the log, and read again
+	through int64 // if again: the seq up to which they were read
 }
 
 // intake is what the reader and the dispatcher share.
 type intake struct {
 	pages          chan page
-	hasBlockedKeys atomic.Bool // some keys have events in the table held; set by the dispatcher
+	again          chan []int64 // events that the reader must read again; the dispatcher sends them, and no others until it has got these
+	hasBlockedKeys atomic.Bool  // some keys have events in the table held; set by the dispatcher
 
 	republishEvents atomic.Int64 // how many events the reader has read for republishes and the dispatcher still has
-	republishBytes  atomic.Int64 // the size of the data of these events, in bytes
+	republishBytes  atomic.Int64 // the size of these events, in bytes
 }
 
 // reader reads events from the log before the dispatcher needs them.
@@ -66,6 +70,9 @@ func (r *reader) read(ctx context.Context) error {
 	next := time.NewTimer(wait)
 	defer next.Stop()
 	for {
+		if err := r.readAgain(ctx); err != nil {
+			return err
+		}
 		if err := r.readRepublish(ctx); err != nil {
 			return err
 		}
@@ -77,27 +84,29 @@ func (r *reader) read(ctx context.Context) error {
 		}
 		// If a timer is set while a thread waits for the network, the Go runtime wakes that thread.
 		// This happens less often if the timer of an idle wait is set before the read.
+		before := r.buffer.lastRecording.Load() // a recording that ends during the read must not count: see readHeldKeys
 		began, idle := time.Now(), min(2*wait, r.relay.cfg.IdlePoll)
 		next.Reset(idle)
-		page, err := r.readPage(ctx, limit, free)
+		found, err := r.readPage(ctx, limit, free)
 		took := time.Since(began)
 		if err != nil {
 			return err
 		}
-		full := len(page.Events) >= limit
-		limit = nextLimit(page.Events)
-		if len(page.Events) > 0 {
-			if !r.pass(ctx, page.Events) {
-				return nil
+		//guard:scheduled-events-fill-a-page = len(found.Events) >= limit
+		full := len(found.Events)+found.Scheduled >= limit
+		if len(found.Events) > 0 {
+			limit = nextLimit(found.Events)
+			if err := r.pass(ctx, page{events: found.Events, lastRecording: before}); err != nil || ctx.Err() != nil {
+				return err
 			}
-			free, handed = handed, page.Events
+			free, handed = handed, found.Events
 		}
-		gap := pace.addPass(len(page.Events), took, time.Now())
+		gap := pace.addPass(len(found.Events), took, time.Now())
 		switch {
 		//guard:a-search-is-not-waited-for 2 remove
-		case full, page.More:
+		case full, found.More:
 			continue
-		case len(page.Events) > 0 || page.Missing > 0 || page.Scheduled > 0:
+		case len(found.Events) > 0 || found.Missing > 0 || found.Scheduled > 0:
 			wait = busyPoll
 		default:
 			wait = idle
@@ -114,6 +123,42 @@ func (r *reader) read(ctx context.Context) error {
 	}
 }
 
+// readAgain reads events again that the dispatcher has put back, if it asks for them.
+func (r *reader) readAgain(ctx context.Context) error {
+	select {
+	case seqs := <-r.again:
+		return r.readThese(ctx, seqs)
+	default:
+		return nil
+	}
+}
+
+// readThese reads events again, and passes them to the dispatcher.
+func (r *reader) readThese(ctx context.Context, seqs []int64) error {
+	p := page{again: true}
+	err := r.relay.timeouts.page.run(ctx, func(ctx context.Context) error {
+		found, through, err := r.term.ReadAgain(ctx, seqs)
+		p.events, p.through = found.Events, through
+		r.logMissing(ctx, found.Missing)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case r.pages <- p:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// logMissing logs that events are gone from the log.
+func (r *reader) logMissing(ctx context.Context, events int64) {
+	if events > 0 {
+		r.relay.cfg.Logger.ErrorContext(ctx, "unpublished events deleted from the log", "events", events)
+	}
+}
+
 // readPage reads a page within a time limit.
 func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	var page eventlog.Page
@@ -124,10 +169,7 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Event)
 	if err != nil {
 		return page, err
 	}
-	if page.Missing > 0 {
-		r.relay.cfg.Logger.ErrorContext(ctx, "unpublished events deleted from the log",
-			"events", page.Missing)
-	}
+	r.logMissing(ctx, page.Missing)
 	if page.Unstorable > 0 {
 		r.relay.cfg.Logger.ErrorContext(ctx, "events dead: the database refuses to hold them",
 			"events", page.Unstorable)
@@ -141,13 +183,24 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Event)
 	return page, nil
 }
 
-// pass sends the dispatcher a page with the events. It returns false if ctx ended.
-func (r *reader) pass(ctx context.Context, events []eventlog.Event) bool {
-	select {
-	case r.pages <- page{events: events}:
-		return true
-	case <-ctx.Done():
-		return false
+// pass sends the dispatcher a page. If the dispatcher asks for events that it has put back, pass reads
+// these and sends them first: the dispatcher has room for them, and may have none for the page.
+func (r *reader) pass(ctx context.Context, p page) error {
+	for {
+		if err := r.readAgain(ctx); err != nil {
+			return err
+		}
+		//guard:what-was-put-back-comes-before-a-page do select { case r.pages <- p: return nil; case <-ctx.Done(): return nil }
+		select {
+		case r.pages <- p:
+			return nil
+		case seqs := <-r.again:
+			if err := r.readThese(ctx, seqs); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
 	}
 }
 
@@ -161,23 +214,16 @@ func (r *reader) readHeldKeys(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case r.pages <- p:
-	case <-ctx.Done():
-	}
-	return nil
+	return r.pass(ctx, p)
 }
 
 // nextLimit returns how many events fill a page if their average size is that of the given events.
 // With this limit, Term.Read does not read many rows that then do not fit into the page. If the
 // next events are larger, Term.Read returns fewer events than the limit.
 func nextLimit(events []eventlog.Event) int {
-	if len(events) == 0 {
-		return firstPage
-	}
 	bytes := 0
 	for i := range events {
-		bytes += len(events[i].Data)
+		bytes += events[i].Size()
 	}
 	each := bytes/len(events) + 1
 	return min(max(eventlog.PageBytes/each, 1), pageSize)

@@ -14,14 +14,17 @@ import (
 // recordBuffer collects what the next recording writes to the log. The dispatcher and the
 // verifier add to the buffer, and the recorder empties it.
 type recordBuffer struct {
-	mu            sync.Mutex // guards the next four fields
+	mu            sync.Mutex // guards the next seven fields
 	progress      eventlog.Progress
 	counted       counts
-	nextRecording int64 // the number of the next recording
+	nextRecording int64       // the number of the next recording
+	drained       bool        // an event of progress was published from the table held
+	takenHeld     int64       // how many events for the table held the recordings so far have taken
+	unfinished    []takenHeld // the recordings whose events are not all in the table held
 	positions     position.Set
 
-	heldEvents    atomic.Int64 // events that wait to be written to the table held
-	lastRecording atomic.Int64 // the number of the last recording
+	heldEvents    atomic.Int64 // events that wait to be written to the table held, here or in the term
+	lastRecording atomic.Int64 // the number of the last recording after which the table held had all events for it
 
 	due       chan struct{}   // signals that there is something to record
 	saved     chan struct{}   // signals that a recording ended
@@ -36,32 +39,60 @@ func newRecordBuffer(room chan<- struct{}) *recordBuffer {
 	}
 }
 
-// take empties the buffer. It returns what to record, and the number of this recording.
-func (u *recordBuffer) take() (p eventlog.Progress, counted counts, recording int64) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	p, counted, recording = u.progress, u.counted, u.nextRecording
-	u.progress, u.counted = eventlog.Progress{}, counts{}
-	u.nextRecording++
-	if u.heldEvents.Swap(0) >= maxHeldEvents {
-		signal(u.roomFreed) // the dispatcher may take pages again
-	}
-	return p, counted, recording
+// takenHeld is a recording, and recordBuffer.takenHeld after it.
+type takenHeld struct{ recording, events int64 }
+
+// recording is what one recording writes.
+type recording struct {
+	progress eventlog.Progress
+	counted  counts
+	number   int64
+	held     int64 // the events that waited to be written to the table held
+	drained  bool  // it removes events from the table held
 }
 
-// done notes that a recording ended without an error.
-func (u *recordBuffer) done(recording int64) {
-	u.lastRecording.Store(recording)
+// take empties the buffer.
+func (u *recordBuffer) take() recording {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	taken := recording{progress: u.progress, counted: u.counted, number: u.nextRecording, held: u.heldEvents.Load(), drained: u.drained}
+	u.takenHeld += int64(len(u.progress.Held))
+	u.unfinished = append(u.unfinished, takenHeld{u.nextRecording, u.takenHeld})
+	u.progress, u.counted, u.drained = eventlog.Progress{}, counts{}, false
+	u.nextRecording++
+	return taken
+}
+
+// done notes that a recording ended without an error, and how many events and other changes it left
+// to the next recordings.
+func (u *recordBuffer) done(taken recording, held, other int) {
+	//guard:events-that-a-recording-left-still-wait = u.heldEvents.Add(-taken.held)
+	waiting := u.heldEvents.Add(int64(held) - taken.held)
+	if waiting < maxHeldEvents && waiting+taken.held-int64(held) >= maxHeldEvents {
+		signal(u.roomFreed) // the dispatcher may take pages again
+	}
+	if held+other > 0 {
+		signal(u.due)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	//guard:a-key-waits-for-the-recording-of-all-its-events 2 = u.unfinished[0].events <= u.takenHeld
+	for len(u.unfinished) > 0 && u.unfinished[0].events <= u.takenHeld-int64(held) { // the events are stored in the order in which they were taken
+		u.lastRecording.Store(u.unfinished[0].recording)
+		u.unfinished = u.unfinished[1:]
+	}
 	signal(u.saved)
 }
 
-// addStored adds acknowledged events, and moves the positions of streams. The result many reports
-// whether at least manyUnrecorded events wait to be recorded. The result suspicious reports whether
-// a stream must be compared.
-func (u *recordBuffer) addStored(acked []int64, repeated []eventlog.RepublishResult, ends *position.Acks, counted counts) (many, suspicious bool) {
+// addStored adds acknowledged events, and moves the positions of streams. The parameter drained says
+// whether one of the events was read from the table held. The result many reports whether at least
+// manyUnrecorded events wait to be recorded. The result suspicious reports whether a stream must be
+// compared.
+func (u *recordBuffer) addStored(acked []int64, drained bool, repeated []eventlog.RepublishResult, ends *position.Acks, counted counts) (many, suspicious bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.progress.Published = append(u.progress.Published, acked...)
+	u.drained = u.drained || drained
 	moved, suspicious := u.positions.Advance(ends)
 	u.progress.Positions = position.Merge(u.progress.Positions, moved)
 	u.progress.Republished = append(u.progress.Republished, repeated...)

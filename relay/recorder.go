@@ -10,7 +10,7 @@ import (
 
 const (
 	// The recorder records progress at most this often. It spends at most a twentieth of the time
-	// on recordings, or half if they write held events. It waits less if it must renew the lease.
+	// on recordings, or half if they change the table held. It waits less if it must renew the lease.
 	// If no event is in flight and at least manyUnrecorded published events are not recorded, it
 	// does not wait. This delays no event, and no relay repeats these events after a crash.
 	recordEvery    = 20 * time.Millisecond
@@ -139,27 +139,33 @@ func (r *recorder) waitUnlessIdle(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// recordOnce records the progress so far. It gives up before the lease ends. The lease is counted
-// from the given time. The result share says how long the next recording must wait, as a multiple
-// of the time that this recording took. It is small if the recording wrote held events, because the
-// dispatcher may have to wait until the next recording begins before it takes a page.
+// recordOnce records the progress so far, or a part of it. It gives up before the lease ends. The
+// lease is counted from the given time. The result share says how long the next recording must wait,
+// as a multiple of the time that this recording took. It is small if there is more to record, or if
+// the recording changed the table held: the dispatcher may have to wait for the next recording
+// before it takes a page, and the next events of a key are read only after the recording of those
+// before them.
 func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.Duration, err error) {
-	progress, counted, recording := r.buffer.take()
+	taken := r.buffer.take()
 	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a recording")
 	defer cancel()
-	err = r.term.Record(attempt, progress)
+	err = r.term.Record(attempt, taken.progress)
 	if attempt.Err() != nil {
 		err = unsure(err)
 	}
-	r.relay.metrics.published(ctx, counted)
+	r.relay.metrics.published(ctx, taken.counted)
 	if err != nil {
 		return 0, err
 	}
-	if !progress.Empty() {
+	if !taken.progress.Empty() {
 		r.attempt.recorded = true
 	}
-	r.buffer.done(recording)
-	if len(progress.Held) > 0 {
+	held, other := r.term.Unrecorded()
+	r.buffer.done(taken, held, other)
+	//guard:a-recording-that-drains-held-is-soon-followed 2 false
+	if len(taken.progress.Held)+held+other > 0 || taken.drained {
+		//guard:the-next-events-of-a-held-key-are-read-at-once remove
+		r.relay.Wake() // the next events of a key may be due now
 		return 1, nil
 	}
 	return recordShare, nil

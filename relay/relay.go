@@ -100,7 +100,8 @@ type Config struct {
 	// Defaults to the streams that take the subjects in use.
 	Streams []string
 
-	// Accept lists the stream risks that you accept. With any other risk, the relay does not start.
+	// Accept lists the stream risks that you accept. With any other risk, the relay does not start if
+	// no relay has published events of the log before. Later it starts, and reports the risk.
 	//
 	// Defaults to none.
 	Accept []broker.Risk
@@ -211,7 +212,8 @@ func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 // and its streams. A person must fix an error that matches postroom.ErrUnrecoverable. Any
 // other error is an outage, and Run would wait until the outage ends. If a stream does
 // not exist ([broker.ErrNoStream]) or has no room ([broker.ErrFull]), Run still publishes
-// to the other streams.
+// to the other streams. If a relay has published events of the log before, Run starts in spite of
+// a stream that a person must fix: it logs the fault and reports it in [Relay.Health].
 func (r *Relay) Check(ctx context.Context) error {
 	if err := r.preflight.checkParts(ctx); err != nil {
 		return err
@@ -309,6 +311,9 @@ func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 		}
 		if !errors.Is(err, eventlog.ErrLeaseHeld) {
 			return err
+		}
+		if errors.Is(err, eventlog.ErrLeaseShortened) {
+			r.cfg.Logger.WarnContext(ctx, "lease of another relay shortened", "reason", eventlog.ErrLeaseShortened)
 		}
 		t.stoodBy = true
 		r.state.setState(Standby)

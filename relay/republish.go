@@ -41,7 +41,7 @@ type republishPacer struct {
 }
 
 // allow returns how many events may be read now. onTheirWay is the number of events of republishes
-// that were read and have no outcome yet, and the parameter bytes is the size of their data.
+// that were read and have no outcome yet, and the parameter bytes is their size.
 func (r *republishPacer) allow(now time.Time, limit int, onTheirWay, bytes int64) int {
 	if !r.running {
 		return 1 // the rate is unknown until the first read
@@ -127,11 +127,7 @@ func (r *reader) readRepublish(ctx context.Context) error {
 	if len(p.events)+len(p.cancelled) == 0 {
 		return nil
 	}
-	select {
-	case r.pages <- p:
-	case <-ctx.Done():
-	}
-	return nil
+	return r.pass(ctx, p)
 }
 
 // republishPage returns the page for the dispatcher, and adds its events to the intake's counters.
@@ -144,7 +140,7 @@ func (r *reader) republishPage(found *eventlog.RepublishPage) page {
 	}
 	bytes := 0
 	for i := range found.Events {
-		bytes += len(found.Events[i].Data)
+		bytes += found.Events[i].Size()
 	}
 	r.republishEvents.Add(int64(len(found.Events)))
 	r.republishBytes.Add(int64(bytes))

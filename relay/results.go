@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/postroom/postroom/broker"
@@ -24,11 +25,17 @@ type results struct {
 	reuse []result // memory for reuse
 }
 
+// errUntold is the error of an event that was not stored, if the publisher gave none.
+var errUntold = errors.New("the publisher did not say why")
+
 func newResults() *results { return &results{threshold: 1, news: make(chan struct{}, 1)} }
 
 // report adds an outcome. The publisher calls it. It never blocks.
 func (l *results) report(m *broker.Message, o broker.Outcome) {
-	o.Err = guard.Seal(o.Err) // a user may have written the publisher
+	if o.Class != broker.Stored && o.Err == nil { // a user may have written the publisher
+		o.Err = errUntold
+	}
+	o.Err = guard.Seal(o.Err)
 	l.mu.Lock()
 	l.pending = append(l.pending, result{schedule.EntryOf(m), o})
 	tell := len(l.pending) == l.threshold

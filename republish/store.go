@@ -107,26 +107,36 @@ func (s *Store) start(ctx context.Context, req Request) (Republish, error) {
 	return r, err
 }
 
+// maxRanges is the most ranges of seqs in one republish. The relay reads all of them for each page of
+// the republish.
+const maxRanges = 5000
+
 // StartSeqs is Start for events that a comparison found missing: the events with these seqs, in the
-// order of the seqs. The relay ignores seqs that the log lacks, but Republish.Events counts them.
-func (s *Store) StartSeqs(ctx context.Context, seqs []int64, rate float64, actor, reason string) (Republish, error) {
+// order of the seqs. The relay ignores seqs that the log lacks, but Republish.Events counts them. If
+// the seqs are more than a few thousand ranges, StartSeqs starts several republishes. The relay carries
+// them out in the order in which they are returned. If StartSeqs fails, it may have started some.
+func (s *Store) StartSeqs(ctx context.Context, seqs []int64, rate float64, actor, reason string) (started []Republish, err error) {
 	rate = cmp.Or(rate, DefaultRate)
 	if err := errors.Join(s.err, checkBy(rate, actor, reason)); err != nil {
-		return Republish{}, fmt.Errorf("republish: start: %w", postroom.Unrecoverable(err))
+		return nil, fmt.Errorf("republish: start: %w", postroom.Unrecoverable(err))
 	}
 	set := seqset.Of(slices.Clone(seqs))
 	if len(set) == 0 {
 		//guard:a-request-of-nothing-is-refused 2 = nil
-		return Republish{}, fmt.Errorf("republish: start: %w", ErrNoEvents)
+		return nil, fmt.Errorf("republish: start: %w", ErrNoEvents)
 	}
-	first, last, all := set[0].Lo, set[len(set)-1].Hi, set.String()
-	asked := map[string]any{"first_seq": first, "last_seq": last, "rate": rate}
-	r, err := s.create(ctx, digestOf("reconcile", all), asked, actor, reason, "reconcile", nil, nil, nil, nil,
-		first, last, all, set.Size(), rate)
-	if err != nil {
-		return r, fmt.Errorf("republish: start: %w", s.advise("operator", err))
+	//guard:a-republish-has-a-limited-list = slices.Values([]seqset.Set{set})
+	for part := range slices.Chunk(set, maxRanges) {
+		first, last, all := part[0].Lo, part[len(part)-1].Hi, part.String()
+		asked := map[string]any{"first_seq": first, "last_seq": last, "rate": rate}
+		r, err := s.create(ctx, digestOf("reconcile", all), asked, actor, reason, "reconcile", nil, nil, nil, nil,
+			first, last, all, part.Size(), rate)
+		if err != nil {
+			return started, fmt.Errorf("republish: start: %w", s.advise("operator", err))
+		}
+		started = append(started, r)
 	}
-	return r, nil
+	return started, nil
 }
 
 // create stores a republish with its audit row. If a republish with the same digest runs, it
@@ -141,6 +151,7 @@ func (s *Store) create(ctx context.Context, digest string, asked map[string]any,
 		rows, _ := s.pool.Query(ctx, s.sql.Start, args...) // CollectOneRow reports the error
 		r, err := pgx.CollectOneRow(rows, scanRepublish)
 		if !errors.Is(err, pgx.ErrNoRows) {
+			remedy.Renew(ctx, s.pool, err)
 			return r, err
 		}
 		running, err := s.list(ctx, nil, &digest, nil, 1)
@@ -215,6 +226,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, actor, reason string) (Rep
 		err = fmt.Errorf("%w runs", ErrNotFound)
 	}
 	if err != nil {
+		remedy.Renew(ctx, s.pool, err)
 		return Republish{}, fmt.Errorf("republish: cancel %d: %w", id, s.advise("operator", err))
 	}
 	return r, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -199,6 +200,38 @@ func TestGiveUp(t *testing.T) {
 	w.give(w.reply(refund, "payment.refunded", nil))
 	w.give(w.reply(w.wants("seat.free")[0], "seat.freed", nil))
 	w.wants("travel.cancelled")
+}
+
+// A goroutine of a Local function goes on with the transaction after the function returned. It gets
+// an error, and does not disturb the saga, which goes on in the same transaction.
+func TestAGoroutineOfALocalFunctionDoesNoHarm(t *testing.T) {
+	t.Parallel()
+	var left sync.WaitGroup
+	w := newRig(t, func(d *saga.Definition[trip]) {
+		d.Steps[3].Do = saga.Local(func(ctx context.Context, tx pgx.Tx, s *trip) error {
+			begun := make(chan struct{})
+			left.Go(func() {
+				_, err := tx.Exec(context.Background(), "SELECT 1")
+				close(begun)
+				for err == nil {
+					_, err = tx.Exec(context.Background(), "SELECT 1")
+				}
+				if !errors.Is(err, pgx.ErrTxClosed) {
+					t.Errorf("the goroutine got %v", err)
+				}
+			})
+			<-begun
+			if err := tx.Commit(ctx); err == nil {
+				t.Error("a Local function ended the transaction")
+			}
+			s.Reason = "done"
+			return nil
+		})
+	})
+	_, payment := w.upTo("t1")
+	w.give(w.reply(payment, "payment.charged", nil))
+	left.Wait()
+	w.wants("travel.booked")
 }
 
 // A Local function fails. Nothing of its event is stored, and another attempt finishes the step.

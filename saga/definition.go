@@ -20,8 +20,9 @@ type Definition[S any] struct {
 
 	// Version is the version of the steps, from 1. An instance keeps the version with which it
 	// began. You need no new version to add types to a reply, or to change payloads, times or
-	// fields of S. To add, rename, remove or reorder steps, raise Version and keep the previous
-	// definition in Older. Otherwise a process of the older program would end an instance without
+	// fields of S. But if a participant needs a new field of a command, raise Version too: a process
+	// of the older program builds commands without the field. To add, rename, remove or reorder
+	// steps, raise Version and keep the previous definition in Older. Otherwise a process of the older program would end an instance without
 	// the new step. Required.
 	Version int
 

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/clock"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/sqlfile"
@@ -149,7 +150,7 @@ const (
 // statement that removes old instances.
 func (tb *table) expire(batch *pgx.Batch, keep time.Duration) {
 	if tb.ends.Add(1)%expireEvery == 1 {
-		batch.Queue(tb.sql.Expire, tb.saga, keep, expireBatch)
+		batch.Queue(tb.sql.Expire, tb.saga, keep, expireBatch, clock.Latest())
 	}
 }
 

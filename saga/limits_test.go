@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/clock"
 	"github.com/postroom/postroom/saga"
 )
 
@@ -233,5 +235,29 @@ func TestSubjectPrefix(t *testing.T) {
 	}
 	if want := "tenant_a.seat.book tenant_a.travel.deadline tenant_a.payment.charge tenant_a.travel.decision tenant_a.travel.booked"; subjects != want {
 		t.Errorf("subjects %s, want %s", subjects, want)
+	}
+}
+
+// A clock that is ahead for a moment removes no instance. The test is not parallel, because it
+// changes the clock of the process.
+func TestDatabaseClockThatIsAheadRemovesNoInstances(t *testing.T) {
+	defer clock.OverrideLatest(40 * 24 * time.Hour)()
+	w := newRig(t)
+	end := func(key string) {
+		w.use(travel())
+		w.begin(key)
+		w.give(w.reply(w.wants("seat.book", "travel.deadline")[0], "seat.full", nil))
+		w.wants("travel.cancelled")
+	}
+	w.exec("INSERT INTO postroom.dedupe_window (handler, kept) VALUES ('h', '30 days')")
+	end("old")
+	w.exec("UPDATE postroom.saga SET ended_at = now() - interval '39 days'")
+	for _, tt := range []struct{ key, want string }{{"a", "a old"}, {"b", "a b"}} {
+		end(tt.key)
+		var got string
+		if err := w.pool.QueryRow(t.Context(), "SELECT string_agg(key, ' ' ORDER BY key) FROM postroom.saga").Scan(&got); err != nil || got != tt.want {
+			t.Errorf("there are %q, %v; want %q", got, err, tt.want)
+		}
+		clock.OverrideLatest(0)
 	}
 }

@@ -9,12 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/lent"
+	"github.com/postroom/postroom/internal/session"
 	"github.com/postroom/postroom/internal/sqlfile"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/schema"
@@ -386,7 +389,7 @@ func (g *Saga[S]) withoutInstance(ctx context.Context, tx pgx.Tx, ev postroom.Ev
 func (g *Saga[S]) finish(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
 	for t.local != nil {
 		//guard:what-gives-up-is-rolled-back = (@3)(@2)
-		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return t.local(ctx, tx, &t.inst.data) })
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return lend(ctx, tx, t.local, &t.inst.data) })
 		if err := t.localEnded(err); err != nil {
 			return err
 		}
@@ -396,6 +399,42 @@ func (g *Saga[S]) finish(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
 	}
 	return g.store(ctx, tx, t)
 }
+
+// errOwned is the error of Commit and Rollback of the transaction of a Local function.
+var errOwned = errors.New("saga: the saga ends the transaction of a Local function; return nil to go on, GiveUp or another error to roll back")
+
+// lend runs a Local function, and takes the transaction back. Otherwise a goroutine of the function
+// could use the connection while the saga goes on, and write what does not belong to the step.
+func lend[S any](ctx context.Context, tx pgx.Tx, local func(context.Context, pgx.Tx, *S) error, s *S) (err error) {
+	seen := new(settings)
+	loan := lent.New(tx, errOwned, seen)
+	//guard:a-local-function-that-panics-gives-the-transaction-back remove
+	defer func() { // even if the function panics
+		//guard:a-local-function-gives-the-transaction-back false
+		if !loan.Back(lent.Grace(0)) {
+			loan.Cut()
+			err = errors.Join(lent.ErrStillUsed, err)
+		}
+		//guard:a-saga-writes-in-its-own-encoding false
+		if err == nil && seen.changed.Load() {
+			_, err = tx.Exec(ctx, session.FormatsSQL)
+		}
+	}()
+	return local(ctx, loan, s)
+}
+
+// settings notes whether a Local function may have changed the encoding or the formats of its
+// transaction. It implements lent.Watcher.
+type settings struct{ changed atomic.Bool }
+
+func (s *settings) See(sql string, _ []any) {
+	if session.See(sql)&(session.Local|session.Settings) != 0 {
+		s.changed.Store(true)
+	}
+}
+
+func (s *settings) Unseen()      { s.changed.Store(true) }
+func (s *settings) Failed(error) {}
 
 // store stores a turn: the row, the history and the events, in one round trip.
 func (g *Saga[S]) store(ctx context.Context, tx pgx.Tx, t *turn[S]) error {

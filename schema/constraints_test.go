@@ -232,6 +232,7 @@ func TestConstraintsForSQLOnly(t *testing.T) {
 		{"headers are an array", "headers", `'["a"]'`, "headers_form"},
 		{"headers are a text", "headers", `'"a"'`, "headers_form"},
 		{"headers are null", "headers", `'null'`, "headers_form"},
+		{"headers are nested deeply", "headers", `jsonb_build_object('a', (repeat('[', 12000) || repeat(']', 12000))::jsonb)`, "headers_depth"},
 		{"headers are an array of headers", "headers", `'[{"Nats-Rollup": "all"}]'`, "headers_form"},
 	}
 	pool := devtest.Pool(t)

@@ -78,11 +78,12 @@ func TestHeldConstraints(t *testing.T) {
 }
 
 // enter_key says whether an event may run, must wait behind another event of its key, is late, or
-// comes from an old term.
+// comes from an old term. A term is old, too, if the database server has started since.
 func TestEnterKey(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	exec(t, pool, "INSERT INTO postroom.subscription (handler, stream, stream_created, epoch) VALUES ('h', 'S', now(), 3), ('g', 'S', now(), 3)")
+	exec(t, pool, "INSERT INTO postroom.subscription (handler, stream, stream_created, epoch, floor_server) VALUES ('moved', 'S', now(), 3, pg_postmaster_start_time() - interval '1 s')")
 	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', 'a'), ('h', 'b')")
 	exec(t, pool, insertHeld("handler='h'; dedupe_key='a'; key='k'; pos=10; dead_at=now(); class='error'"))
 	exec(t, pool, insertHeld("handler='h'; dedupe_key='b'; key='k'; pos=20"))
@@ -100,6 +101,7 @@ func TestEnterKey(t *testing.T) {
 		{"h", "k", 15, 2, "stale"},
 		{"h", "other", 15, 2, "stale"},
 		{"nobody", "k", 15, 3, "stale"},
+		{"moved", "k", 15, 3, "stale"},
 	} {
 		got := one[string](t, pool, fmt.Sprintf("SELECT postroom.enter_key('%s', '%s', %d, %d)", tt.handler, tt.key, tt.pos, tt.epoch))
 		if got != tt.want {

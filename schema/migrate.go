@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/remedy"
 )
 
 //go:embed sql/*.sql
@@ -197,6 +198,9 @@ func migrateOne(ctx context.Context, db DB, name string, steps []Migration, fron
 		if err := tx.QueryRow(ctx, settings).Scan(&timeout, &searchPath); err != nil {
 			return fmt.Errorf("read settings: %w", err)
 		}
+		if err := fits(ctx, tx, db, name); err != nil {
+			return err
+		}
 		if err := setLockTimeout(ctx, tx, turn); err != nil {
 			return err
 		}
@@ -267,6 +271,9 @@ func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if err := fits(ctx, tx, db, name); err != nil {
+			return err
+		}
 		rows, _ := tx.Query(ctx, In(name, appliedSQL)) // CollectRows reports the error
 		done, err := pgx.CollectRows(rows, pgx.RowToStructByPos[appliedRow])
 		for _, row := range done {
@@ -277,14 +284,16 @@ func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 		return err // even if isUndefined(err), because a transaction with a failed statement cannot commit
 	})
 	if err != nil && !isUndefined(err) {
-		return nil, fmt.Errorf("schema: read version: %w", explainReader(err, name))
+		return nil, fmt.Errorf("schema: read version: %w", explainReader(err, db, name))
 	}
 	return steps, nil
 }
 
 // Require returns nil if this program can work with the schema of the given name. An empty name
 // means [DefaultName]. If the schema is too old or too new, the error matches [ErrOutdated] or
-// [ErrTooNew], and says what to do. The Check methods of the other packages call Require.
+// [ErrTooNew]. If no program can work in the database, or this role cannot, it matches
+// [ErrEncoding] or [ErrRowSecurity]. Each error says what to do. The Check methods of the other
+// packages call Require.
 func Require(ctx context.Context, db DB, name string) error {
 	steps, err := Migrations(name)
 	if err != nil {
@@ -296,6 +305,9 @@ func Require(ctx context.Context, db DB, name string) error {
 	}
 	var version, needs int
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if err = fits(ctx, tx, db, name); err != nil {
+			return err
+		}
 		version, needs, err = current(ctx, tx, name)
 		return err
 	})
@@ -309,14 +321,16 @@ func Require(ctx context.Context, db DB, name string) error {
 		if name != DefaultName {
 			command += " --schema " + name
 		}
-		return postroom.Unrecoverable(fmt.Errorf("schema: %w: %s has %s and version %d is needed; run '%s' or call schema.Migrate",
-			ErrOutdated, name, has, len(steps), command))
+		return postroom.Unrecoverable(fmt.Errorf("schema: %w: %s of %s has %s and version %d is needed; run '%s' or call schema.Migrate",
+			ErrOutdated, name, remedy.DatabaseOf(db), has, len(steps), command))
+	case errors.Is(err, ErrEncoding), errors.Is(err, ErrRowSecurity):
+		return fmt.Errorf("schema: %w", err)
 	case err != nil:
 		return fmt.Errorf("schema: read version: %w", err)
 	//guard:tables-that-are-too-new-are-refused false
 	case needs > len(steps):
-		return postroom.Unrecoverable(fmt.Errorf("schema: %w: %s has version %d, which needs code of version %d, and this is %d; deploy a newer Postroom",
-			ErrTooNew, name, version, needs, len(steps)))
+		return postroom.Unrecoverable(fmt.Errorf("schema: %w: %s of %s has version %d, which needs code of version %d, and this is %d; deploy a newer Postroom",
+			ErrTooNew, name, remedy.DatabaseOf(db), version, needs, len(steps)))
 	}
 	return nil
 }

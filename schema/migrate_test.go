@@ -225,7 +225,7 @@ func TestRequire(t *testing.T) {
 		want  error
 		says  []string
 	}{
-		{"ErrOutdated/empty database", "", schema.ErrOutdated, []string{"postroom has version 0", "postroom migrate up", "schema.Migrate"}},
+		{"ErrOutdated/empty database", "", schema.ErrOutdated, []string{"has version 0 (no tables)", "postroom migrate up", "schema.Migrate"}},
 		{"ErrOutdated/no step applied", "TRUNCATE postroom.migration", schema.ErrOutdated, []string{"version 0", "postroom migrate up"}},
 		{"ErrOutdated/no version table", "DROP TABLE postroom.migration", schema.ErrOutdated, []string{"version 0", "postroom migrate up"}},
 		{"migrated", "SELECT", nil, nil},
@@ -394,7 +394,7 @@ func TestTwoPostroomsInOneDatabase(t *testing.T) {
 	migrate(t, pool, "")
 	if err := schema.Require(t.Context(), pool, "shop"); !errors.Is(err, schema.ErrOutdated) {
 		t.Errorf("Require(shop) = %v, want ErrOutdated", err)
-	} else if !strings.Contains(err.Error(), "shop has version 0") {
+	} else if !strings.Contains(err.Error(), "shop of database \"") {
 		t.Errorf("Require(shop) = %v, want it to name the schema", err)
 	}
 	migrate(t, pool, "shop")

@@ -41,8 +41,12 @@ grant_producer        caller  fixed    -
 grant_relay           caller  fixed    -
 grant_sagas           caller  fixed    -
 grant_webhooks        caller  fixed    -
+header_bytes          caller  bound    operator relay
+headers_fit           caller  bound    operator relay
 key_lock              caller  bound    inbox operator
 log_truncated         caller  fixed    -
+long_numbers          caller  bound    operator relay
+raise_sequences       caller  fixed    -
 refuse_conflict       caller  callers  producer
 unchecked             owner   fixed    producer
 write                 caller  callers  producer

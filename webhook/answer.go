@@ -21,6 +21,7 @@ const (
 	rejected      outcome = "rejected"
 	withoutID     outcome = "without_id"
 	form          outcome = "form"
+	encoded       outcome = "encoded"
 	unreadable    outcome = "unreadable"
 	tooSlow       outcome = "too_slow"
 	tooLarge      outcome = "too_large"
@@ -60,6 +61,7 @@ var answers = map[outcome]answer{
 	rejected:      newAnswer(http.StatusUnauthorized, "webhook_verification_failed", "The request could not be verified"),
 	withoutID:     newAnswer(http.StatusBadRequest, "webhook_without_id", "The request has no id"),
 	form:          newAnswer(http.StatusUnsupportedMediaType, "webhook_is_form", "The body is a form; set the webhook to send JSON"),
+	encoded:       newAnswer(http.StatusUnsupportedMediaType, "webhook_is_encoded", "The body is compressed; set the webhook to send it as it is"),
 	unreadable:    newAnswer(http.StatusBadRequest, "unreadable_request", "The request's body could not be read"),
 	tooSlow:       newAnswer(http.StatusRequestTimeout, "request_too_slow", "The request's body arrived too slowly"),
 	tooLarge:      newAnswer(http.StatusRequestEntityTooLarge, "request_too_large", "The request's body is too large"),
@@ -92,6 +94,8 @@ func (r result) send(w http.ResponseWriter) {
 		h.Set("Retry-After", "1")
 	case otherMethod:
 		h.Set("Allow", http.MethodPost)
+	case encoded:
+		h.Set("Accept-Encoding", "identity") // RFC 9110, section 12.5.3
 	case tooSlow, tooLarge:
 		h.Set("Connection", "close") // the rest of the body was not read
 	}

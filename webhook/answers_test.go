@@ -114,6 +114,11 @@ func TestAnswers(t *testing.T) {
 	small := func(c *config) { c.MaxBody = 100 }
 	github := func(c *config) { c.Scheme = webhook.GitHub("s") }
 	ofForm := request(t, webhook.GitHub("s"), "a", "push", "payload=x")
+	coded := func(codings ...string) *http.Request {
+		req := post("{}")
+		req.Header["Content-Encoding"] = codings
+		return req
+	}
 	ofForm.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	for _, tt := range []struct {
 		name   string
@@ -135,6 +140,10 @@ func TestAnswers(t *testing.T) {
 		{"no JSON, and the id is a header", nil, post("payment"), 200, "", "stored"}, // as an event without a type
 		{"a ping", github, request(t, webhook.GitHub("s"), "a", "ping", "{}"), 200, "", "handshake"},
 		{"a form", github, ofForm, 415, "webhook_is_form", "form"},
+		{"a compressed body", nil, coded("gzip"), 415, "webhook_is_encoded", "encoded"},
+		{"a body that is compressed twice", nil, coded("identity", " , br"), 415, "webhook_is_encoded", "encoded"},
+		{"a character set in place of a compression", nil, coded("UTF-8"), 200, "", "stored"},
+		{"a body that is said not to be compressed", nil, coded("identity", "", "Identity, identity"), 200, "", "stored"},
 		{"a type that is not stored", func(c *config) { c.Types = []string{"standard.a.*"} }, post(`{"type":"b"}`), 200, "", "ignored"},
 		{"it has no id either", func(c *config) { c.Types = []string{"standard.a.*"} }, signed(t, "", `{"type":"a"}`), 200, "", "ignored"},
 		{"a type that is stored", func(c *config) { c.Types = []string{"standard.x", "standard.a.*"} }, post(`{"type":"a.b"}`), 200, "", "stored"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -15,6 +16,24 @@ const slowest = 10
 
 // newBody returns a new body with the bytes b.
 func newBody(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
+
+var errEncoded = errors.New("the body is compressed (Content-Encoding): set the provider to send it as it is")
+
+// isEncoded reports whether a request says that its body is compressed. Some providers sign such a
+// body before they compress it, and others afterwards, and the handler could not read it. Some
+// providers name a character set here, which says nothing about a compression.
+func isEncoded(h http.Header) bool {
+	for _, codings := range h.Values("Content-Encoding") {
+		for coding := range strings.SplitSeq(codings, ",") {
+			coding = strings.ToLower(strings.TrimSpace(coding))
+			//guard:webhook-character-set-is-no-compression 3 true
+			if coding != "" && coding != "identity" && coding != "utf-8" {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // read returns the body of a request, or the outcome if it cannot be read.
 func (r *Receiver) read(w http.ResponseWriter, req *http.Request) ([]byte, outcome, error) {

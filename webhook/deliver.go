@@ -20,6 +20,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/cause"
+	"github.com/postroom/postroom/internal/clock"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/outbound"
 	"github.com/postroom/postroom/webhook/internal/lanes"
@@ -290,7 +291,7 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 	}
 	noting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err := s.endpoints.db.QueryRow(noting, s.endpoints.sql.Failed, to.id, f.status, pause, f.outage, f.gone, DisableAfter, s.cfg.Name).
+	err := s.endpoints.db.QueryRow(noting, s.endpoints.sql.Failed, to.id, f.status, pause, f.outage, f.gone, DisableAfter, s.cfg.Name, clock.Latest()).
 		Scan(&isDisabled, &now, &reason)
 	switch {
 	case err != nil:

@@ -103,6 +103,9 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 		return result{outcome: misconfigured, err: r.fault}
 	case req.Method != http.MethodPost:
 		return result{outcome: otherMethod}
+	//guard:webhook-compressed-body false
+	case isEncoded(req.Header):
+		return result{outcome: encoded, err: errEncoded}
 	}
 	body, outcome, err := r.read(w, req)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,7 +60,7 @@ func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, b
 		if err != nil {
 			return total, fmt.Errorf("webhook: resend: %w", err)
 		}
-		if len(events) == 0 {
+		if last == 0 {
 			return total, nil
 		}
 		after = last
@@ -115,7 +116,9 @@ func (s *Sender) mustRecognise(ctx context.Context, since time.Time) error {
 		from.UTC().Truncate(time.Second).Add(time.Second).Format(time.RFC3339), time.Since(*from).Truncate(time.Minute))
 }
 
-// owed returns the next events of the log for an endpoint, and the last event's seq.
+// owed returns the next events of the log for an endpoint, and the seq of the last row. The seq is zero
+// if there are no more rows. It leaves out rows that are no valid events: the relay did not publish
+// these either, and the inbox would refuse all events together with one of them.
 func (s *Sender) owed(ctx context.Context, endpoint string, after int64, since time.Time) (events []postroom.Event, last int64, err error) {
 	rows, _ := s.endpoints.db.Query(ctx, s.endpoints.sql.Owed, after, endpoint, since, s.cfg.AccountHeader, resendAtOnce, s.cfg.Types, bytesAtOnce) // CollectRows reports the error
 	events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (ev postroom.Event, err error) {
@@ -126,7 +129,9 @@ func (s *Sender) owed(ctx context.Context, endpoint string, after int64, since t
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the log: %w", s.endpoints.explain(err))
 	}
-	return events, last, nil
+	invalid := func(ev postroom.Event) bool { return ev.ValidateAccepted() != nil }
+	//guard:resend-leaves-out-invalid-events do invalid = func(postroom.Event) bool { return false }; @
+	return slices.DeleteFunc(events, invalid), last, nil
 }
 
 // give accepts events for an endpoint, and returns how many were not accepted before.

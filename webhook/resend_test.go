@@ -84,6 +84,36 @@ func TestResend(t *testing.T) {
 	}
 }
 
+// SQL that says that it has checked its row writes rows that are no events. The relay does not publish
+// them, and an endpoint gets all events before and after them.
+func TestResendLeavesOutWhatIsNoEvent(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Types = []string{"order.placed"} }), newReceiver(t)
+	log := outbox.New(outbox.Config{Source: "/shop"})
+	for n, bad := range []string{
+		"SET data = (SELECT string_agg(sha256(int4send(n)), '') FROM generate_series(1, 150000) n)",
+		"SET headers = (SELECT jsonb_build_object('a', jsonb_agg('1e131071'::numeric)) FROM generate_series(1, 9000))",
+		"SET headers = '[1]'",
+		"SET trace_state = repeat('x', 10000000)",
+		"SET event_id = 'a b'",
+	} {
+		for _, id := range []string{"bad", fmt.Sprint(n)} {
+			if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error {
+				return log.Write(t.Context(), tx, postroom.Event{ID: id, Type: "order.placed", Data: []byte(`{"n":1}`)})
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if id == "bad" {
+				r.exec("UPDATE postroom.outbox " + strings.Replace(bad, "SET ", "SET source = '/bad/"+fmt.Sprint(n)+"', ", 1) + " WHERE event_id = 'bad' AND source = '/shop'")
+			}
+		}
+	}
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-time.Hour), ann); err != nil || n != 5 {
+		t.Errorf("resent %d events, %v; want 5", n, err)
+	}
+}
+
 // The inbox no longer recognises a delivered event whose row it has removed. If the log still has the
 // event, Resend refuses a time that would include the event, and sends it to no endpoint again.
 func TestResendTakesNoEventThatTheInboxForgot(t *testing.T) {

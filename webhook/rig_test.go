@@ -163,6 +163,8 @@ func (r *rig) failed(endpoint string) (d delivery) {
 type receiver struct {
 	*httptest.Server
 
+	before func() // if set, is called before an answer
+
 	mu     sync.Mutex
 	status int
 	header http.Header
@@ -187,6 +189,9 @@ func newReceiver(t *testing.T) *receiver {
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
+	if r.before != nil {
+		r.before()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.got = append(r.got, received{req.Header, body})

@@ -22,6 +22,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/clock"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/webhook"
 )
@@ -245,7 +246,8 @@ func TestEndpointIsDisabledAfterFiveDays(t *testing.T) {
 	if d, _ := r.heldOf("e"); d.Dead || d.Attempts != 2 {
 		t.Fatalf("an hour before: %+v", d)
 	}
-	r.emit("e2", nil) // it waits: the endpoint is paused
+	r.exec("UPDATE postroom.webhook_endpoint SET paused_until = now() + interval '1 hour'") // the pause of the second failure, but longer than a busy machine needs
+	r.emit("e2", nil)                                                                       // it waits: the endpoint is paused
 	r.eventually("the second event to be snoozed", func() bool {
 		return one[int](r, "SELECT count(*) FROM postroom.held WHERE event_id = 'e2' AND handler = 'webhooks' AND class = 'snoozed' AND attempts = 0 AND claimed_by IS NULL") == 1
 	})
@@ -556,4 +558,33 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	if n := len(spans.Ended()); n != 3 {
 		t.Errorf("%d spans, want 3", n)
 	}
+}
+
+// A clock that is ahead for a moment disables no endpoint. The test is not parallel, because it
+// changes the clock of the process.
+func TestDatabaseClockThatIsAheadDisablesNoEndpoint(t *testing.T) {
+	defer clock.OverrideLatest(40 * 24 * time.Hour)()
+	r, to := newRig(t, nil), newReceiver(t)
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.run()
+	to.answer(500)
+	r.emit("e1", nil)
+	r.failed("e")
+	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now() - interval '39 days'")
+	again := func(requests int) {
+		t.Helper()
+		r.overrideNextAtAndPause()
+		r.eventually("another attempt", func() bool {
+			return len(to.requests()) == requests && one[int](r, "SELECT count(*) FROM postroom.held WHERE handler = 'webhooks' AND (claimed_by IS NOT NULL OR class IS NULL)") == 0
+		})
+	}
+	again(2)
+	if n := one[int](r, "SELECT count(*) FROM postroom.webhook_endpoint WHERE disabled_at IS NOT NULL"); n != 0 {
+		t.Error("the endpoint is disabled")
+	}
+	clock.OverrideLatest(0)
+	r.overrideNextAtAndPause()
+	r.eventually("the endpoint to be disabled", func() bool {
+		return one[int](r, "SELECT count(*) FROM postroom.webhook_endpoint WHERE disabled_reason LIKE 'it failed since %'") == 1
+	})
 }

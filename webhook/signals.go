@@ -59,7 +59,7 @@ func (r *Receiver) tell(ctx context.Context, span trace.Span, res result) {
 	switch res.outcome {
 	case rejected:
 		log.InfoContext(ctx, "webhook refused", "source", source, "remote", res.remote, "reason", string(res.reason))
-	case unreadable, tooSlow, tooLarge:
+	case unreadable, encoded, tooSlow, tooLarge:
 		log.InfoContext(ctx, "webhook not read", "source", source, "remote", res.remote, "outcome", string(res.outcome), "error", res.err)
 	case withoutID, form:
 		log.WarnContext(ctx, "webhook cannot be stored", "source", source, "type", res.event.Type, "outcome", string(res.outcome))

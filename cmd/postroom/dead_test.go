@@ -129,7 +129,8 @@ func TestDeadAsks(t *testing.T) {
 	pool, ids := withDead(t, 3)
 	env := inDatabase(pool)
 	postroom(t, env, "dead", "replay", "--all").want(t, exitUsage).says(t, "replay 3 events?", "give --yes", "NOWHERE")
-	postroom(t, env, "dead", "discard", ids[0], "--reason", "x").want(t, exitUsage).says(t, "discard 1 event", "give --yes")
+	postroom(t, env, "dead", "discard", ids[0], "--reason", "x").want(t, exitUsage).says(t, "discard 1 event", "give --yes, or look first with 'postroom dead list'\n")
+	postroom(t, env, "dead", "replay", "--all").says(t, "look first with --dry-run or 'postroom dead list'\n")
 	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.audit") + rowCount(t, pool, "SELECT count(*) FROM postroom.job"); n != 0 {
 		t.Errorf("a refused command wrote %d rows", n)
 	}
@@ -145,6 +146,7 @@ func TestDeadDiscardAndReopen(t *testing.T) {
 	postroom(t, env, "dead", "list", "--discarded").want(t, exitOK).says(t, "DISCARDED")
 	postroom(t, env, "dead", "show", ids[0]).want(t, exitOK).says(t, "discarded ")
 	postroom(t, env, "dead", "discard", ids[0], "--reason", "again", "-y").want(t, exitFailed).says(t, "no such event to discard")
+	postroom(t, env, "dead", "reopen", ids[0]).want(t, exitUsage).says(t, "reopen 1 event", "look first with 'postroom dead list --discarded'\n")
 	postroom(t, env, "dead", "reopen", ids[0], "--actor", "bob", "-y").want(t, exitOK).says(t, "reopen: 1 event\n")
 	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL"); n != 4 {
 		t.Errorf("%d dead events, want 4", n)
@@ -155,6 +157,7 @@ func TestDeadDiscardAndReopen(t *testing.T) {
 
 	// A purge writes the events of the archive to a file before it removes them.
 	file := filepath.Join(t.TempDir(), "archive.jsonl")
+	postroom(t, env, "dead", "purge", "--older-than", "1h", "--output", file).want(t, exitUsage).says(t, "look first with 'postroom dead list --discarded --until 2")
 	postroom(t, env, "dead", "purge", "--older-than", "1h", "--output", file, "-y").want(t, exitFailed).says(t, "nothing was discarded")
 	if _, err := pool.Exec(t.Context(), "UPDATE postroom.archive SET discarded_at = now() - interval '2 hours'"); err != nil {
 		t.Fatal(err)

@@ -53,7 +53,7 @@ func TestDoctorOfAHealthySetUp(t *testing.T) {
 		t.Errorf("doctor says %q", text)
 	}
 	postroom(t, p.env, "doctor", "--verbose").want(t, exitOK).
-		says(t, "OK      relay: ", "OK      streams SHOP: ", "OK      lost-tail SHOP: the stream has the newest published events (3)\n")
+		says(t, "OK      relay: ", "OK      streams SHOP: its settings drop no event", "How often the servers sync to disk (sync_interval) was not checked", "OK      lost-tail SHOP: the stream has the newest published events (3)\n")
 	postroom(t, p.env, "stream", "check").want(t, exitOK).
 		says(t, "HANDLER   STREAM   ACK FLOOR   FIRST   LAST   VERDICT\n", "billing   SHOP     3           1       3      intact\n", "STREAM   COMPARED   MISSING\nSHOP     3          0\n")
 }
@@ -108,7 +108,7 @@ var brokenSetups = []struct {
 		p.exec("GRANT USAGE ON SCHEMA postroom TO " + role + "; GRANT pg_read_all_stats TO " + role +
 			"; GRANT SELECT ON ALL TABLES IN SCHEMA postroom TO " + role + "; GRANT SELECT, UPDATE ON postroom.relay TO " + role +
 			"; GRANT INSERT, UPDATE, DELETE ON postroom.held TO " + role + "; GRANT INSERT, UPDATE ON postroom.republish TO " + role + "; GRANT INSERT ON postroom.audit TO " + role + "; GRANT INSERT, UPDATE, DELETE ON postroom.relay_checkpoint, postroom.refused TO " + role + "; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postroom TO " + role +
-			"; GRANT EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped TO " + role)
+			"; GRANT EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped, postroom.long_numbers, postroom.headers_fit, postroom.header_bytes TO " + role)
 		return []string{"--database-url", url}
 	}, []string{"rights:relay"}, []string{"lacks DELETE ON postroom.outbox", "SELECT postroom.grant_relay("}},
 	{"a role of two parts that lacks a right for one", func(p *testSetup) []string {
@@ -120,33 +120,43 @@ var brokenSetups = []struct {
 	}, []string{"rights:idempotency"}, []string{"some of the rights of a guard of requests, and lacks DELETE ON postroom.idempotency", "SELECT postroom.grant_idempotency("}},
 	{"a handler that asks for a misspelt type", sql("UPDATE postroom.subscription SET types = '{order.plcaed}' WHERE handler = 'billing'"), []string{"types:billing (warning)"}, []string{"did you mean order.placed?", "correct the handler's Types"}},
 	{"a sequence that keeps numbers", sql("ALTER SEQUENCE postroom.outbox_seq_seq CACHE 20"), []string{"sequence:outbox"}, []string{"CACHE 20", "ALTER SEQUENCE postroom.outbox_seq_seq CACHE 1"}},
-	{"a sequence that is behind", sql("SELECT setval('postroom.outbox_seq_seq', 1)"), []string{"sequence:outbox"}, []string{"is at 1, and events up to 3", "SELECT setval('postroom.outbox_seq_seq', 3)"}},
+	{"a sequence that is behind", sql("SELECT setval('postroom.outbox_seq_seq', 1)"), []string{"sequence:outbox"}, []string{"is at 1, and events up to 3", "postroom.raise_sequences()"}},
 	{"no relay", func(p *testSetup) []string { p.stopRelay(); return nil }, []string{"relay: (warning)"}, []string{"no relay leads", "start 'postroom relay'"}},
 	{"no relay, and events", func(p *testSetup) []string {
 		p.stopRelay()
 		p.write(1, "order.placed")
 		return nil
-	}, []string{"relay:"}, []string{"the oldest event that is not published has waited"}},
+	}, []string{"relay:"}, []string{"no relay leads, so nothing is published", "and events wait"}},
 	{"no relay, and events that it had read", func(p *testSetup) []string {
 		p.stopRelay()
 		p.write(1, "order.placed")
 		p.exec("UPDATE postroom.relay SET high = 4, pending = '{[4,4]}', snap = pg_current_snapshot()") // the event is not in the stream, and is not lost
 		return nil
-	}, []string{"relay:"}, []string{"the oldest event that is not published has waited"}},
+	}, []string{"relay:"}, []string{"no relay leads, so nothing is published", "and events wait"}},
 	{"a restored copy", sql("UPDATE postroom.relay SET cluster = 1"), []string{"relay:restored (warning)"}, []string{"comes from another cluster", "UPDATE postroom.instance SET id"}},
+	{"a log of a server that is ahead", func(p *testSetup) []string {
+		p.stopRelay()
+		p.exec("UPDATE postroom.relay SET timeline = 9, snap = '4000000000:4000000000:'")
+		return nil
+	}, []string{"relay: (warning)", "relay:moved (warning)"}, []string{"a relay last led on timeline 9, and this server has timeline 1", "start a relay, which then takes the log over", "UPDATE postroom.instance SET id"}},
+	{
+		"rows of a server that is ahead", sql("ALTER TABLE postroom.outbox DISABLE TRIGGER ALL; UPDATE postroom.outbox SET xid = '4000000000'; ALTER TABLE postroom.outbox ENABLE TRIGGER ALL"),
+		[]string{"relay:moved"},
+		[]string{"transaction ids that this server has not reached", "restart the relay that leads"},
+	},
 	{"processes that do not agree", sql("INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'zz', '{billing,other}', '{31 days,1 day}', '{29 days,20 hours}', '31 days')"), []string{"dedupe-window:billing (warning)"}, []string{"zz keeps its inbox rows for 31.0 days, and ", " for 30.0 days: the longer time counts", "give all processes of this handler the same DedupeWindow"}},
 	{"a process that trusts what it removes", sql("UPDATE postroom.node SET max_event_ages = dedupe_windows"), []string{"dedupe-window:"}, []string{"relies on inbox rows of billing for 30.0 days and keeps them for 30.0 days"}},
 	{"events of a handler without a process", sql(seenLongAgo + heldRow("gone", "order.placed", "now() - interval '1 h'", "NULL")), []string{"unknown-handler:gone"}, []string{"1 event is held for it", "start a process that runs it"}},
 	{"no process", func(p *testSetup) []string { p.stopInbox(); return nil }, []string{"unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"start a process that runs it", "DELETE FROM postroom.subscription WHERE handler = 'billing', and nats consumer rm SHOP billing-"}},
 	{"a handler that has decided nothing", sql(seenLongAgo + "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) SELECT 'fresh', stream, stream_created, subjects FROM postroom.subscription WHERE handler = 'billing'"), []string{"consumers:fresh", "unknown-handler:fresh (warning)"}, []string{"its events wait in the stream SHOP", "DELETE FROM postroom.subscription WHERE handler = 'fresh'"}},
-	{"events of a type that no process takes", sql(heldRow("billing", "order.unheard", "now() - interval '10 min'", "NULL")), []string{"overdue-events:billing (warning)"}, []string{"1 event is held of the type order.unheard and due, the first for 10m", "reads the type order.unheard"}},
+	{"events of a type that no process takes", sql(heldRow("billing", "order.unheard", "now() - interval '10 min'", "NULL")), []string{"overdue-events:billing (warning)"}, []string{"events held for billing have been due for 10m", "the first has the type order.unheard", "start a process that knows the type"}},
 	{"dead events that stay for long", sql(heldRow("billing", "order.placed", "NULL", "now() - interval '40 days'")), []string{"dead-events:held (warning)"}, []string{"dead for longer than the inbox keeps its rows (30.0 days), the oldest for 40.0 days", "replay or discard them"}},
-	{"a replay that is idle", sql("INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 7, now() - interval '3 min')"), []string{"replay:replay 1 (warning)"}, []string{"0 of its 7 events are released, and it has been idle for 3m", "postroom dead cancel 1"}},
+	{"a replay that is idle", sql("INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 7, now() - interval '3 min')"), []string{"replay: (warning)"}, []string{"replay 1 has been idle for 3m", "postroom dead cancel 1"}},
 	{"no stream", func(p *testSetup) []string {
 		if err := p.js.DeleteStream(p.Context(), "SHOP"); err != nil {
 			p.Fatal(err)
 		}
-		return nil
+		return []string{"--ignore", "handlers"} // the reader of ledger gives up its lease sooner or later
 	}, []string{"streams:SHOP", "subjects:outbox"}, []string{"is read by handler billing, and does not exist", "postroom stream ensure SHOP", "no stream stores events of order.placed"}},
 	{"a stream that drops old events", func(p *testSetup) []string {
 		p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.Discard, cfg.MaxMsgs = jetstream.DiscardOld, 1000 })
@@ -320,6 +330,31 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A fault that keeps the doctor from many checks is said once.
+func TestDoctorSaysAReasonOnce(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	_, role := devtest.RolePool(t, pool)
+	if _, err := pool.Exec(t.Context(), "SELECT postroom.grant_relay($1)", role); err != nil {
+		t.Fatal(err)
+	}
+	nc := devtest.NATSURL(t)
+	for _, tt := range []struct {
+		database string
+		once     []string
+	}{
+		{asRole(pool, role), []string{"may not read all that the check needs", "grant_operator"}},
+		{databaseURL(devtest.EmptyPool(t)), []string{"not checked: there are no tables", "postroom migrate up"}},
+	} {
+		r := postroom(t, environment{"DATABASE_URL": tt.database, "NATS_URL": nc}, "doctor")
+		for _, text := range tt.once {
+			if n := strings.Count(r.out, text); n != 1 {
+				t.Errorf("%d times %q:\n%s", n, text, r.out)
+			}
+		}
 	}
 }
 

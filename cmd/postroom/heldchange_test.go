@@ -32,7 +32,7 @@ func TestHeldChanges(t *testing.T) {
 
 	run("retry").want(t, exitUsage).says(t, "which events?")
 	run("retry", "--handler", "billing.charge", "--all").want(t, exitUsage).says(t, "--all selects all events")
-	run("retry", "--state", "dead").want(t, exitUsage).says(t, "'postroom dead' is for dead events")
+	run("retry", "--state", "dead").want(t, exitUsage).says(t, "want one of due, retrying")
 	run("retry", "--handler", "none", "--yes").want(t, exitFailed).says(t, "no held event matches")
 	run("retry", "--handler", "billing.charge").want(t, exitUsage).says(t, "retry 4 events (3 retrying, 1 running)?", "--yes", "--dry-run")
 	run("retry", "--handler", "billing.charge", "--dry-run").want(t, exitOK).says(t, "4 events: 3 retrying, 1 running\n")
@@ -42,9 +42,9 @@ func TestHeldChanges(t *testing.T) {
 
 	run("reschedule", "2").want(t, exitUsage).says(t, "when?")
 	run("reschedule", "2", "--in", "1h", "--at", "2030-01-01").want(t, exitUsage).says(t, "when?")
-	run("reschedule", "2", "--in", "0s", "--at", "2030-01-01").want(t, exitUsage).says(t, "when?")
-	run("reschedule", "2", "--in", "0s").want(t, exitUsage).says(t, "when?")
-	run("reschedule", "2", "--in", "-1h", "--at", "2030-01-01").want(t, exitUsage).says(t, "when?")
+	run("reschedule", "2", "--in", "0s", "--at", "2030-01-01").want(t, exitUsage).says(t, "want a positive duration")
+	run("reschedule", "2", "--in", "0s").want(t, exitUsage).says(t, "want a positive duration")
+	run("reschedule", "2", "--in", "-1h", "--at", "2030-01-01").want(t, exitUsage).says(t, "want a positive duration")
 	run("reschedule", "2", "--at", "soon", "--yes").want(t, exitUsage).says(t, "--at: write a time")
 	run("reschedule", "2", "--in", "3h", "--yes").want(t, exitOK).says(t, "reschedule: 1 event\n")
 	run("reschedule", "--handler", "outbox", "--at", "2030-02-01T08:00:00Z", "--yes").want(t, exitOK)

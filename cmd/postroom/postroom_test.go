@@ -110,7 +110,7 @@ func TestMigrate(t *testing.T) {
 	if strings.Contains(got.out, "pending") || !strings.Contains(got.out, "1         log         20") {
 		t.Errorf("status = %s", got.out)
 	}
-	postroom(t, env, "migrate", "up").want(t, exitOK).says(t, "nothing to do: schema postroom is up to date\n")
+	postroom(t, env, "migrate", "up").want(t, exitOK).says(t, "nothing to do: schema postroom of database ", " is up to date\n")
 }
 
 func TestMigrateJSON(t *testing.T) {
@@ -176,7 +176,7 @@ func TestMigrateTwoSchemas(t *testing.T) {
 	pool := devtest.EmptyPool(t)
 	env := inDatabase(pool)
 	postroom(t, env, "migrate", "up").want(t, exitOK)
-	postroom(t, env, "migrate", "status", "--schema", "shop").want(t, exitTodo).says(t, "schema shop: ")
+	postroom(t, env, "migrate", "status", "--schema", "shop").want(t, exitTodo).says(t, "schema shop of database ")
 	env["POSTROOM_SCHEMA"] = "shop"
 	postroom(t, env, "migrate", "up").want(t, exitOK).says(t, "applied 1")
 	postroom(t, env, "migrate", "up", "--schema", "other").want(t, exitOK).says(t, "applied 1") // the flag wins
@@ -304,7 +304,7 @@ func TestUsage(t *testing.T) {
 		{"too many replicas", []string{"stream", "ensure", "SHOP", "--subjects", "a.>", "--replicas", "6"}, "want 1 to 5"},
 		{"negative replicas", []string{"stream", "ensure", "SHOP", "--subjects", "a.>", "--replicas", "-1"}, "want 1 to 5"},
 		{"negative age", []string{"stream", "ensure", "SHOP", "--subjects", "a.>", "--max-age", "-1h"}, "want a positive duration"},
-		{"age without a unit", []string{"stream", "ensure", "SHOP", "--subjects", "a.>", "--max-age", "7"}, "missing unit"},
+		{"age without a unit", []string{"stream", "ensure", "SHOP", "--subjects", "a.>", "--max-age", "7"}, "want a positive duration"},
 		{"no broker", []string{"stream", "ensure", "SHOP", "--subjects", "a.>"}, "POSTROOM_NATS_URL"},
 	}
 	for _, tt := range tests {
@@ -371,6 +371,7 @@ func TestNoOutputShowsAPassword(t *testing.T) {
 					postroom(t, env, verb.args...),
 					postroom(t, nil, append(slices.Clone(verb.args), verb.flag, url)...),
 					postroom(t, nil, append(slices.Clone(verb.args), verb.flag+"="+url)...),
+					postroom(t, nil, append(slices.Clone(verb.args), verb.flag, url, verb.flag, url)...),
 					postroom(t, nil, append(slices.Clone(verb.args), verb.flag+"x", url)...), // mistyped
 					postroom(t, nil, append(slices.Clone(verb.args), url)...),                // in the wrong place
 					postroom(t, nil, verb.args[0], url),
@@ -471,7 +472,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s has no example", cmd.CommandPath())
 		}
 		for line := range strings.SplitSeq(strings.ReplaceAll(cmd.Example, "\\\n", ""), "\n") {
-			checkExample(t, root, line)
+			checkExample(t, newRoot(func(string) string { return "" }), line) // anew, because each flag keeps its value
 		}
 	}
 	walk(root)

@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/republish"
 )
 
@@ -29,7 +32,7 @@ func TestReconcile(t *testing.T) {
 	if err := json.Unmarshal([]byte(found.out), &findings); err != nil || len(findings) != 1 || len(findings[0].Missing) != 2 || findings[0].Compared != 30 {
 		t.Errorf("%v: %s", err, found.out)
 	}
-	postroom(t, r.env, "reconcile", "--repair").want(t, exitUsage).says(t, "publish 2 events again?", "give --yes")
+	postroom(t, r.env, "reconcile", "--repair").want(t, exitUsage).says(t, "publish 2 events again?", "give --yes, or look first with this command without --repair\n")
 	if n := r.messages(t); n != 28 {
 		t.Errorf("%d messages, want 28: nothing was asked for", n)
 	}
@@ -74,5 +77,54 @@ func (r *republishTest) lose(t *testing.T, seqs ...uint64) {
 		if err := r.stream.DeleteMsg(t.Context(), seq); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Two databases have the same source and publish to one stream, with the same ids. No event vanishes:
+// what the broker drops as a duplicate of another event is dead.
+func TestTwoLogsWithOneSource(t *testing.T) {
+	t.Parallel()
+	one := withPublished(t, 20, 0)
+	two := &republishTest{pool: devtest.Pool(t), nc: one.nc, name: one.name, stream: one.stream, env: map[string]string{}}
+	two.env = inDatabase(two.pool)
+	two.env["POSTROOM_NATS_URL"] = one.nc.ConnectedUrl()
+	for n := range 30 {
+		_, err := two.pool.Exec(t.Context(), "SELECT postroom.write('/shop', 'order.placed', $1::jsonb, id => 'e' || $2::int, subject => $3)", fmt.Sprintf(`{"two":%d}`, n+1), n+1, one.name+".x")
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	two.stop = two.relay(t)
+	two.waitFor(t, 30)
+	devtest.Eventually(t, time.Minute, "all to be recorded", func() bool {
+		return rowCount(t, two.pool, "SELECT count(*) FROM postroom.relay WHERE high = (SELECT max(seq) FROM postroom.outbox) AND isempty(pending)") == 1
+	})
+	if n := rowCount(t, two.pool, "SELECT count(*) FROM postroom.held WHERE handler = 'outbox' AND dead_at IS NOT NULL AND class = 'conflict'"); n != 20 {
+		t.Errorf("%d events are dead as conflicts, want 20", n)
+	}
+	postroom(t, two.env, "status").want(t, exitTodo).says(t, "20 events are dead on their way to the broker")
+	postroom(t, two.env, "dead", "list", "--class", "conflict").want(t, exitOK).says(t, "another event with this source and id exists: message ")
+}
+
+// A relay of an older version recorded such events as published.
+func TestReconcileComparesContents(t *testing.T) {
+	t.Parallel()
+	r := withPublished(t, 30, 0)
+	r.env["POSTROOM_NATS_URL"] = r.nc.ConnectedUrl()
+	// The digests of seqs 5 and 6 are not those of the messages; that of seq 7 is.
+	_, err := r.pool.Exec(t.Context(), `ALTER TABLE postroom.outbox DISABLE TRIGGER ALL;
+		UPDATE postroom.outbox SET created_at = created_at - interval '1 ms' WHERE seq IN (5, 6, 7);
+		UPDATE postroom.outbox SET digest = postroom.content_digest(type, subject, key, data, headers, NULL) WHERE seq = 7`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	postroom(t, r.env, "reconcile").want(t, exitTodo).says(t, "has other content under the source and id of seq 5, 6 of the log", "2 events not in the stream")
+	var findings []struct {
+		Missing   []int64 `json:"missing"`
+		Conflicts []int64 `json:"conflicts"`
+	}
+	found := postroom(t, r.env, "reconcile", "--json").want(t, exitTodo)
+	if err := json.Unmarshal([]byte(found.out), &findings); err != nil || len(findings) != 1 || len(findings[0].Missing) != 0 || !slices.Equal(findings[0].Conflicts, []int64{5, 6}) {
+		t.Errorf("%v: %s", err, found.out)
 	}
 }

@@ -50,13 +50,13 @@ func TestRelayUsage(t *testing.T) {
 		{"drain", env, []string{"--drain-timeout", "0"}, "positive"},
 		{"checks", env, []string{"--check-every", "1ms"}, "at least 1s"},
 		{"unknown risk", env, []string{"--accept", "rollup,bad-luck"}, "discard-old"},
-		{"risk that cannot be accepted", env, []string{"--accept", "sealed"}, `does not know "sealed"`},
-		{"log format", env, []string{"--log-format", "xml"}, "text or json"},
+		{"risk that cannot be accepted", env, []string{"--accept", "sealed"}, "--accept: want one of"},
+		{"log format", env, []string{"--log-format", "xml"}, "want one of text, json"},
 		{"from the environment", environment{"POSTROOM_RELAY_LEASE": "10ms"}, nil, "at least 1s"},
-		{"unreadable in the environment", environment{"POSTROOM_RELAY_WINDOW": "many"}, nil, "POSTROOM_RELAY_WINDOW has no valid value for --window, want int"},
-		{"strategy in the environment", environment{"POSTROOM_RELAY_ATOMIC": "perhaps"}, nil, "POSTROOM_RELAY_ATOMIC has no valid value for --atomic, want bool"},
+		{"unreadable in the environment", environment{"POSTROOM_RELAY_WINDOW": "many"}, nil, "POSTROOM_RELAY_WINDOW has no valid value for --window: want 1 to 100000"},
+		{"strategy in the environment", environment{"POSTROOM_RELAY_ATOMIC": "perhaps"}, nil, "POSTROOM_RELAY_ATOMIC has no valid value for --atomic: want true or false"},
 		{"the flag wins", environment{"POSTROOM_RELAY_WINDOW": "many"}, []string{"--window", "5"}, "POSTROOM_DATABASE_URL"},
-		{"a list in the environment", environment{"POSTROOM_RELAY_ACCEPT": "rollup,bad-luck"}, nil, `does not know "bad-luck"`},
+		{"a list in the environment", environment{"POSTROOM_RELAY_ACCEPT": "rollup,bad-luck"}, nil, "POSTROOM_RELAY_ACCEPT has no valid value for --accept: want one of"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -28,13 +28,13 @@ func TestRepublishUsage(t *testing.T) {
 		{"republish --all --since 2h", "--all selects all events"},
 		{"republish --since yesterday", "--since: write a time"},
 		{"republish --since 1h --until 2h", "--since must be before --until"},
-		{"republish --all --rate 0", "--rate must be above 0"},
-		{"republish --all --rate NaN", "--rate must be above 0"},
+		{"republish --all --rate 0", "want a number above 0"},
+		{"republish --all --rate NaN", "want a number above 0"},
 		{"republish --type=", "it is empty; give a value"},
 		{"republish back --all", `unknown command "back"`},
 		{"republish cancel", "give one id of a republish"},
 		{"republish cancel x", "an id is a number"},
-		{"republish list --limit 0", "--limit must be 1 or more"},
+		{"republish list --limit 0", "want at least 1"},
 	}
 	for _, tt := range tests {
 		postroom(t, env, strings.Fields(tt.line)...).want(t, exitUsage).says(t, tt.want)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/deadcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/doctorcmd"
@@ -102,6 +103,6 @@ func newRoot(getenv func(string) string) *cobra.Command {
   postroom dead groups
   postroom completion bash > /etc/bash_completion.d/postroom`
 	root.SilenceErrors, root.SilenceUsage = true, true // run reports errors
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exit.UsageError{Err: err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return argument.Fault(err) })
 	return root
 }

@@ -143,7 +143,7 @@ func TestSagaList(t *testing.T) {
 		t.Errorf("pages: %q", pages)
 	}
 	postroom(t, c.env, "saga", "list", "--limit", "1").want(t, exitOK).says(t, "there may be more instances: --after ")
-	postroom(t, c.env, "saga", "list", "--after", "x").want(t, exitFailed).says(t, "invalid After")
+	postroom(t, c.env, "saga", "list", "--after", "x").want(t, exitUsage).says(t, "--after: want the value that the last page printed")
 	postroom(t, c.env, "saga", "list", "--state", "stuck").want(t, exitUsage).says(t, "running, compensating, done, undone")
 	postroom(t, c.env, "saga", "list", "--limit", "0").want(t, exitUsage).says(t, "1 to 1000")
 	if r := postroom(t, c.env, "saga", "list", canary).want(t, exitUsage); strings.Contains(r.errors, canary) {
@@ -231,7 +231,7 @@ func TestSagaDecisionsThatChangeNothing(t *testing.T) {
 	postroom(t, c.env, "saga", "done", "checkout", "o1", "--revision", "1", "--data", "{").want(t, exitUsage).says(t, "--data is not JSON")
 	postroom(t, c.env, "saga", "done", "checkout", "o1", "--revision", "1", "--data", "@no-such-file").want(t, exitFailed).says(t, "read the data of the reply")
 	postroom(t, c.env, "saga", "done", "checkout", "o1", "--revision", "1", "--type", "parcel.sent", "--reason", "why").want(t, exitFailed).says(t, "use payment.charged")
-	postroom(t, c.env, "saga", "skip", "checkout", "o1", "--revision", "1", "--reason", strings.Repeat("x", 4097)).want(t, exitFailed).says(t, "4096 bytes")
+	postroom(t, c.env, "saga", "skip", "checkout", "o1", "--revision", "1", "--reason", strings.Repeat("x", 4097)).want(t, exitUsage).says(t, "--reason")
 	var written int
 	if err := c.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.outbox WHERE type = 'checkout.decision'").Scan(&written); err != nil || written != 0 {
 		t.Errorf("%d decisions were written, %v", written, err)

@@ -39,6 +39,7 @@ type badSetup struct {
 	but            map[string][]string // what these commands print instead
 	codes          map[string]int      // the exit status of these commands, if it is not code
 	relay          []string            // parts of a relay's log or error; empty: no relay is run
+	relayEnds      bool                // the relay ends with exitFailed, because a person has to correct something
 }
 
 // badSetups are set-ups that lack something.
@@ -53,8 +54,8 @@ func badSetups(t *testing.T) []badSetup {
 	without := []string{"the server runs without JetStream", "start nats-server with -js"}
 	mute := []string{"Permissions Violation for Subscription to", "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>"}
 	weak, noJetStream := weakNATS(t), devtest.PlainNATS(t, "jetstream: disabled").ConnectedUrl()
-	missing := []string{"schema is older than this code: postroom has version 0 (no tables)", "run 'postroom migrate up'"}
-	older := []string{"schema is older than this code: postroom has version 2 and", "run 'postroom migrate up'"}
+	missing := []string{"schema is older than this code: postroom of database ", " has version 0 (no tables)", "run 'postroom migrate up'"}
+	older := []string{"schema is older than this code: postroom of database ", " has version 2 and", "run 'postroom migrate up'"}
 	rights := []string{"permission denied for schema postroom (SQLSTATE 42501)", "as the owner of the tables run: SELECT postroom.grant_", "('" + role + "')"}
 	return []badSetup{
 		{
@@ -71,22 +72,24 @@ func badSetups(t *testing.T) []badSetup {
 			name: "a database without the tables", database: databaseURL(devtest.EmptyPool(t)), nats: broker, commands: all, code: exitFailed, says: missing,
 			but: map[string][]string{
 				"migrate status": {" migrations pending: run 'postroom migrate up'"},
-				"doctor":         {"there are no tables in the schema postroom of this database", "to do: postroom migrate up"},
+				"doctor":         {"there are no tables in the schema postroom of database ", "to do: postroom migrate up"},
 			},
-			codes: map[string]int{"migrate status": exitTodo, "doctor": exitTodo}, relay: missing,
+			codes: map[string]int{"migrate status": exitTodo, "doctor": exitTodo}, relay: missing, relayEnds: true,
 		},
 		{
 			name: "tables of an older version", database: olderTables(t), nats: broker, commands: all, code: exitFailed, says: older,
 			but: map[string][]string{
 				"migrate status": {" migrations pending: run 'postroom migrate up'"},
-				"doctor":         {"the tables are of version 2 and this program is of version", "to do: postroom migrate up", "not checked: the tables are of version 2, and do not have what it needs\n"},
+				"doctor":         {" are of version 2 and this program is of version", "to do: postroom migrate up", "not checked: the tables are of version 2, and do not have what it needs\n"},
 			},
-			codes: map[string]int{"migrate status": exitTodo, "doctor": exitTodo}, relay: older,
+			codes: map[string]int{"migrate status": exitTodo, "doctor": exitTodo}, relay: older, relayEnds: true,
 		},
 		{
 			name: "a role without rights", database: asRole(good, role), nats: broker, commands: all, code: exitFailed, says: rights,
-			but:   map[string][]string{"migrate status": {"permission denied", "run it as the owner of the schema postroom, who migrates"}},
-			codes: map[string]int{"doctor": exitTodo}, relay: rights,
+			but: map[string][]string{"migrate status": {"permission denied", "run it as the owner of the schema postroom of database ", ", who migrates"}, "doctor": {
+				"not checked: the role " + role + " may not read all that the check needs", "the owner of the tables grants it: SELECT postroom.grant_operator('…')",
+			}},
+			codes: map[string]int{"doctor": exitTodo}, relay: rights, relayEnds: true,
 		},
 		{
 			name: "no broker", database: fine, nats: "nats://127.0.0.1:1", commands: append([]string{ensure}, append(onBroker, onBoth...)...), code: exitFailed, says: unanswered,
@@ -96,7 +99,7 @@ func badSetups(t *testing.T) []badSetup {
 		{
 			name: "a broker that refuses the user", database: fine, nats: strings.Replace(weak, "weak:x@", "weak:wrong@", 1), commands: append([]string{ensure}, append(onBroker, onBoth[:3]...)...),
 			code: exitFailed, says: refused,
-			codes: map[string]int{"status": exitTodo, "doctor": exitTodo}, relay: []string{"Authorization Violation", "the broker refuses the user: correct --nats-url or --nats-creds"},
+			codes: map[string]int{"status": exitTodo, "doctor": exitTodo}, relay: []string{"Authorization Violation", "the broker refuses the user: correct its password or credentials"},
 		},
 		{
 			name: "a broker without JetStream", database: fine, nats: noJetStream, commands: append([]string{ensure, "status", "doctor"}, onBroker...), code: exitFailed, says: without,
@@ -146,18 +149,24 @@ func TestCommandsReportBadSetups(t *testing.T) {
 			})
 		}
 		if len(s.relay) > 0 {
-			t.Run(s.name+"/relay", func(t *testing.T) { t.Parallel(); wantRelayOutput(t, env, s.relay) })
+			t.Run(s.name+"/relay", func(t *testing.T) { t.Parallel(); wantRelayOutput(t, env, s.relay, s.relayEnds) })
 		}
 	}
 }
 
-// wantRelayOutput runs a relay until its output has all wanted parts, or the relay has ended.
-func wantRelayOutput(t *testing.T, env environment, says []string) {
+// wantRelayOutput runs a relay until its output has all wanted parts, or the relay has ended. If ends
+// is true, the relay has to end by itself.
+func wantRelayOutput(t *testing.T, env environment, says []string, ends bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 20*time.Second))
 	defer cancel()
 	log := &outputWatcher{wanted: says, found: cancel}
-	run(ctx, []string{"relay"}, func(name string) string { return env[name] }, log, log)
+	if ends {
+		log.found = func() {}
+	}
+	if code := run(ctx, []string{"relay"}, func(name string) string { return env[name] }, log, log); ends && code != exitFailed {
+		t.Errorf("exit status %d, want %d", code, exitFailed)
+	}
 	for _, part := range says {
 		if !strings.Contains(log.String(), part) {
 			t.Errorf("want %q in\n%s", part, log)

@@ -34,7 +34,8 @@ func TestEndpointsOnTheCommandLine(t *testing.T) {
 	postroom(t, env, "webhook", "test", "b").want(t, exitOK).says(t, "is due")
 	postroom(t, env, "webhook", "resend", id).want(t, exitUsage).says(t, "--since")
 	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--account-header", "tenant").want(t, exitUsage).says(t, "--types is required")
-	for _, accounts := range [][]string{nil, {"--account-header", ""}, {"--account-header", "tenant", "--no-accounts"}} {
+	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--types", "order.placed", "--account-header", "").want(t, exitUsage).says(t, "--account-header")
+	for _, accounts := range [][]string{nil, {"--account-header", "tenant", "--no-accounts"}} {
 		args := append([]string{"webhook", "resend", id, "--since", "1h", "--types", "order.placed"}, accounts...)
 		postroom(t, env, args...).want(t, exitUsage).says(t, "give --account-header", "or else --no-accounts")
 	}

@@ -37,6 +37,6 @@ func TestWebhookSend(t *testing.T) {
 		server.Close()
 	}
 	postroom(t, nil, "webhook", "send", "--scheme", "stripe", "http://localhost").want(t, exitUsage).says(t, "set WEBHOOK_SECRET")
-	postroom(t, nil, "webhook", "send", "--scheme", "none", "http://localhost").want(t, exitUsage).says(t, "--scheme must be")
+	postroom(t, nil, "webhook", "send", "--scheme", "none", "http://localhost").want(t, exitUsage).says(t, "--scheme: want one of")
 	postroom(t, nil, "webhook", "send").want(t, exitUsage).says(t, "give the URL of one endpoint")
 }

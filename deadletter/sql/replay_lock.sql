@@ -1,6 +1,6 @@
 -- Lock replay $1 for one step. credit is how many events the rate allows the replay to release now.
 -- It is NULL if the replay has no rate. The CASE is necessary, because least and greatest ignore
--- NULL.
+-- NULL. due is true if no step was stored yet, or none in the last five seconds.
 --
 -- Locks   its row, until the transaction ends.
 -- Index   job_pkey (id).
@@ -9,7 +9,8 @@ SELECT state, phase, verdict, items, released, succeeded, failed, passed_over, b
        CASE WHEN rate IS NOT NULL THEN
            least(credit + rate * greatest(extract(epoch FROM clock_timestamp() - coalesce(stepped_at, clock_timestamp()))::float8, 0),
                  greatest(rate, 1))
-       END AS credit
+       END AS credit,
+       stepped_at IS NULL OR stepped_at < clock_timestamp() - interval '5 seconds' AS due
 FROM postroom.job
 WHERE id = $1
 FOR UPDATE;

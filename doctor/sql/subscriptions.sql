@@ -6,7 +6,7 @@
 -- Order   by handler.
 -- Called  by examination.loadSubscriptions.
 SELECT s.handler::text, s.stream, s.stream_created, coalesce(s.types, '{}') AS types, s.subjects, s.floor,
-       coalesce(s.floor_id, '') AS floor_id, s.floor_stored_at,
+       coalesce(s.floor_id, '') AS floor_id, s.floor_stored_at, s.skipped_through,
        s.ordered,
        EXISTS (SELECT FROM postroom.node WHERE s.handler = ANY (handlers) AND seen_at > now() - interval '1 minute') AS lives
 FROM postroom.subscription s

@@ -33,7 +33,7 @@ type program struct {
 func startProgram(t *testing.T, args ...string) *program {
 	t.Helper()
 	p := &program{cmd: exec.Command(os.Args[0], args...)}
-	p.cmd.Env = append(os.Environ(), programVariable+"=1", "POSTROOM_DATABASE_URL="+servers.PostgresURL(t))
+	p.cmd.Env = append(os.Environ(), programVariable+"=1", "POSTROOM_TEST_DATABASE_URL="+servers.PostgresURL(t))
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Stdout = &p.out
 	progress, err := p.cmd.StderrPipe()

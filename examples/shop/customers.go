@@ -27,9 +27,13 @@ func (c *customers) Run(ctx context.Context) error {
 	placed := make(chan error, 1)
 	go func() { placed <- c.shop.placeAll(placing, requests, c.opt.clients, c.closing) }()
 
+	looks := 0
 	err := demo.Watch(ctx, c.opt.timeout, 20*time.Millisecond, func(ctx context.Context) (demo.Progress, error) {
 		all := len(placed) > 0 // read before the state: if all orders are placed, the state has all of them
 		now, err := c.state(ctx)
+		if looks++; looks%5 == 0 && !all { // not more often, because each look is work, too
+			err = errors.Join(err, c.waits.look(ctx, c.Pool))
+		}
 		c.story.Progress("placed %s  published %s  charged %s  counted %s  duplicates suppressed %s  %s orders/s",
 			demo.Grouped(now.placed), demo.Grouped(now.published), demo.Grouped(now.charge.done), demo.Grouped(now.tallied.done),
 			demo.Grouped(now.charge.suppressed+now.tallied.suppressed), demo.Grouped(perSecond(now.charge.done, time.Since(began))))

@@ -35,6 +35,7 @@ type deployment struct {
 	story   *demo.Story
 	servers *devstack.Stack
 	meters  *meters
+	waits   waits
 
 	shop   *shop
 	relay  *relay.Relay

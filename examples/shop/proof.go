@@ -88,6 +88,7 @@ func (d *deployment) result(proof demo.Proof, found findings, c counts) *result 
 			PlacingSecs: d.shop.placed.placing.Seconds(), TotalSecs: d.shop.placed.took.Seconds(),
 			P50: found.P50, P99: found.P99,
 		},
+		waits: d.waits,
 		violations: violations{
 			Lost: proof.Violations("lost"), Ghosts: proof.Violations("ghost"), Doubles: proof.Violations("double"),
 		},

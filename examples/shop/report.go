@@ -17,6 +17,7 @@ type result struct {
 	orders
 	effects
 	pace
+	waits
 	violations
 	demo.Proof
 	software
@@ -129,6 +130,7 @@ func (r *result) table() string {
 	row("latency p50", milliseconds(r.P50), "from the event's insert to the charge's insert, by the database's clock;")
 	row("latency p99", milliseconds(r.P99), "with the order's commit, without the charge's; orders held open left out")
 	_ = w.Flush() // a strings.Builder never fails
+	b.WriteString("\n" + r.limit())
 	return b.String()
 }
 

@@ -43,6 +43,9 @@ func TestQuickstart(t *testing.T) {
 	if n := strings.Count(text, "  ok  "); n != 15 || strings.Contains(text, "FAILED") {
 		t.Errorf("%d checks are ok, want 15:\n%s", n, text)
 	}
+	if !strings.Contains(text, "What limits the orders/s: ") {
+		t.Errorf("the table does not say what limits the orders/s:\n%s", text)
+	}
 	if left := demotest.Databases(t, "postroom_demo_"); len(left) != 0 {
 		t.Errorf("databases %v are left", left)
 	}
@@ -215,6 +218,25 @@ func TestPlanIsTheSameForASeed(t *testing.T) {
 	}
 	if rolledBack := len(one) - committed; committed != 1000 || rolledBack < 50 || rolledBack > 200 || held < 5 {
 		t.Errorf("%d to commit, %d to roll back, %d to hold open", committed, rolledBack, held)
+	}
+}
+
+// The last lines of the table say what limits the run.
+func TestWhatLimitsTheRun(t *testing.T) {
+	for _, tt := range []struct {
+		seen waits
+		says string
+	}{
+		{waits{Disk: 60, Running: 30, Program: 9, Other: 1, Busy: 30, Ticks: 100}, "orders/s: the disk"},
+		{waits{Disk: 60, Running: 30, Program: 9, Other: 1, Busy: 95, Ticks: 100}, "orders/s: the processors"},
+		{waits{Disk: 60, Running: 30, Program: 9, Other: 1, Busy: 95, Ticks: 100}, "60 % waited for the disk, 9 % for this program,\n  1 % for something else, and 30 % ran"},
+		{waits{Disk: 10, Running: 60}, "orders/s: PostgreSQL"},
+		{waits{Program: 60, Running: 30}, "orders/s: the clients"},
+		{waits{}, "orders/s: not known"},
+	} {
+		if got := tt.seen.limit(); !strings.Contains(got, tt.says) {
+			t.Errorf("%+v: %q, want %q", tt.seen, got, tt.says)
+		}
 	}
 }
 

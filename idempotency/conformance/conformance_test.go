@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/postroom/postroom/idempotency"
 	"github.com/postroom/postroom/idempotency/conformance"
@@ -20,13 +21,17 @@ func TestMain(m *testing.M) { devtest.Main(m) }
 // service starts an endpoint, guarded by a route, and describes it.
 func service(t *testing.T, rt idempotency.Route) conformance.Endpoint {
 	t.Helper()
+	return serviceWith(t, rt, idempotency.Config{})
+}
+
+func serviceWith(t *testing.T, rt idempotency.Route, cfg idempotency.Config) conformance.Endpoint {
+	t.Helper()
 	pool := devtest.Pool(t)
 	if _, err := pool.Exec(t.Context(), "CREATE TABLE refund (id bigint GENERATED ALWAYS AS IDENTITY)"); err != nil {
 		t.Fatal(err)
 	}
-	guard := idempotency.New(pool, idempotency.Config{Principal: func(r *http.Request) (string, error) {
-		return r.Header.Get("Authorization"), nil
-	}})
+	cfg.Principal = func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }
+	guard := idempotency.New(pool, cfg)
 	mux := http.NewServeMux()
 	mux.Handle("/refunds", guard.Handler(rt, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var id int64
@@ -97,6 +102,89 @@ func TestFaultsAreFound(t *testing.T) {
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is not in:\n%s", want, out)
+		}
+	}
+}
+
+// The settings of the table on the page about the contract, with values that differ from their
+// defaults.
+var settings = []struct {
+	name  string
+	route idempotency.Route
+	cfg   idempotency.Config
+	tell  func(e *conformance.Endpoint) // what the test has to know
+	fails bool
+}{
+	{name: "TTL", route: idempotency.Route{TTL: idempotency.TTLPayments, From: idempotency.FromLastUse}},
+	{name: "Wait", route: idempotency.Route{Wait: time.Second}},
+	{name: "StatusURL", route: idempotency.Route{StatusURL: func(*http.Request, idempotency.Key) string { return "/status" }}},
+	{name: "MismatchStatus", route: idempotency.Route{MismatchStatus: http.StatusConflict}, tell: func(e *conformance.Endpoint) { e.MismatchStatus = http.StatusConflict }},
+	{name: "ReplayStatus", route: idempotency.Route{ReplayStatus: idempotency.CreatedAs200}, fails: true},
+	{name: "StoreFinal", route: idempotency.Route{Store: idempotency.StoreFinal}},
+	{name: "StoreAll", route: idempotency.Route{Store: idempotency.StoreAll}},
+	{name: "Required", route: idempotency.Route{Required: []string{http.MethodPut}}, tell: func(e *conformance.Endpoint) { e.Method = http.MethodPut }},
+	{name: "Optional", route: idempotency.Route{Optional: []string{http.MethodPost}}, tell: func(e *conformance.Endpoint) { e.KeyOptional = true }},
+	{name: "Unsupported", route: idempotency.Route{Unsupported: true}, fails: true},
+	{name: "MaxLen", route: idempotency.Route{Key: idempotency.KeyFormat{MaxLen: 255}}},
+	{name: "Strict", route: idempotency.Route{Key: idempotency.KeyFormat{Strict: true}}, fails: true},
+	{name: "Match", route: idempotency.Route{Key: idempotency.KeyFormat{Match: idempotency.UUID}}, fails: true},
+	{name: "Headers", route: idempotency.Route{Headers: []string{"X-Request-Key"}}, fails: true},
+	{name: "PrintRaw", route: idempotency.Route{Print: idempotency.PrintRaw}},
+	{name: "PrintBody", route: idempotency.Route{Print: idempotency.PrintBody}},
+	{name: "PrintJCS", route: idempotency.Route{Print: idempotency.PrintJCS}},
+	{name: "PrintHeaders", route: idempotency.Route{PrintHeaders: []string{"Host"}}},
+	{name: "PrintFunc", route: idempotency.Route{PrintFunc: func(_ *http.Request, body []byte) []byte { return body }}},
+	{name: "Multipart", route: idempotency.Route{Multipart: true}},
+	{name: "Scope", route: idempotency.Route{Scope: func(*http.Request) string { return "refund" }}},
+	{name: "OmitHeaders", route: idempotency.Route{OmitHeaders: []string{"Location"}}, fails: true},
+	{name: "AuthorizeReplay", route: idempotency.Route{AuthorizeReplay: func(*http.Request, idempotency.Record) error { return nil }}},
+	{name: "TxRetries", route: idempotency.Route{TxRetries: 2}},
+	{name: "CancelOnDisconnect", route: idempotency.Route{CancelOnDisconnect: true}},
+	{name: "DocsURL", cfg: idempotency.Config{DocsURL: "https://example.com/"}},
+	{name: "StatusHeader", cfg: idempotency.Config{StatusHeader: "X-Status"}, fails: true},
+	{name: "ReplayedHeader", cfg: idempotency.Config{ReplayedHeader: "X-Replayed"}, fails: true},
+	{name: "RedactKeys", cfg: idempotency.Config{RedactKeys: true}},
+}
+
+const settingsVar = "POSTROOM_TEST_SETTINGS"
+
+// TestSettings is run by TestSettingsThatTheTestRefuses, in its own process, and fails there.
+func TestSettings(t *testing.T) {
+	if os.Getenv(settingsVar) == "" {
+		t.Skip("it is a part of TestSettingsThatTheTestRefuses")
+	}
+	for _, s := range settings {
+		t.Run(s.name, func(t *testing.T) {
+			e := serviceWith(t, s.route, s.cfg)
+			if s.tell != nil {
+				s.tell(&e)
+			}
+			conformance.Test(t, e)
+		})
+	}
+}
+
+// The page about the contract names the settings with which this test fails.
+func TestSettingsThatTheTestRefuses(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSettings$", "-test.v")
+	cmd.Env = append(os.Environ(), settingsVar+"=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Errorf("no setting fails:\n%s", out)
+	}
+	page, err := os.ReadFile("../../docs/reference/idempotency.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(page), "`conformance.Test` checks the contract")
+	list, _, _ = strings.Cut(list, "With `MismatchStatus` and `Optional`")
+	for _, s := range settings {
+		if failed := strings.Contains(string(out), "--- FAIL: TestSettings/"+s.name+" "); failed != s.fails {
+			t.Errorf("%s: the test fails: %t, want %t", s.name, failed, s.fails)
+		}
+		if named := strings.Contains(list, "`"+s.name+"`"); named != s.fails {
+			t.Errorf("%s: the page names it: %t, want %t", s.name, named, s.fails)
 		}
 	}
 }

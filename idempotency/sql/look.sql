@@ -1,5 +1,7 @@
 -- Return the row of key $3 of principal $2 in scope $1. live says that the row has not expired,
--- leased says that an attempt holds the key, and begun says that a step is done or has begun.
+-- leased says that an attempt holds the key, and begun says that a step is done or has begun. What has
+-- expired has expired by this database's clock and by the caller's: $4 is the latest time that the
+-- caller believes.
 --
 -- Locks   none.
 -- Index   the primary key.
@@ -7,7 +9,8 @@
 SELECT scope, principal, key, fingerprint, state, attempts, fence, point,
        status, headers, body, ref, dropped, created_at, completed_at, expires_at,
        --guard:a-claim-that-ran-out-is-not-held 2 = @1.1
-       expires_at > clock_timestamp() AS live, coalesce(state = 'pending' AND lease_until > clock_timestamp(), false) AS leased,
+       --guard:a-key-ends-by-two-clocks 1 = expires_at > greatest(clock_timestamp(), $4::timestamptz)
+       expires_at > least(clock_timestamp(), $4::timestamptz) AS live, coalesce(state = 'pending' AND lease_until > least(clock_timestamp(), $4::timestamptz), false) AS leased,
        coalesce(checkpoints NOT IN ('{}', '{"": {}}'), false) AS begun
 FROM postroom.idempotency
 WHERE scope = $1 AND principal = $2 AND key = $3;

@@ -1,5 +1,6 @@
 -- Remove up to $1 rows as purge.sql does, and return them. If the answers of the removed rows
--- together have $2 bytes or more, the statement removes no further row.
+-- together have $2 bytes or more, the statement removes no further row. $3 is the latest time that
+-- the caller believes.
 --
 -- Locks   up to $1 rows, until the transaction ends; skips rows that other transactions have
 --         locked.
@@ -10,7 +11,8 @@ WITH old AS (
     FROM postroom.idempotency
     --guard:archive-keeps-a-claim 2 true
     --guard:archive-keeps-what-is-live 1 true
-    WHERE expires_at <= clock_timestamp() AND (state <> 'pending' OR lease_until <= clock_timestamp())
+    --guard:an-archive-believes-two-clocks 1 = expires_at <= greatest(clock_timestamp(), $3::timestamptz)
+    WHERE expires_at <= least(clock_timestamp(), $3::timestamptz) AND (state <> 'pending' OR lease_until <= least(clock_timestamp(), $3::timestamptz))
     ORDER BY expires_at
     LIMIT $1
     FOR UPDATE SKIP LOCKED

@@ -2,15 +2,19 @@ package behaviours
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // fault is a way in which a handler fails.
@@ -168,6 +172,31 @@ var faults = []fault{
 		_, err := tx.Query(ctx, "SELECT n FROM generate_series(1, $1::int) n", 100000) //nolint:rowserrcheck,sqlclosecheck // as users do
 		return err
 	}},
+	{name: "a goroutine in a statement that does not end", says: "goroutine", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		if err := exec(ctx, tx, insert, handler, id); err != nil {
+			return err
+		}
+		sleeping := make(chan struct{})
+		go func() {
+			_, _ = tx.CopyFrom(context.Background(), pgx.Identifier{"effect"}, []string{"handler", "event"}, pgx.CopyFromFunc(func() ([]any, error) {
+				close(sleeping)
+				devtest.Forever() // the copy is given up with its connection
+				return nil, io.EOF
+			}))
+		}()
+		<-sleeping
+		return nil
+	}},
+	{name: "a goroutine that goes on after an error", says: "the shop is closed", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), goOn(tx, handler, id), errOwn)
+	}},
+	{name: "no time left, and no look at the context", says: "not done in time", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		err := exec(ctx, tx, insert, handler, id)
+		for err == nil { // until the inbox takes the transaction away
+			err = exec(context.WithoutCancel(ctx), tx, "SELECT pg_sleep(0.01)")
+		}
+		return nil
+	}},
 	{name: "an overlooked error", says: "did not return its error", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
 		_ = exec(ctx, tx, "SELECT 1 / $1::int", 0)
 		_ = exec(ctx, tx, insert, handler, id)
@@ -179,4 +208,90 @@ var faults = []fault{
 	{name: "a setting of the session", says: "the shop is closed", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
 		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "SET search_path = nowhere"), errOwn)
 	}},
+	{name: "a transaction that it made read-only", says: "read-only transaction", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		postroom.Result(ctx, "took effect")
+		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "SET TRANSACTION READ ONLY"))
+	}},
+	{name: "a value that panics when it is read", says: "no text", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return tx.QueryRow(ctx, insert+" RETURNING event", handler, id).Scan(angryScanner{})
+	}},
+	{name: "a function of a batch that panics", says: "no text", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		b := &pgx.Batch{}
+		b.Queue(insert, handler, id).Exec(func(pgconn.CommandTag) error { panic("no text") })
+		b.Queue("SELECT 1")
+		return tx.SendBatch(ctx, b).Close()
+	}},
+	{name: "a function of a batch that ends its goroutine", says: "Goexit", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		b := &pgx.Batch{}
+		b.Queue(insert, handler, id).Exec(func(pgconn.CommandTag) error { runtime.Goexit(); return nil })
+		b.Queue("SELECT 1")
+		return tx.SendBatch(ctx, b).Close()
+	}},
+	{name: "a function of a batch that uses the transaction", says: "goroutine uses the transaction", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		b := &pgx.Batch{}
+		b.Queue(insert, handler, id).Exec(func(pgconn.CommandTag) error { return exec(ctx, tx, "SELECT 1") })
+		return tx.SendBatch(ctx, b).Close()
+	}},
+	{name: "results of a batch that are not closed", says: "open", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		b := &pgx.Batch{}
+		b.Queue(insert, handler, id)
+		b.Queue("SELECT n FROM generate_series(1, 10000) n")
+		_, err := tx.SendBatch(ctx, b).Exec()
+		return err
+	}},
+	{name: "Goexit in a nested transaction", says: "Goexit", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			_ = exec(ctx, tx, insert, handler, id)
+			runtime.Goexit()
+			return nil
+		})
+	}},
+	{name: "a copy whose rows panic", says: "no text", fail: func(ctx context.Context, tx pgx.Tx, _, _ string) error {
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"handler", "event"}, pgx.CopyFromFunc(func() ([]any, error) { panic("no text") }))
+		return err
+	}},
+	{name: "a copy of a value that panics", says: "no text", fail: func(ctx context.Context, tx pgx.Tx, handler, _ string) error {
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"handler", "event"}, pgx.CopyFromRows([][]any{{handler, angryValuer{}}}))
+		return err
+	}},
+	{name: "a copy whose channel is not closed", says: "deadline", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		rows := make(chan []any, 1)
+		rows <- []any{handler, id}
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"handler", "event"}, pgx.CopyFromFunc(func() ([]any, error) {
+			select {
+			case row := <-rows:
+				return row, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}))
+		return err
+	}},
+	{name: "an error of a trigger at the commit", says: "too late", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "INSERT INTO refused VALUES ($1)", "P0001"))
+	}},
+	{name: "an error of a trigger at the commit that is like one of the inbox", says: "too late", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "INSERT INTO refused VALUES ($1)", "22P02"))
+	}},
+	{name: "a serialization failure at the commit", says: "40001", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "INSERT INTO refused VALUES ($1)", "40001"))
+	}},
+	{name: "a read-only server at the commit, as its trigger says", says: "too late", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "INSERT INTO refused VALUES ($1)", "25006"))
+	}},
+	{name: "the savepoint of its batch", says: "", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "RELEASE SAVEPOINT postroom_member_1"), exec(ctx, tx, "SELECT nothing"))
+	}},
 }
+
+// angryScanner is a value that panics.
+type angryScanner struct{}
+
+func (angryScanner) Scan(any) error { panic("no text") }
+
+// angryValuer is a parameter that panics.
+type angryValuer struct{}
+
+func (angryValuer) Value() (driver.Value, error) { panic("no text") }

@@ -177,7 +177,7 @@ func players(r *rand.Rand, stream string) []*player {
 }
 
 func run(t *testing.T, r *rand.Rand) {
-	pool, nc := open(t), devtest.NATS(t)
+	pool, nc := open(t, r), devtest.NATS(t)
 	stream := nats.NewInbox()[len("_INBOX."):]
 	if err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: stream, Subjects: []string{stream + ".>"}}); err != nil {
 		t.Fatal(err)
@@ -218,14 +218,26 @@ func run(t *testing.T, r *rand.Rand) {
 	leftovers(t, pool)
 }
 
-// open returns a pool that is large enough for the workers of all handlers.
-func open(t *testing.T) *pgxpool.Pool {
+// open returns a pool that is large enough for the workers of all handlers. It sends statements in a
+// random mode, and may have a hook for new connections.
+func open(t *testing.T, r *rand.Rand) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.MaxConns = 30
+	cfg.ConnConfig.DefaultQueryExecMode = []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	}[r.IntN(6)]
+	if r.IntN(3) == 0 {
+		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "SET app.shop = 'mine'")
+			return err
+		}
+	}
+	t.Logf("mode %s, a hook: %t", cfg.ConnConfig.DefaultQueryExecMode, cfg.AfterConnect != nil)
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +254,10 @@ func prepare(t *testing.T, pool *pgxpool.Pool) (release func()) {
 		CREATE TABLE effect (handler text NOT NULL, event text NOT NULL, n serial);
 		CREATE TABLE one (id int PRIMARY KEY);
 		CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED);
-		CREATE TABLE locked AS SELECT 1 AS id`)
+		CREATE TABLE locked AS SELECT 1 AS id;
+		CREATE TABLE refused (code text);
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''too late'' USING ERRCODE = NEW.code; END';
+		CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON refused DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,12 +114,118 @@ var ways = []way{
 		postroom.Result(ctx, "wrote "+id)
 		return exec(ctx, tx, insert, handler, id)
 	}},
+	{"a goroutine that goes on with the transaction", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), goOn(tx, handler, id))
+	}},
+	{"a nested transaction that a goroutine keeps", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		var nested pgx.Tx
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			nested = tx
+			return exec(ctx, tx, insert, handler, id)
+		})
+		go func() { _, _ = nested.Exec(context.Background(), insert, handler, id) }()
+		return err
+	}},
 	{"a statement with a context that has ended before it", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		_ = exec(ended, tx, insert, handler, id) // is not sent
 		return exec(ctx, tx, insert, handler, id)
 	}},
+	{"a rewriter of its own", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return exec(ctx, tx, "insert", pgx.QueryExecModeExec, rewriter{handler, id})
+	}},
+	{"a batch whose functions read", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		b := &pgx.Batch{}
+		b.Queue("SELECT $1::int", 1).QueryRow(func(row pgx.Row) error { return row.Scan(new(int)) })
+		b.Queue(insert+" RETURNING n", handler, id).Query(func(rows pgx.Rows) error {
+			_, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
+			return err
+		})
+		return tx.SendBatch(ctx, b).Close()
+	}},
+	{"a batch that is read half", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		b := &pgx.Batch{}
+		b.Queue("SELECT n FROM generate_series(1, $1::int) n", 1000)
+		b.Queue(insert, handler, id)
+		results := tx.SendBatch(ctx, b)
+		rows, err := results.Query()
+		if err == nil {
+			rows.Next()
+			rows.Close()
+		}
+		return errors.Join(err, results.Close())
+	}},
+	{"rows that are read half", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		rows, err := tx.Query(ctx, "SELECT n FROM generate_series(1, $1::int) n", 10000)
+		if err != nil {
+			return err
+		}
+		rows.Next()
+		rows.Close()
+		return exec(ctx, tx, insert, handler, id)
+	}},
+	{"goroutines that take turns", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		for _, sql := range []string{"SELECT $1::text, $2::text", insert, "SELECT $1::text, $2::text"} {
+			done := make(chan error)
+			go func() { done <- exec(ctx, tx, sql, handler, id) }()
+			if err := <-done; err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
+	{"formats that are its own", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id),
+			exec(ctx, tx, "SET LOCAL client_encoding = 'LATIN1'; SET LOCAL bytea_output = 'escape'; SET LOCAL DateStyle = 'German'; SET LOCAL IntervalStyle = 'sql_standard'; SET LOCAL TimeZone = 'Asia/Kolkata'"))
+	}},
+	{"a search_path that is empty", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "SET LOCAL search_path = ''"))
+	}},
+	{"tables that have the names of the inbox's", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "CREATE TEMPORARY TABLE inbox (a int); CREATE TEMPORARY TABLE held (a int) ON COMMIT DROP"))
+	}},
+	{"a channel, a lock and a cursor that stay", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "LISTEN shop; SELECT pg_advisory_lock_shared(7); DECLARE c CURSOR WITH HOLD FOR SELECT 1"))
+	}},
+	{"constraints that are checked at once", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		return errors.Join(exec(ctx, tx, "SET CONSTRAINTS ALL IMMEDIATE"), exec(ctx, tx, insert, handler, id))
+	}},
+	{"a panic that it caught", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		func() {
+			defer func() { _ = recover() }()
+			_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+				_ = exec(ctx, tx, insert, handler, id)
+				panic("no")
+			})
+		}()
+		return exec(ctx, tx, insert, handler, id)
+	}},
+	{"an outcome for the operator", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
+		postroom.Result(ctx, "took effect")
+		return exec(ctx, tx, insert, handler, id)
+	}},
+}
+
+// rewriter is a rewriter of a handler.
+type rewriter struct{ handler, id string }
+
+func (r rewriter) RewriteQuery(context.Context, *pgx.Conn, string, []any) (string, []any, error) {
+	return insert, []any{r.handler, r.id}, nil
+}
+
+// goOn starts a goroutine that uses the transaction until that fails. It writes only nothing, because
+// what it writes before the end would be committed.
+func goOn(tx pgx.Tx, handler, id string) error {
+	begun := make(chan error, 1)
+	go func() {
+		ctx := context.Background()
+		err := exec(ctx, tx, "SELECT 1")
+		for begun <- err; err == nil; {
+			_, err = tx.Exec(ctx, "DELETE FROM effect WHERE handler = $1 AND event = $2 AND false", handler, id)
+		}
+	}()
+	return <-begun
 }
 
 func exec(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {

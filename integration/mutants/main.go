@@ -6,7 +6,7 @@
 //	make mutants ONLY=late-row-rule,key-lock
 //	make mutants ONLY=key-lock ARGS=--show
 //	make mutants PLANTED=1
-//	make mutants ARGS='--report integration/results/mutants.md'
+//	make mutants ONLY=inbox.txt,saga.txt ARGS='--report integration/results/mutants.md'
 //
 // A marker above the code says which edit removes the guard, so that a rename or a reformat of the
 // code touches neither the lists nor the marker. In Go files a marker begins with two slashes, in
@@ -66,13 +66,13 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	var opt options
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	flags.SetOutput(progress)
-	flags.StringVar(&opt.only, "only", "", "names of the guards or bugs to try, with commas between them (default all)")
+	flags.StringVar(&opt.only, "only", "", "names of the guards, bugs or lists to try, with commas between them (default all)")
 	flags.BoolVar(&opt.planted, "planted", false, "plant the bugs that chaos or the model has to find, instead of removing guards")
 	flags.BoolVar(&opt.asJSON, "json", false, "print the results as JSON")
 	flags.BoolVar(&opt.race, "race", false, "run the tests with the race detector, which takes longer")
 	flags.IntVar(&opt.parallel, "parallel", 0, "how many guards or bugs to try at the same time (default one for each processor, and half as many with --planted)")
 	flags.BoolVar(&opt.show, "show", false, "print what the guards or bugs change, and try none")
-	flags.StringVar(&opt.report, "report", "", "also write a page with the results to this file")
+	flags.StringVar(&opt.report, "report", "", "also write the results of whole lists to this page")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -117,7 +117,11 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	if opt.report != "" {
-		if err := os.WriteFile(opt.report, []byte(page(ctx, results, began)), 0o644); err != nil {
+		former, err := os.ReadFile(opt.report)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("read the former report: %w", err)
+		}
+		if err := os.WriteFile(opt.report, []byte(page(ctx, string(former), all, results, began)), 0o644); err != nil {
 			return fmt.Errorf("write report: %w", err)
 		}
 	}
@@ -144,7 +148,8 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// choose returns the entries with the given names, or all entries if no name is given.
+// choose returns the entries with the given names, or all entries if no name is given. The name of
+// a list means all its entries.
 func choose(all []entry, only string) ([]entry, error) {
 	if only == "" {
 		return all, nil
@@ -153,7 +158,7 @@ func choose(all []entry, only string) ([]entry, error) {
 	for _, name := range strings.Split(only, ",") {
 		found := false
 		for _, e := range all {
-			if e.Name == strings.TrimSpace(name) {
+			if name = strings.TrimSpace(name); e.Name == name || e.list() == name {
 				chosen, found = append(chosen, e), true
 			}
 		}

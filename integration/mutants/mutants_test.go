@@ -338,3 +338,42 @@ func TestTimeouts(t *testing.T) {
 		}
 	}
 }
+
+// The page has the last result of each list that was tried whole.
+func TestPageKeepsTheRowsOfOtherLists(t *testing.T) {
+	t.Parallel()
+	of := func(source string, o outcome) result {
+		return result{entry: entry{Name: "guard-of-" + source, Source: source}, Outcome: o, Seconds: 2}
+	}
+	results := []result{of("a.txt:1", noticed), of("a.txt:5", unnoticed), of("b.txt:1", noticed), of("c.txt:1", noticed)}
+	var all []entry
+	for _, r := range append(results, of("b.txt:5", noticed), of("d.txt:1", noticed)) {
+		all = append(all, r.entry)
+	}
+	former := "| a.txt | former |\n| b.txt | kept |\n| gone.txt | former |\n"
+	text := page(t.Context(), former, all, results, time.Now())
+	var rows []string
+	for line := range strings.Lines(text) {
+		if list, rest, ok := strings.Cut(strings.TrimPrefix(line, "| "), ".txt | "); ok {
+			rows = append(rows, list+" "+strings.Join(strings.Split(rest, " | ")[:1], ""))
+		}
+	}
+	if want := []string{"a 2", "b kept |\n", "c 1"}; !slices.Equal(rows, want) {
+		t.Errorf("rows %q, want %q\n%s", rows, want, text)
+	}
+	if !strings.Contains(text, "| 2 | 1 | 2.0 |") || !strings.Contains(text, "guard-of-a.txt:5 ("+strings.ToLower(string(unnoticed))+") |") {
+		t.Errorf("the page does not say what was not noticed:\n%s", text)
+	}
+}
+
+func TestChooseTakesNamesAndLists(t *testing.T) {
+	t.Parallel()
+	all := []entry{{Name: "a", Source: "x.txt:1"}, {Name: "b", Source: "x.txt:5"}, {Name: "c", Source: "y.txt:1"}}
+	got, err := choose(all, "c, x.txt")
+	if err != nil || len(got) != 3 {
+		t.Errorf("chose %+v, %v", got, err)
+	}
+	if _, err := choose(all, "z.txt"); err == nil {
+		t.Error("a list that does not exist was accepted")
+	}
+}

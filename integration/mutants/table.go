@@ -56,43 +56,51 @@ func verdict(results []result) error {
 	return fmt.Errorf("%d of %d are not noticed:\n%w", len(errs), len(results), errors.Join(errs...))
 }
 
-// page returns a document that says how many guards each package's tests notice, and which they do
-// not notice.
-func page(ctx context.Context, results []result, began time.Time) string {
-	const total = "total"
-	type sum struct {
-		tried, noticed int
-		seconds        float64
-	}
-	sums := make(map[string]*sum)
-	for _, r := range results {
-		for _, name := range []string{r.testPackage(), total} {
-			if sums[name] == nil {
-				sums[name] = new(sum)
-			}
-			s := sums[name]
-			s.tried, s.seconds = s.tried+1, s.seconds+r.Seconds
-			if r.Outcome == noticed {
-				s.noticed++
-			}
-		}
-	}
+// page returns a document that says, for each list, how many of its guards the tests notice. A row
+// is of a list that was tried whole. If a list was not tried now, its row stays as the former page
+// has it, so that the lists can be tried one by one.
+func page(ctx context.Context, former string, all []entry, results []result, began time.Time) string {
 	commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
 	if err != nil {
 		commit = []byte("unknown")
 	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "# Guards\n\n`make mutants` removed each guard, one at a time, and ran the test that has to fail without it.\nThe command wrote this page: do not edit it.\n\n")
-	fmt.Fprintf(&text, "Began %s at commit %s, took %s, %d processors, %s.\n\n", began.UTC().Format("2006-01-02 15:04 UTC"), strings.TrimSpace(string(commit)), time.Since(began).Round(time.Second), runtime.NumCPU(), runtime.Version())
-	text.WriteString("| package of the test | guards | noticed | seconds for each |\n| --- | ---: | ---: | ---: |\n")
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(sums)), func(name string) bool { return name == total })
-	for _, name := range append(names, total) {
-		fmt.Fprintf(&text, "| %s | %d | %d | %.1f |\n", name, sums[name].tried, sums[name].noticed, sums[name].seconds/float64(sums[name].tried))
-	}
+	tried := make(map[string][]result)
 	for _, r := range results {
-		if r.Outcome != noticed {
-			fmt.Fprintf(&text, "\n%s (%s): %s. %s\n", r.Name, r.File, r.Outcome, r.Guard)
+		tried[r.list()] = append(tried[r.list()], r)
+	}
+	guards := make(map[string]int)
+	for _, e := range all {
+		guards[e.list()]++
+	}
+	var text strings.Builder
+	text.WriteString("# Guards\n\n`make mutants` removed each guard, one at a time, and ran the test that has to fail without it.\nThe command wrote this page: do not edit it.\n\n")
+	text.WriteString("| list | guards | noticed | seconds for each | commit | day | with | not noticed |\n| --- | ---: | ---: | ---: | --- | --- | --- | --- |\n")
+	for _, list := range slices.Sorted(maps.Keys(guards)) {
+		of := tried[list]
+		if len(of) < guards[list] {
+			for line := range strings.Lines(former) {
+				if strings.HasPrefix(line, "| "+list+" |") {
+					text.WriteString(line)
+				}
+			}
+			continue
 		}
+		var seconds float64
+		var left []string
+		for _, r := range of {
+			seconds += r.Seconds
+			if r.Outcome != noticed {
+				left = append(left, fmt.Sprintf("%s (%s)", r.Name, strings.ToLower(string(r.Outcome))))
+			}
+		}
+		fmt.Fprintf(&text, "| %s | %d | %d | %.1f | %s | %s | %s, %d processors | %s |\n", list, len(of), len(of)-len(left), seconds/float64(len(of)),
+			strings.TrimSpace(string(commit)), began.UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), strings.Join(left, ", "))
 	}
 	return text.String()
+}
+
+// list returns the name of the file that lists the entry.
+func (e entry) list() string {
+	name, _, _ := strings.Cut(e.Source, ":")
+	return name
 }

@@ -223,7 +223,7 @@ func (a *amnesia) repair(ctx context.Context) error {
 			return err
 		}
 		return childproc.Eventually(ctx, 10*time.Minute, "the repair", func(ctx context.Context) (bool, error) {
-			now, err := republishes.Find(ctx, made.ID)
+			now, err := republishes.Find(ctx, made[len(made)-1].ID)
 			return now.State == republish.Done, err
 		})
 	})

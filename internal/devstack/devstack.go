@@ -1,7 +1,7 @@
 // Package devstack starts real PostgreSQL and NATS servers for demos, benchmarks and tests.
 // The user need not set up anything.
 //
-// PostgreSQL is the server that POSTROOM_DATABASE_URL names. If the variable is not set, it is a
+// PostgreSQL is the server that POSTROOM_TEST_DATABASE_URL names. If the variable is not set, it is a
 // throwaway cluster that PostgreSQL's programs on this machine run. If this machine has no such
 // programs, it is a container.
 //
@@ -40,7 +40,7 @@ type Config struct {
 	// synchronous_commit are on. If Durable is false, they are off, and the server is faster. Then
 	// a server that is killed may lose the last commits, but no others.
 	//
-	// Durable has no effect on the server of POSTROOM_DATABASE_URL.
+	// Durable has no effect on the server of POSTROOM_TEST_DATABASE_URL.
 	Durable bool
 
 	// Local allows only a throwaway cluster of local binaries. Container allows only a
@@ -128,7 +128,7 @@ func (s *Stack) Close() error {
 }
 
 // Installed returns nil if this machine has what [Start] needs without Docker: the variable
-// POSTROOM_DATABASE_URL or PostgreSQL's programs, and a program or a checkout for the NATS server.
+// POSTROOM_TEST_DATABASE_URL or PostgreSQL's programs, and a program or a checkout for the NATS server.
 // It does not count that Start can also download the NATS server. Installed starts nothing.
 func Installed(ctx context.Context) error {
 	if os.Getenv(natsVariable) == "" {

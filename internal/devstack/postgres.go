@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const urlVariable = "POSTROOM_DATABASE_URL"
+const urlVariable = "POSTROOM_TEST_DATABASE_URL"
 
 // ErrNotLocal says that the server is the user's server, and not a throwaway server.
 // [Postgres.Kill] and [Postgres.Restart] return it. Config.Local or Config.Container requests a
@@ -43,8 +43,8 @@ type throwaway interface {
 	restart(ctx context.Context) error // for a server that is not running
 }
 
-// StartPostgres returns the server that POSTROOM_DATABASE_URL names. If the variable is not set, or
-// cfg asks for a throwaway server, it starts a throwaway server with local binaries or in a
+// StartPostgres returns the server that POSTROOM_TEST_DATABASE_URL names. If the variable is not set,
+// or cfg asks for a throwaway server, it starts a throwaway server with local binaries or in a
 // container. It returns when the server answers. ctx limits only the start: the server runs until
 // [Postgres.Close], or the end of this process.
 //
@@ -144,10 +144,10 @@ func useGiven(ctx context.Context, given string) (*Postgres, error) {
 }
 
 // URL returns a connection URL of the server's default database. On a throwaway server, the URL's
-// user is a superuser. On the user's own server, the URL is POSTROOM_DATABASE_URL.
+// user is a superuser. On the user's own server, the URL is POSTROOM_TEST_DATABASE_URL.
 func (p *Postgres) URL() string { return p.url }
 
-// Source says how the package found the server, for instance "POSTROOM_DATABASE_URL",
+// Source says how the package found the server, for instance "POSTROOM_TEST_DATABASE_URL",
 // "/usr/lib/postgresql/17/bin" or "container postgres:17-alpine".
 func (p *Postgres) Source() string { return p.source }
 
@@ -180,7 +180,7 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name, template string) (s
 }
 
 // DropDatabase ends the sessions of a database and drops it. On the server of
-// POSTROOM_DATABASE_URL it drops only databases that [Postgres.CreateDatabase] created.
+// POSTROOM_TEST_DATABASE_URL it drops only databases that [Postgres.CreateDatabase] created.
 func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
 	p.mu.Lock()
 	known := p.created[name]
@@ -230,7 +230,7 @@ func (p *Postgres) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Close stops a throwaway server and removes its data. The server of POSTROOM_DATABASE_URL keeps
+// Close stops a throwaway server and removes its data. The server of POSTROOM_TEST_DATABASE_URL keeps
 // running, and Close drops the databases that this process created there. A second call does
 // nothing.
 func (p *Postgres) Close() error {

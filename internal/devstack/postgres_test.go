@@ -125,10 +125,10 @@ func TestDatabasesAreClonedAndDropped(t *testing.T) {
 
 func TestTheGivenServerComesFirstAndKeepsRunning(t *testing.T) {
 	p := start(t, devstack.Config{})
-	t.Setenv("POSTROOM_DATABASE_URL", p.URL())
+	t.Setenv("POSTROOM_TEST_DATABASE_URL", p.URL())
 	given, err := devstack.StartPostgres(t.Context(), devstack.Config{})
 	check(t, err)
-	if given.URL() != p.URL() || given.Source() != "POSTROOM_DATABASE_URL" {
+	if given.URL() != p.URL() || given.Source() != "POSTROOM_TEST_DATABASE_URL" {
 		t.Errorf("got %s from %s", given.URL(), given.Source())
 	}
 	if err := given.Kill(); !errors.Is(err, devstack.ErrNotLocal) {
@@ -155,10 +155,10 @@ func TestTheGivenServerComesFirstAndKeepsRunning(t *testing.T) {
 }
 
 func TestAGivenServerThatFailsIsNotReplaced(t *testing.T) {
-	t.Setenv("POSTROOM_DATABASE_URL", "postgres://postgres@127.0.0.1:1/postgres?connect_timeout=2")
+	t.Setenv("POSTROOM_TEST_DATABASE_URL", "postgres://postgres@127.0.0.1:1/postgres?connect_timeout=2")
 	_, err := devstack.StartPostgres(t.Context(), devstack.Config{})
-	if err == nil || !strings.Contains(err.Error(), "POSTROOM_DATABASE_URL") {
-		t.Errorf("error is %v, want one that names POSTROOM_DATABASE_URL", err)
+	if err == nil || !strings.Contains(err.Error(), "POSTROOM_TEST_DATABASE_URL") {
+		t.Errorf("error is %v, want one that names POSTROOM_TEST_DATABASE_URL", err)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestNoServerAtAllSaysWhatToInstall(t *testing.T) {
 	}
 	for _, want := range []string{
 		"sudo apt-get install postgresql", "make setup", "brew install postgresql@17", "Docker",
-		"POSTROOM_DATABASE_URL", "local: no binaries", "container: no Docker",
+		"POSTROOM_TEST_DATABASE_URL", "local: no binaries", "container: no Docker",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not say %q:\n%v", want, err)

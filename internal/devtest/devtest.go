@@ -11,8 +11,8 @@
 //
 // POSTROOM_TEST_SERVERS says where the servers run. "local" means without containers. "containers"
 // means in containers, except the servers of [PlainNATS]. If this variable is not set, NATS runs as
-// a process, and PostgreSQL is the server at POSTROOM_DATABASE_URL. If POSTROOM_DATABASE_URL is not
-// set either, PostgreSQL runs locally if this machine has the binaries, otherwise in a container.
+// a process, and PostgreSQL is the server at POSTROOM_TEST_DATABASE_URL. If that variable is not set
+// either, PostgreSQL runs locally if this machine has the binaries, otherwise in a container.
 // See internal/devstack for the images.
 //
 // POSTROOM_TEST_BROKER is the path of the NATS server's binary. The command "make test" sets it. If
@@ -53,7 +53,8 @@ const (
 const startPatience = 2 * time.Minute
 
 // Main runs a package's tests, stops the servers that the tests used, and ends the process
-// with the tests' exit code. If a server did not stop, the exit code is 1.
+// with the tests' exit code. If a server did not stop, or goroutines of the tests run on, the exit
+// code is 1.
 //
 // If POSTROOM_TEST_SERVERS is "containers", Main starts the servers before the tests and prints
 // which servers these are. If Main cannot start them, it fails at once.
@@ -65,9 +66,16 @@ func Main(m *testing.M) {
 		skipExamples()
 		code = m.Run()
 	}
+	close(testsEnded)
 	if err := errors.Join(awaitDrops(), stopPostgres(), stopNATS()); err != nil {
 		fmt.Fprintln(os.Stderr, "devtest: drop databases and stop servers:", err)
 		code = max(code, 1)
+	}
+	if code == 0 {
+		if err := awaitGoroutines(goroutinesEnd); err != nil {
+			fmt.Fprintln(os.Stderr, "devtest:", err)
+			code = 1
+		}
 	}
 	os.Exit(code)
 }

@@ -191,12 +191,12 @@ func TestWithoutPostgres(t *testing.T) {
 			t.Parallel()
 			cmd := exec.Command(os.Args[0], "-test.run=^TestProbe$", "-test.v")
 			cmd.Env = append(os.Environ(), "DEVTEST_PROBE=1", "POSTROOM_TEST_REQUIRE="+tt.require,
-				"POSTROOM_TEST_SERVERS=", "POSTROOM_DATABASE_URL=postgres://postgres@127.0.0.1:1/postgres?connect_timeout=2")
+				"POSTROOM_TEST_SERVERS=", "POSTROOM_TEST_DATABASE_URL=postgres://postgres@127.0.0.1:1/postgres?connect_timeout=2")
 			out, err := cmd.CombinedOutput()
 			if (err != nil) != (tt.require == "1") {
 				t.Errorf("exit: %v", err)
 			}
-			for _, want := range []string{tt.want, "NO POSTGRESQL", "POSTROOM_DATABASE_URL"} {
+			for _, want := range []string{tt.want, "NO POSTGRESQL", "POSTROOM_TEST_DATABASE_URL"} {
 				if !strings.Contains(string(out), want) {
 					t.Errorf("output does not say %q:\n%s", want, out)
 				}

@@ -1,9 +1,15 @@
 package devtest
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -159,6 +165,58 @@ func PlainNATS(t testing.TB, configuration string, options ...nats.Option) *nats
 	}
 	t.Cleanup(nc.Close)
 	return nc
+}
+
+// NATSOfVersion returns the URL of the server of [NATSURL], which tells its clients that it has the
+// given version.
+func NATSOfVersion(t testing.TB, version string) string {
+	t.Helper()
+	real, err := url.Parse(NATSURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go tellVersion(client, real.Host, version)
+		}
+	}()
+	return "nats://" + listener.Addr().String()
+}
+
+var versionOfServer = regexp.MustCompile(`"version":"[^"]*"`)
+
+// tellVersion connects a client to a server, and changes the version in what the server tells of
+// itself, first and later.
+func tellVersion(client net.Conn, address, version string) {
+	defer func() { _ = client.Close() }()
+	server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", address)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	go func() {
+		_, _ = io.Copy(server, client) // ends with the connection
+		_ = server.Close()
+	}()
+	from := bufio.NewReader(server)
+	for {
+		line, err := from.ReadBytes('\n')
+		if bytes.HasPrefix(line, []byte("INFO ")) {
+			line = versionOfServer.ReplaceAll(line, []byte(`"version":"`+version+`"`))
+		}
+		if _, failed := client.Write(line); failed != nil || err != nil {
+			return
+		}
+	}
 }
 
 // OwnNATSCluster returns the servers of a cluster that only this test uses. The servers have

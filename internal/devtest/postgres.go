@@ -299,3 +299,33 @@ func closePool(t testing.TB, p *pgxpool.Pool) {
 		t.Errorf("%d connections of the pool are still in use after the test", p.Stat().AcquiredConns())
 	}
 }
+
+// TakeNoWrites fills a pool with connections that take no writes. New connections take writes again
+// when TakeNoWrites returns. So the pool looks as after a failover: its connections lead to the
+// previous primary server, which is a standby now.
+func TakeNoWrites(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	ctx := t.Context()
+	admin, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close(context.WithoutCancel(ctx)) }() // the server ends the connection too
+	set := func(what string) {
+		t.Helper()
+		sql := fmt.Sprintf("DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I %s', current_database()); END $$", what)
+		if _, err := admin.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("SET default_transaction_read_only = on")
+	pool.Reset()
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+	}
+	set("RESET default_transaction_read_only")
+}

@@ -194,22 +194,15 @@ func (fails) Handle(context.Context, slog.Record) error { panic("Handle") }
 func (fails) WithAttrs([]slog.Attr) slog.Handler        { panic("WithAttrs") }
 func (fails) WithGroup(string) slog.Handler             { panic("WithGroup") }
 
-func TestRows(t *testing.T) {
-	rows := guard.Rows(panicking{})
-	if rows.Next() || rows.Err() == nil {
-		t.Errorf("Err = %v, want the panic", rows.Err())
+func TestLeveler(t *testing.T) {
+	if guard.Leveler(nil) != nil {
+		t.Error("nil is wrapped")
 	}
-	if _, err := rows.Values(); err == nil {
-		t.Error("Values of rows that panicked have no error")
+	if got := guard.Leveler(slog.LevelWarn).Level(); got != slog.LevelWarn {
+		t.Errorf("Level = %v, want that of the leveler", got)
 	}
-	var panicked *guard.PanicError
-	if err := rows.With(errors.New("the server's")); !errors.As(err, &panicked) || !strings.Contains(err.Error(), "the server's") {
-		t.Errorf("With = %v, want both", err)
+	var unset *slog.LevelVar
+	if got := guard.Leveler(unset).Level(); got >= slog.LevelDebug {
+		t.Errorf("the level of a leveler that panics is %v", got)
 	}
 }
-
-type panicking struct{}
-
-func (panicking) Next() bool             { panic("Next") }
-func (panicking) Values() ([]any, error) { return nil, nil }
-func (panicking) Err() error             { return nil }

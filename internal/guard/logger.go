@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"sync/atomic"
 )
@@ -20,6 +21,34 @@ func Logger(l *slog.Logger) *slog.Logger {
 		return l
 	}
 	return slog.New(&handler{to: l.Handler(), told: new(atomic.Bool)})
+}
+
+// Leveler returns a leveler that asks l, or nil for nil. If l panics, for instance because it is a nil
+// pointer, the level is so low that nothing is logged at it. Leveler reports the first panic on
+// standard error.
+func Leveler(l slog.Leveler) slog.Leveler {
+	if l == nil {
+		return nil
+	}
+	return &leveler{of: l}
+}
+
+// leveler is the slog.Leveler of Leveler.
+type leveler struct {
+	of   slog.Leveler
+	told atomic.Bool
+}
+
+func (l *leveler) Level() (level slog.Level) {
+	//guard:a-leveler-that-panics-ends-no-process = func() error { level = l.of.Level(); return nil }()
+	err := Call(func() error { level = l.of.Level(); return nil })
+	if err == nil {
+		return level
+	}
+	if !l.told.Swap(true) {
+		fmt.Fprintf(os.Stderr, "postroom: the configured slog.Leveler does not work, log lines are lost: %v\n", err)
+	}
+	return math.MinInt
 }
 
 // handler is the slog.Handler of Logger.

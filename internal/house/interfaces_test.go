@@ -21,13 +21,11 @@ var lone = []string{
 	"inbox/internal/claims.Ledger",
 	"inbox/internal/dryrun.Ledger",
 	"inbox/internal/holder.Owner",
-	"inbox/internal/invoke.Transaction",
 	"inbox/internal/preflight.Database",
 	"inbox/internal/steps.Receipts",
 	"inbox/internal/stream.Receiver",
 	"inbox/internal/stream.Records",
 	"inbox/internal/upkeep.Ledger",
-	"inbox/internal/upkeep.Processes",
 }
 
 // An interface of an internal package has two implementations, or a fake in a test. With one

@@ -9,10 +9,12 @@ import (
 )
 
 // Keys of a consumer's metadata. The values are the full names of the Postroom instance and of the
-// handler.
+// handler, and the acknowledgement wait that a process of the handler set. If the consumer has
+// another wait, someone else changed it.
 const (
 	InstanceKey = "postroom-instance"
 	HandlerKey  = "postroom-handler"
+	AckWaitKey  = "postroom-ack-wait"
 )
 
 // Consumer returns the readable durable name of a handler's consumer. Two handlers have different

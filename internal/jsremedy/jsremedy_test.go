@@ -38,6 +38,8 @@ func TestExplain(t *testing.T) {
 		{"as the connection says it", nats.ErrNoResponders, "start nats-server with -js", false},
 		{"an account without it", jetstream.ErrJetStreamNotEnabledForAccount, "jetstream: enabled", true},
 		{"as the server says it", &jetstream.APIError{Code: 503, ErrorCode: 10039}, "jetstream: enabled", true},
+		{"a wrong password", nats.ErrAuthorization, "correct its password or credentials", false},
+		{"credentials that have expired", nats.ErrAuthExpired, "correct its password or credentials", false},
 		{"no stream", jetstream.ErrStreamNotFound, "", false},
 		{"no answer", context.DeadlineExceeded, "", false},
 		{"nothing", nil, "", false},
@@ -59,5 +61,16 @@ func TestExplain(t *testing.T) {
 				t.Errorf("IsOfAccount = %t, want %t", !tt.ofAccount, tt.ofAccount)
 			}
 		})
+	}
+}
+
+func TestIsOlder(t *testing.T) {
+	for version, want := range map[string][2]bool{
+		"2.9": {true, true}, "2.9.25": {true, true}, "1.14.1": {true, true}, "2.10.0": {false, true}, "v2.11.0-RC.1": {false, true},
+		"2.12.0": {}, "2.12.0-beta.1": {}, "2.15.2": {}, "3.0.0": {}, "": {}, "dev": {},
+	} {
+		if got := [2]bool{jsremedy.IsOlder(version, 10), jsremedy.IsOlder(version, 12)}; got != want {
+			t.Errorf("%q is older than 2.10, 2.12: %t, want %t", version, got, want)
+		}
 	}
 }

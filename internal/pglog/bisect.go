@@ -127,7 +127,11 @@ func (c *changes) pendingFrom(from int) []int64 {
 
 // withPending returns a state in which the given events are also pending, if not above its high.
 func (s state) withPending(seqs []int64) state {
-	s.pending = s.pending.Union(seqset.Of(seqs)).UpTo(s.high)
+	list := &s.pending
+	if s.isListed() {
+		list = &s.open
+	}
+	*list = list.Union(seqset.Of(seqs)).UpTo(s.high)
 	return s
 }
 
@@ -158,7 +162,7 @@ func (c *changes) asUnstorable(number int, err error) *unstorable {
 			u.text += "; before that: " + *t
 		}
 	}
-	u.text = printable(u.text)
+	u.text = printable(u.text, maxText)
 	u.fingerprint = cause.Fingerprint(outgoing, classUnstorable, "", u.text)
 	return u
 }

@@ -21,6 +21,7 @@ type changes struct {
 	unblocked  []string   // the keys of the events in the field published
 	late       seqset.Set // lost events that must be republished, because later events of their keys were published
 	checkpoint bool       // the recording also makes a checkpoint
+	bytes      int        // the size of the events
 
 	republishes []republishProgress // the progress of republishes
 
@@ -65,8 +66,9 @@ func (hs *deferrals) add(h eventlog.Deferral, unblocks string) {
 	if f == nil {
 		f = &eventlog.Failure{}
 	}
-	hs.classes = append(hs.classes, optional(f.Class))
-	hs.text = append(hs.text, optional(printable(f.Text)))
+	//guard:a-class-of-any-length-is-held do hs.classes = append(hs.classes, optional(f.Class))
+	hs.classes = append(hs.classes, optional(printable(f.Class, maxClass)))
+	hs.text = append(hs.text, optional(printable(f.Text, maxText)))
 	hs.attempts = append(hs.attempts, int32(min(f.Attempts, 1<<30))) //nolint:gosec // bounded here
 	hs.dead = append(hs.dead, f.Dead)
 	hs.after = append(hs.after, f.After)
@@ -89,12 +91,15 @@ func (hs *deferrals) parameters(epoch int64) []any {
 // outgoing is the value of column handler for held events that the relay publishes.
 const outgoing = "outbox"
 
-// maxText is the longest stored text of a failure, in bytes.
-const maxText = 500
+// The longest stored text and class of a failure, in bytes. A publisher that a user wrote chooses both.
+const (
+	maxText  = 500
+	maxClass = 64
+)
 
-// printable returns the first maxText bytes of a text, as the database can store them.
-func printable(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxText)], "?"), "\x00", "?")
+// printable returns the first bytes of a text, at most this many, as the database can store them.
+func printable(s string, most int) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), most)], "?"), "\x00", "?")
 }
 
 // optional returns nil for an empty text.

@@ -30,6 +30,7 @@ type dialer struct {
 // connections are the two connections of a term.
 type connections struct {
 	writer, reader *pgx.Conn
+	writerPID      uint32        // the server process of writer
 	roundTrip      time.Duration // the time of a round trip to the database
 }
 
@@ -77,7 +78,7 @@ func (d dialer) open(ctx context.Context) (both connections, err error) {
 	if err := concurrently(connect(&both.writer), connect(&both.reader)); err != nil {
 		return both, errors.Join(err, both.close())
 	}
-	if both.roundTrip, err = d.requireDirect(ctx, both.writer, both.reader); err == nil {
+	if both.roundTrip, both.writerPID, err = d.requireDirect(ctx, both.writer, both.reader); err == nil {
 		err = concurrently(
 			func() error { return d.setUp(ctx, both.writer, d.sql.Connect) },
 			func() error { return d.setUp(ctx, both.reader, d.sql.Connect, d.sql.Reader) },
@@ -134,12 +135,12 @@ func (d dialer) ownConfig() *pgxpool.Config {
 // transaction pooler almost never looks like two direct connections.
 const poolerRounds = 8
 
-// requireDirect returns the time of a round trip to the database, or [ErrPooled] if the connections
-// do not have one server process each. While a transaction pooler has no other client, it gives
+// requireDirect returns the time of a round trip to the database, and the server process of the first
+// connection. It returns [ErrPooled] if the connections do not have one server process each. While a transaction pooler has no other client, it gives
 // both connections the same process. If it has other clients, it gives each statement any free
 // process. So requireDirect asks each connection for its process several times, in an order in
 // which a pooler does not look like two direct connections. [eventlog.Term.Read] checks this again.
-func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip time.Duration, err error) {
+func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip time.Duration, pid uint32, err error) {
 	pids := make(map[*pgx.Conn]uint32)
 	var took []time.Duration
 	rounds := 1
@@ -149,11 +150,11 @@ func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip ti
 			began := time.Now()
 			err := within(ctx, func(ctx context.Context) error { return conn.QueryRow(ctx, d.sql.PID, noPlan).Scan(&pid) })
 			if err != nil {
-				return 0, fmt.Errorf("ask for the server process: %w", err)
+				return 0, 0, fmt.Errorf("ask for the server process: %w", err)
 			}
 			took = append(took, time.Since(began))
 			if was, asked := pids[conn]; asked && was != pid {
-				return 0, postroom.Unrecoverable(ErrPooled)
+				return 0, 0, postroom.Unrecoverable(ErrPooled)
 			}
 			if pids[conn] = pid; pid != conn.PgConn().PID() { // there is a pooler of some kind
 				rounds = poolerRounds
@@ -161,10 +162,10 @@ func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip ti
 		}
 	}
 	if pids[a] == pids[b] {
-		return 0, postroom.Unrecoverable(ErrPooled)
+		return 0, 0, postroom.Unrecoverable(ErrPooled)
 	}
 	slices.Sort(took)
-	return took[len(took)/2], nil
+	return took[len(took)/2], pids[a], nil
 }
 
 // pooled turns an error into [ErrPooled] if only a pooler can have caused it: a statement prepared

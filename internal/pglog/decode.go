@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,12 +22,13 @@ import (
 // events that are due, each list in the order of seq. The field scheduled lists the events of the
 // log to publish later. The field overdue lists scheduled events of the log whose time has come.
 type rows struct {
-	snap, pid          string
-	late, page, due    []eventlog.Event
-	scheduled, overdue []int64
-	busy               []int64          // held events that keepDue left out
-	moreDue            bool             // there may be more due events
-	bytes              [partDue + 1]int // bytes of data, by part
+	snap, pid       string
+	late, page, due []eventlog.Event
+	scheduled       map[int64]struct{}
+	overdue         []int64
+	busy            []int64            // held events that keepDue left out
+	moreDue         bool               // there may be more due events
+	bytes           [partDue + 1]int64 // bytes of data and headers, by part, as the statement counts them
 }
 
 // full reports whether a part may lack rows, because it reached [eventlog.PageBytes].
@@ -37,7 +39,7 @@ func (r *rows) full(part int64) bool { return r.bytes[part] >= eventlog.PageByte
 func (r *rows) keepDue(still func(seq int64) bool) {
 	for _, seq := range r.overdue {
 		if !still(seq) {
-			r.scheduled = append(r.scheduled, seq)
+			r.scheduled[seq] = struct{}{}
 		}
 	}
 	blocked := make(map[string]bool)
@@ -74,6 +76,7 @@ const (
 	colData
 	colLoggedAt
 	colFlag
+	colSize
 )
 
 // The parts of pass.sql.
@@ -84,10 +87,13 @@ const (
 	partDue
 )
 
+// noteDue is the note of an event of the log that was scheduled and whose time has come.
+const noteDue = "due"
+
 // decodeRows splits the rows of a result by part. If the buffer is large enough, the page uses its
 // memory.
 func decodeRows(result pgx.Rows, types *pgtype.Map, buffer []eventlog.Event) (*rows, error) {
-	found := &rows{page: buffer[:0]}
+	found := &rows{page: buffer[:0], scheduled: make(map[int64]struct{})}
 	d := decoder{types: types}
 	for result.Next() {
 		if d.fields == nil { // only when there is a row: a result without rows may have no fields
@@ -118,30 +124,32 @@ func (r *rows) add(d *decoder) error {
 	case partDue:
 		list = &r.due
 	}
-	r.bytes[part] += len(d.values[colData])
+	r.bytes[part] += d.integer(colSize)
 	*list = append(*list, eventlog.Event{})
 	ev := &(*list)[len(*list)-1]
 	d.event(ev)
 	switch {
 	case part == partDue:
-		var altered int
+		var altered, last int
 		ev.Held, ev.Unordered = true, flag
 		note := d.text(colNote)
 		//guard:a-held-event-does-not-begin-anew false
-		if _, err := fmt.Sscan(note, &ev.Attempts, &ev.LastAttempt, &ev.Replays, &ev.RepublishID, &altered); err != nil {
+		if _, err := fmt.Sscan(note, &ev.Attempts, &ev.LastAttempt, &ev.Replays, &ev.RepublishID, &altered, &last); err != nil {
 			return fmt.Errorf("note %q of a held event: %w", note, err)
 		}
+		ev.LastHeld = last != 0
 		if altered != 0 {
 			d.faults.add("Event", "had values that no event can have when it was held; they are in its raw headers")
 		}
 	case flag:
 		ev.NotBefore = ev.LoggedAt // the later of created_at and not_before
-		r.scheduled = append(r.scheduled, ev.Seq)
-	case d.values[colNote] != nil:
+		r.scheduled[ev.Seq] = struct{}{}
+	case d.text(colNote) == noteDue:
 		r.overdue = append(r.overdue, ev.Seq)
 	}
 	if len(d.faults) > 0 || ev.ID == "" || ev.Source == "" || ev.Subject == "" {
-		d.faults.setFault(ev)
+		body, _ := strconv.Atoi(d.text(colNote)) // 0 if the body is not too large
+		d.faults.setFault(ev, d.unread+body)
 	}
 	return d.err
 }
@@ -156,6 +164,7 @@ type decoder struct {
 	joined []byte         // memory for reuse
 	last   postroom.Event // the event of the previous row, whose texts are often the same
 	faults faults         // the faults of this row
+	unread int            // about how many bytes the values of this row have that are too large to be read, without the body
 	err    error          // the first error
 }
 
@@ -177,7 +186,7 @@ var textColumns = [...]struct {
 func (d *decoder) event(ev *eventlog.Event) {
 	ev.Seq = d.integer(colSeq)
 	e := &ev.Event
-	d.faults = d.faults[:0]
+	d.faults, d.unread = d.faults[:0], 0
 	e.Source, e.Type = d.textLike(colSource, d.last.Source), d.textLike(colType, d.last.Type)
 	e.Subject, e.ContentType = d.textLike(colSubject, d.last.Subject), d.textLike(colContentType, d.last.ContentType)
 	d.last.Source, d.last.Type, d.last.Subject, d.last.ContentType = e.Source, e.Type, e.Subject, e.ContentType
@@ -283,17 +292,26 @@ func (d *decoder) textLike(col int, last string) string {
 // cut notes that a text is too large for any event, and returns its beginning.
 func (d *decoder) cut(col int) []byte {
 	v := d.values[col]
-	d.faults.large(textColumns[col].field, len(v), textColumns[col].most)
+	d.faults.large(textColumns[col].field, textColumns[col].most)
+	d.unread += unreadText
 	return []byte(beginning(v))
 }
 
+// maxHeaders is the length of the longest text of headers that is decoded: the headers of an
+// event are shorter. The text of headers that the server sends can be longer: see postroom.headers_fit.
+const maxHeaders = 128 << 10
+
 // headers returns the event's headers.
-func (d *decoder) headers() map[string]string {
+func (d *decoder) headers() (headers map[string]string) {
 	var object []byte
-	d.scan(colHeaders, &object)
-	headers, err := headersOf(object)
+	err := errHeaders
+	if len(d.values[colHeaders]) <= maxHeaders+1 { // the binary form has a byte for its version
+		d.scan(colHeaders, &object)
+		headers, err = headersOf(object)
+	}
 	if err != nil {
 		d.faults.add("Headers", "are no object of names and values, or too large to be read")
+		d.unread += unreadHeaders
 	}
 	return headers
 }

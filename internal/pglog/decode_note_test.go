@@ -21,8 +21,9 @@ func heldRow(note string) *decoder {
 		colSource: {pgtype.TextOID, "/shop"}, colType: {pgtype.TextOID, "order.placed"}, colSubject: {pgtype.TextOID, "order.placed"},
 		colHeaders: {pgtype.JSONBOID, "{}"}, colData: {pgtype.ByteaOID, `\x7b7d`},
 		colLoggedAt: {pgtype.TimestamptzOID, "2026-02-03 04:05:06+00"}, colFlag: {pgtype.BoolOID, "f"},
+		colSize: {pgtype.Int8OID, "2"},
 	}
-	d := &decoder{types: pgtype.NewMap(), fields: make([]pgconn.FieldDescription, colFlag+1), values: make([][]byte, colFlag+1)}
+	d := &decoder{types: pgtype.NewMap(), fields: make([]pgconn.FieldDescription, colSize+1), values: make([][]byte, colSize+1)}
 	for col := range d.fields {
 		d.fields[col].DataTypeOID = pgtype.TextOID
 		if v, ok := of[col]; ok {
@@ -37,18 +38,18 @@ func heldRow(note string) *decoder {
 func TestNoteOfAHeldEvent(t *testing.T) {
 	t.Parallel()
 	var found rows
-	if err := found.add(heldRow("3 9 2 5 0")); err != nil {
+	if err := found.add(heldRow("3 9 2 5 0 1")); err != nil {
 		t.Fatal(err)
 	}
-	want := eventlog.Event{Attempts: 3, LastAttempt: 9, Replays: 2, RepublishID: 5}
+	want := eventlog.Event{Attempts: 3, LastAttempt: 9, Replays: 2, RepublishID: 5, LastHeld: true}
 	got := found.due[0]
-	if got.Attempts != want.Attempts || got.LastAttempt != want.LastAttempt || got.Replays != want.Replays || got.RepublishID != want.RepublishID {
+	if got.LastHeld != want.LastHeld || got.Attempts != want.Attempts || got.LastAttempt != want.LastAttempt || got.Replays != want.Replays || got.RepublishID != want.RepublishID {
 		t.Errorf("read %+v, want %+v", got, want)
 	}
 	if at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC); !got.LoggedAt.Equal(at) {
 		t.Errorf("logged at %s, want %s", got.LoggedAt, at)
 	}
-	for _, note := range []string{"", "3 9 2", "3 9 two 5 0", "3 9 2 5 t"} {
+	for _, note := range []string{"", "3 9 2", "3 9 2 5 0", "3 9 two 5 0 1", "3 9 2 5 t 1"} {
 		var found rows
 		if err := found.add(heldRow(note)); err == nil || !strings.Contains(err.Error(), "note") {
 			t.Errorf("a held event with the note %q: %+v, %v; want an error that says so", note, found.due, err)

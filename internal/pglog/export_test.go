@@ -44,7 +44,7 @@ type Search struct {
 // NewSearch begins the search for rows that became visible since the given state.
 func NewSearch(ctx context.Context, pool *pgxpool.Pool, high, floor int64, snap string, bySeq bool) (*Search, error) {
 	sql := load(schema.DefaultName)
-	row, err := oneRow[searchBoundsRow](ctx, pool, sql.SearchBounds, high, floor, snap)
+	row, err := oneRow[searchBoundsRow](ctx, pool, sql.SearchBounds, high, floor, snap, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -53,6 +53,9 @@ func NewSearch(ctx context.Context, pool *pgxpool.Pool, high, floor int64, snap 
 	}
 	return &Search{s: newSearch(&sql, state{high: high, floor: floor, snap: snap}, row), pool: pool}, nil
 }
+
+// AtMost limits how many rows a step returns.
+func (s *Search) AtMost(rows int64) { s.s.most = rows }
 
 // Step searches the given share of the rest, and reports whether there is more.
 func (s *Search) Step(ctx context.Context, share float64) (more bool, err error) {
@@ -69,7 +72,7 @@ func (s *Search) Step(ctx context.Context, share float64) (more bool, err error)
 
 // Now returns the snapshot up to which it searches, and Late the rows that it found.
 func (s *Search) Now() string  { return s.s.now }
-func (s *Search) Late() string { return s.s.late.String() }
+func (s *Search) Late() string { return s.s.late.Union(nil).String() }
 
 // SearchFor makes each Read search for d, in steps of the given width.
 func (t *Term) SearchFor(d time.Duration, width int64) {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/pglog"
@@ -225,7 +226,7 @@ func TestTheRelaysConnectionsHaveTheirOwnSettings(t *testing.T) {
 	first := poolAt(t, url)
 	for name, value := range map[string]string{
 		"statement_timeout": "71s", "lock_timeout": "72s", "idle_session_timeout": "73s", "idle_in_transaction_session_timeout": "74s",
-		"default_transaction_isolation": "serializable", "default_transaction_read_only": "on", "synchronous_commit": "on",
+		"default_transaction_isolation": "serializable", "synchronous_commit": "on",
 		"datestyle": "German", "bytea_output": "escape", "enable_seqscan": "on", "jit": "on", "max_parallel_workers_per_gather": "2",
 	} {
 		mustExec(t, first, fmt.Sprintf("DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET %s = %%L', current_database(), '%s'); END $$", name, value))
@@ -233,7 +234,7 @@ func TestTheRelaysConnectionsHaveTheirOwnSettings(t *testing.T) {
 	term := lead(t, pglog.New(poolAt(t, url)))
 	want := map[string]string{
 		"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0", "idle_in_transaction_session_timeout": "0",
-		"default_transaction_isolation": "read committed", "default_transaction_read_only": "off", "synchronous_commit": "off",
+		"default_transaction_isolation": "read committed", "synchronous_commit": "off",
 		"bytea_output": "hex", "enable_seqscan": "off", "jit": "off", "max_parallel_workers_per_gather": "0",
 	}
 	for _, reader := range []bool{false, true} {
@@ -253,6 +254,24 @@ func TestTheRelaysConnectionsHaveTheirOwnSettings(t *testing.T) {
 			t.Errorf("reader %t: plan_cache_mode = %s, want %s", reader, got, wantPlans)
 		}
 	}
+}
+
+// If the database allows no writes, the relay does not write: a provider may have set that because the
+// disk is nearly full.
+func TestNoTermWhileTheDatabaseTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	url := devtest.DatabaseURL(t)
+	first := poolAt(t, url)
+	set := func(value string) {
+		mustExec(t, first, fmt.Sprintf("DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET default_transaction_read_only = %s', current_database()); END $$", value))
+	}
+	set("on")
+	_, err := pglog.New(poolAt(t, url)).Lead(t.Context(), "a", time.Minute)
+	if err == nil || errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "(SQLSTATE 25006)") || !strings.Contains(err.Error(), "takes no writes") {
+		t.Errorf("Lead = %v, want an outage that names the setting", err)
+	}
+	set("off")
+	lead(t, pglog.New(poolAt(t, url)))
 }
 
 // All events that one recording took out of held are added to the last checkpoint.

@@ -114,6 +114,8 @@ func (l *Log) Checkpoints(ctx context.Context, stream string) ([]eventlog.Checkp
 type stateRow struct {
 	High, Floor   int64
 	Snap, Pending string
+	CaughtUpSnap  string
+	CaughtUp      int64 // see published_bounds.sql
 	Above         int64 // the high of the checkpoint; AboveFloor and AboveSnap are the floor and snap of the checkpoint
 	AboveFloor    int64
 	AboveSnap     *string
@@ -205,13 +207,13 @@ func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, er
 func (r *publishedReader) page(ctx context.Context, from, to int64) (page []eventlog.HistoryEntry, last int64, err error) {
 	s := &r.state
 	rows, _ := r.log.pool.Query(ctx, r.log.sql.Published, from, to, s.Snap, s.Floor, s.Pending, publishedPage, s.High,
-		s.Running, s.Passed, s.RunningPending, s.Newest, s.Mark, s.Noted) // rows.Err reports the error
+		s.Running, s.Passed, s.RunningPending, s.Newest, s.Mark, s.Noted, s.CaughtUpSnap, s.CaughtUp) // rows.Err reports the error
 	defer rows.Close()
 	for rows.Next() {
 		var e eventlog.HistoryEntry
 		var relevant bool
 		var key *string
-		if err := rows.Scan(&e.Seq, &e.Source, &e.ID, &e.Subject, &key, &e.CreatedAt, &e.LoggedAt, &e.Published, &relevant); err != nil {
+		if err := rows.Scan(&e.Seq, &e.Source, &e.ID, &e.Subject, &key, &e.CreatedAt, &e.LoggedAt, &e.Digest, &e.Published, &relevant); err != nil {
 			return nil, 0, err
 		}
 		if key != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// adoptTimeout limits the adoption of a restored log (adopt.sql), which may read a whole index.
+	// adoptTimeout limits the adoption of a log of another server (adopt.sql), which may read a whole index.
 	// If the database vanishes meanwhile, the operating system notices it long before the limit.
 	adoptTimeout = 6 * time.Hour
 
@@ -20,14 +20,15 @@ const (
 	endTimeout = 10 * time.Second
 )
 
-// errRestored should never occur, because a log is restored while no program is connected to it.
-var errRestored = errors.New("the log was restored from a dump just now")
+// errRestored should never occur, because a log is moved while no program is connected to it.
+var errRestored = errors.New("the log was moved here from another cluster just now")
 
 // lease is the lease of a term. A term writes only on the connection of its lease, and each write
 // checks the term's epoch. So a term can store nothing after another term has begun.
 type lease struct {
 	log       *Log
 	conn      *pgx.Conn
+	pid       uint32        // the server process of conn
 	length    time.Duration // how long the lease lasts after each Record and Renew
 	instance  string
 	epoch     int64
@@ -82,8 +83,9 @@ func (l *lease) lead(ctx context.Context, db querier, owner string) (leadRow, er
 	return row, nil
 }
 
-// adopt takes the lease of a restored log, and adopts the log in the same transaction. Meanwhile no
-// other relay can begin an adoption, because the row of the table relay is locked. The adoption may
+// adopt takes the lease of a log that comes from another server, and adopts the log in the same
+// transaction. Meanwhile no other relay can begin an adoption, because the row of the table relay is
+// locked. If another relay has adopted the log before, adopt only takes the lease. The adoption may
 // take longer than the lease, so adopt renews the lease at the end and sets the field taken again.
 func (l *lease) adopt(ctx context.Context, owner string) (row leadRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
@@ -92,10 +94,12 @@ func (l *lease) adopt(ctx context.Context, owner string) (row leadRow, err error
 		if row, err = l.lead(ctx, tx, owner); err != nil {
 			return err
 		}
-		if row.Restored {
-			if row, err = oneRow[leadRow](ctx, tx, l.log.sql.Adopt, row.Epoch); err != nil {
-				return fmt.Errorf("adopt restored log: %w", err)
-			}
+		adopted, err := oneRow[leadRow](ctx, tx, l.log.sql.Adopt, row.Epoch)
+		switch {
+		case err == nil:
+			row = adopted
+		case !errors.Is(err, pgx.ErrNoRows):
+			return fmt.Errorf("adopt the log of another server: %w", err)
 		}
 		l.taken = time.Now()
 		if _, err = tx.Exec(ctx, l.log.sql.Renew, row.Epoch, l.length); err != nil {
@@ -126,7 +130,7 @@ func (l *lease) Renew(ctx context.Context, length time.Duration) error {
 
 // renew makes the lease last for its length from now.
 func (l *lease) renew(ctx context.Context) error {
-	return l.update(ctx, l.log.sql.Renew, l.epoch, l.length)
+	return l.update(ctx, "", l.log.sql.Renew, l.epoch, l.length)
 }
 
 // Confirm returns nil if this term still leads, and [eventlog.ErrLeaseLost] if another term has
@@ -142,16 +146,54 @@ func (l *lease) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// update runs a statement that changes a row only if this term still leads.
-func (l *lease) update(ctx context.Context, sql string, args ...any) error {
-	tag, err := l.conn.Exec(ctx, sql, args...)
+// update runs a statement that changes a row only if this term still leads. The text content says, in
+// an error, what the statement has.
+func (l *lease) update(ctx context.Context, content, sql string, args ...any) error {
+	err := l.send(ctx, func(ctx context.Context) error {
+		tag, err := l.conn.Exec(ctx, sql, args...)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = eventlog.ErrLeaseLost
+		}
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("outbox: record: %w", l.log.advise(err))
-	}
-	if tag.RowsAffected() == 0 {
-		return fmt.Errorf("outbox: record: %w", eventlog.ErrLeaseLost)
+		return fmt.Errorf("outbox: record%s: %w", content, l.log.advise(err))
 	}
 	return nil
+}
+
+// send runs statements on the connection of the lease. If they do not end before the deadline of ctx,
+// the error says for which processes the server waited just before. A statement of a term is small, so
+// it takes long only if it waits for a lock, or if the server or the network is very slow.
+func (l *lease) send(ctx context.Context, f func(ctx context.Context) error) error {
+	deadline, limited := ctx.Deadline()
+	if !limited {
+		return f(ctx)
+	}
+	// The lease may end soon after the deadline. So the server is asked before it.
+	limit := min(time.Until(deadline)/4, time.Second)
+	blockers := make(chan string, 1)
+	timer := time.AfterFunc(time.Until(deadline)-limit, func() { blockers <- l.blockers(limit) })
+	err := f(ctx)
+	if timer.Stop() || err == nil {
+		return err
+	}
+	//guard:a-late-recording-says-for-whom-it-waits false
+	if text := <-blockers; text != "" {
+		return fmt.Errorf("it waited for a lock of %s: %w", text, err)
+	}
+	return err
+}
+
+// blockers returns the processes for whose locks the server process of the lease waits, or "" if
+// there are none or the server does not say so in time.
+func (l *lease) blockers(limit time.Duration) (text string) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	if err := l.log.pool.QueryRow(ctx, l.log.sql.Blockers, l.pid).Scan(&text); err != nil {
+		return ""
+	}
+	return text
 }
 
 // release gives up the lease.

@@ -113,3 +113,36 @@ func TestALogThatIsRefusedIsNotLed(t *testing.T) {
 		t.Errorf("the epoch is %d: the lease was taken before the sequence was looked at", epoch)
 	}
 }
+
+// The clock is set back by an hour after a leader crashed. The lease does not last for that hour.
+func TestLeaseEndsAlthoughTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	lead(t, log)
+	standBy := func(want error) {
+		t.Helper()
+		_, err := log.Lead(t.Context(), "other", time.Minute)
+		if !errors.Is(err, eventlog.ErrLeaseHeld) || errors.Is(err, eventlog.ErrLeaseShortened) != (want != nil) {
+			t.Errorf("Lead = %v, want ErrLeaseHeld and %v", err, want)
+		}
+	}
+	ends := func() (left time.Duration) {
+		t.Helper()
+		if err := pool.QueryRow(t.Context(), "SELECT expires_at - clock_timestamp() FROM postroom.relay").Scan(&left); err != nil {
+			t.Fatal(err)
+		}
+		return left
+	}
+	standBy(nil)
+	mustExec(t, pool, "UPDATE postroom.relay SET expires_at = expires_at + interval '1 hour'") // as if the clock had been an hour ahead
+	standBy(eventlog.ErrLeaseShortened)
+	if left := ends(); left > time.Minute {
+		t.Errorf("the lease still lasts for %s, want a minute", left)
+	}
+	standBy(nil)
+	mustExec(t, pool, "UPDATE postroom.relay SET expires_at = clock_timestamp() - interval '1 ms'")
+	if _, err := pglog.Lead(t.Context(), log, "other", time.Minute); err != nil {
+		t.Errorf("Lead after the end = %v", err)
+	}
+}

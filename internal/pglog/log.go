@@ -28,10 +28,9 @@ var (
 	// other than 1. With such a sequence, seqs do not order the events of a key.
 	ErrSequenceOptions = errors.New("the log's sequence must have CACHE 1, INCREMENT 1 and NO CYCLE")
 
-	// ErrRowSecurity says that row-level security hides rows of the log's tables from the relay's
-	// role. Events that the relay cannot see would count as published. Give the role BYPASSRLS, or
-	// disable row-level security for these tables.
-	ErrRowSecurity = errors.New("row-level security hides rows from the relay")
+	// ErrRowSecurity says that row-level security is active on the log's tables for the relay's role.
+	// Events that the relay cannot see would count as published.
+	ErrRowSecurity = schema.ErrRowSecurity
 
 	// ErrPooled says that there is a transaction pooler between the relay and PostgreSQL. The
 	// pooler sends the statements of one connection to different server processes. But what a relay
@@ -65,9 +64,23 @@ func (l *Log) ForOperator() *Log {
 	return &Log{pool: l.pool, schema: l.schema, sql: l.sql, err: l.err, grant: "operator"}
 }
 
-// advise adds advice to an error of the database.
+// advise adds advice to an error of the database. ErrPooled says itself what to do.
 func (l *Log) advise(err error) error {
+	if errors.Is(err, ErrPooled) {
+		return err
+	}
 	return remedy.Explain(err, remedy.Use{Grant: l.grant, Schema: l.schema, DB: l.pool})
+}
+
+// refuse is advise for an error before a term, or at its begin. If the role lacks a right, the result
+// matches postroom.ErrUnrecoverable, because only a person can grant it.
+func (l *Log) refuse(err error) error {
+	err = l.advise(pooled(err))
+	//guard:a-relay-without-rights-ends false
+	if remedy.IsDenied(err) {
+		return postroom.Unrecoverable(err)
+	}
+	return err
 }
 
 // WithSchema returns the log in the schema with the given name. An empty name means
@@ -87,10 +100,10 @@ func (l *Log) Check(ctx context.Context) error {
 		return fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
 	if err := schema.Require(ctx, l.pool, l.schema); err != nil {
-		return fmt.Errorf("outbox: %w", l.advise(pooled(err)))
+		return fmt.Errorf("outbox: %w", l.refuse(err))
 	}
 	if _, err := l.checkSequence(ctx, l.pool); err != nil {
-		return fmt.Errorf("outbox: %w", l.advise(pooled(err)))
+		return fmt.Errorf("outbox: %w", l.refuse(err))
 	}
 	return nil
 }
@@ -108,7 +121,7 @@ func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (even
 	}
 	term, err := l.lead(ctx, owner, lease)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: lead: %w", l.advise(pooled(err)))
+		return nil, fmt.Errorf("outbox: lead: %w", l.refuse(err))
 	}
 	return term, nil
 }
@@ -124,7 +137,7 @@ func (l *Log) Paused(ctx context.Context) (p eventlog.Pause, paused bool, err er
 		return p, false, nil
 	}
 	if err != nil {
-		return p, false, fmt.Errorf("outbox: look for a pause: %w", l.advise(err))
+		return p, false, fmt.Errorf("outbox: look for a pause: %w", l.refuse(err))
 	}
 	if until != nil {
 		p.Until = *until
@@ -133,10 +146,15 @@ func (l *Log) Paused(ctx context.Context) (p eventlog.Pause, paused bool, err er
 }
 
 func (l *Log) lead(ctx context.Context, owner string, length time.Duration) (*term, error) {
-	var free bool // this is asked through the pool, so that a standby opens no other connection
-	err := within(ctx, func(ctx context.Context) error { return l.pool.QueryRow(ctx, l.sql.LeaseFree, owner).Scan(&free) })
+	var free, shortened bool // this is asked through the pool, so that a standby opens no other connection
+	err := within(ctx, func(ctx context.Context) error {
+		return l.pool.QueryRow(ctx, l.sql.LeaseFree, owner).Scan(&free, &shortened)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("look at lease: %w", err)
+	}
+	if !free && shortened {
+		return nil, errors.Join(eventlog.ErrLeaseHeld, eventlog.ErrLeaseShortened)
 	}
 	if !free {
 		return nil, eventlog.ErrLeaseHeld
@@ -145,7 +163,7 @@ func (l *Log) lead(ctx context.Context, owner string, length time.Duration) (*te
 	if err != nil {
 		return nil, err
 	}
-	ls := &lease{log: l, conn: both.writer, length: length, roundTrip: both.roundTrip}
+	ls := &lease{log: l, conn: both.writer, pid: both.writerPID, length: length, roundTrip: both.roundTrip}
 	row, err := ls.take(ctx, owner)
 	if err != nil {
 		return nil, errors.Join(err, both.close())
@@ -164,6 +182,9 @@ type leadRow struct {
 	Restored           bool
 	Instance           string
 	Streams            []byte
+	To                 string // To, Passed and Open are those of catchUp
+	Passed             int64
+	Open               string
 }
 
 // sequenceRow is a row of sequence.sql.
@@ -175,7 +196,7 @@ type sequenceRow struct {
 }
 
 // checkSequence returns an error if the relay cannot rely on the sequence, or cannot see all rows.
-// It reports whether the log was restored from a dump and no relay has led since.
+// It reports whether the log comes from another server and no relay has adopted it.
 func (l *Log) checkSequence(ctx context.Context, db querier) (restored bool, err error) {
 	row, err := oneRow[sequenceRow](ctx, db, l.sql.Sequence)
 	if err != nil {
@@ -183,17 +204,24 @@ func (l *Log) checkSequence(ctx context.Context, db querier) (restored bool, err
 	}
 	//guard:no-term-under-row-security false
 	if row.Secured != "" {
-		return false, postroom.Unrecoverable(fmt.Errorf("%w: it is active on %s: ALTER ROLE … BYPASSRLS, for the role of the relay", ErrRowSecurity, row.Secured))
+		return false, postroom.Unrecoverable(fmt.Errorf("%w: on %s: %s", ErrRowSecurity, row.Secured, remedy.RowSecurity(l.pool)))
 	}
 	if row.Increment != 1 || row.Cache != 1 || row.Cycle {
 		return false, postroom.Unrecoverable(fmt.Errorf("%w; it has CACHE %d, INCREMENT %d, CYCLE %t: ALTER SEQUENCE %s.outbox_seq_seq",
 			ErrSequenceOptions, row.Cache, row.Increment, row.Cycle, l.schema))
 	}
 	if row.Last < row.High {
-		return false, postroom.Unrecoverable(fmt.Errorf("%w: it is at %d and events up to %d are published; if no event was written since: SELECT setval('%s.outbox_seq_seq', %d)",
-			ErrSequenceBehind, row.Last, row.High, l.schema, row.High))
+		return false, postroom.Unrecoverable(fmt.Errorf("%w: it is at %d and events up to %d are published; logical replication copies no sequences. If no event was written since, raise all sequences, as the owner of the tables: SELECT * FROM %s.raise_sequences()",
+			ErrSequenceBehind, row.Last, row.High, l.schema))
 	}
-	return row.Restored, nil
+	if row.Restored {
+		return true, nil
+	}
+	ahead, err := oneRow[struct{ Ahead bool }](ctx, db, l.sql.Ahead)
+	if err != nil {
+		return false, fmt.Errorf("look for transaction ids of another server: %w", err)
+	}
+	return ahead.Ahead, nil
 }
 
 // querier is a pool or a connection.

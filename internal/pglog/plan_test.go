@@ -1,6 +1,7 @@
 package pglog_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"regexp"
@@ -39,12 +40,11 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 		index           map[string]int // how often each is used
 	}{
 		{"pass", "100, 0, '10:20:12,13', 1000, '{7}'", map[string]int{"outbox_xid_seq": 2, "outbox_pkey": 3, "held_due": 1}},
-		{"late_ranges", "100, 0, '10:20:12,13'", map[string]int{"outbox_xid_seq": 2, "outbox_pkey": 0}},
-		{"late_by_xid", "100, 0, '10:20:12,13', '90:90:', 20, 90", map[string]int{"outbox_xid_seq": 2, "outbox_pkey": 0}},
+		{"late_by_xid", "100, 0, '10:20:12,13', '90:90:', 20, 90, 0, 0, 1000", map[string]int{"outbox_xid_seq": 2, "outbox_pkey": 0}},
 		{"late_by_seq", "10, 20, '10:20:12,13', '90:90:'", map[string]int{"outbox_xid_seq": 0, "outbox_pkey": 1}},
-		{"search_bounds", "100, 0, '10:20:12,13'", map[string]int{"outbox_pkey": 1}},
+		{"search_bounds", "100, 0, '10:20:12,13', NULL", map[string]int{"outbox_pkey": 1}},
 		{"pending", "'{5}', '{9}'", map[string]int{"outbox_pkey": 1}},
-		{"prune", "1, 0, '1 h'", map[string]int{"outbox_pkey": 4, "outbox_xid_seq": 0}},
+		{"prune", "1, 0, '1 h', now()", map[string]int{"outbox_pkey": 4, "outbox_xid_seq": 0}},
 		{"sizes", "", map[string]int{"outbox_pkey": 3}},
 	}
 	header := regexp.MustCompile(`(?m)^-- Index +(.*)$`)
@@ -117,7 +117,7 @@ func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 	}
 	executed := map[string]string{
 		"pass":      "pass(100, 0, '10:20:12,13', 1000, '{7}')",
-		"held_keys": "held_keys",
+		"held_keys": "held_keys('', 10000)",
 		"unblock":   "unblock(0, '{k,other}', '{2}', '{1 h}')",
 	}
 	do(text("connect"))
@@ -183,15 +183,14 @@ func TestPassReadsNoRowsAboveHighForLateOnes(t *testing.T) {
 			}
 			prepare := func() {
 				do(pglog.SQL("connect") + pglog.SQL("reader"))
-				for _, name := range []string{"pass", "late_ranges", "late_by_xid"} {
+				for _, name := range []string{"pass", "late_by_xid"} {
 					do("PREPARE " + name + " AS " + pglog.SQL(name))
 				}
 			}
 			if tt.planned {
 				prepare()
 				do("EXPLAIN EXECUTE pass(0, 0, '10:20:12,13', 1, '{}')")
-				do("EXPLAIN EXECUTE late_ranges(0, 0, '10:20:12,13')")
-				do("EXPLAIN EXECUTE late_by_xid(0, 0, '10:20:12,13', '90:90:', 20, 90)")
+				do("EXPLAIN EXECUTE late_by_xid(0, 0, '10:20:12,13', '90:90:', 20, 90, 0, 0, 1000)")
 			}
 			fill := `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data)
 				SELECT decode(repeat('00', 16), 'hex'), '/shop', gen_random_uuid()::text, 'a.b', 'a.b', '' FROM generate_series(1, %d) n`
@@ -226,8 +225,7 @@ func TestPassReadsNoRowsAboveHighForLateOnes(t *testing.T) {
 			}
 			for _, call := range []string{
 				fmt.Sprintf("pass(%d, 0, '%s', 1, '{}')", high, snap),
-				fmt.Sprintf("late_ranges(%d, 0, '%s')", high, snap),
-				fmt.Sprintf("late_by_xid(%d, 0, '%s', '%s', %d, %d)", high, snap, now, from, until),
+				fmt.Sprintf("late_by_xid(%d, 0, '%s', '%s', %d, %d, 0, 0, 1000)", high, snap, now, from, until),
 			} {
 				rows, _ := conn.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) EXECUTE "+call, pgx.QueryExecModeSimpleProtocol)
 				lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -242,6 +240,47 @@ func TestPassReadsNoRowsAboveHighForLateOnes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// If a load commits late, a pass reads a page of its rows, and not all of them.
+func TestAPassReadsAPageOfLateRows(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // no effect after the commit
+	if _, err := tx.Exec(t.Context(), `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data)
+		SELECT decode(repeat('00', 16), 'hex'), '/shop', 'e' || n, 'a.b', 'a.b', convert_to(repeat('x', 1000), 'UTF8') FROM generate_series(1, 5000) n`); err != nil {
+		t.Fatal(err)
+	}
+	write(t, pool, "last")
+	var high int64
+	var snap string
+	if err := pool.QueryRow(t.Context(), "SELECT max(seq), pg_current_snapshot()::text FROM postroom.outbox").Scan(&high, &snap); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, tx)
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), pglog.SQL("connect")+pglog.SQL("reader")+"PREPARE pass AS "+pglog.SQL("pass")); err != nil {
+		t.Fatal(err)
+	}
+	for name, from := range map[string]string{"a transaction that was open": snap, "a later transaction": "3:3:"} {
+		rows, _ := conn.Query(t.Context(), fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS) EXECUTE pass(%d, 0, '%s', 10, '{}')", high, from), pgx.QueryExecModeSimpleProtocol)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := strings.Join(lines, "\n")
+		if n := pagesOf(plan); n == 0 || n > 100 { // the rows have 700 pages
+			t.Errorf("%s: a pass reads %d pages:\n%s", name, n, plan)
+		}
 	}
 }
 

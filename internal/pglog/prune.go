@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/clock"
 )
 
 // pruneAgain is how often pruning starts again at the beginning of the log. This finds rows that
@@ -42,7 +43,11 @@ func (p *pruner) Prune(ctx context.Context, keep time.Duration) (removed int64, 
 	if time.Since(p.since) >= pruneAgain {
 		p.next, p.since = 0, time.Now()
 	}
-	row, err := oneRow[pruneRow](ctx, p.lease.conn, p.lease.log.sql.Prune, p.lease.epoch, p.next, keep)
+	var row pruneRow
+	err = p.lease.send(ctx, func(ctx context.Context) (err error) {
+		row, err = oneRow[pruneRow](ctx, p.lease.conn, p.lease.log.sql.Prune, p.lease.epoch, p.next, keep, clock.Latest())
+		return err
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = eventlog.ErrLeaseLost
 	}

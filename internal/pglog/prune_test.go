@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/clock"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/pglog"
 )
@@ -421,7 +422,7 @@ func pagesOfAStep(t *testing.T, pool *pgxpool.Pool) int {
 			Read int `json:"Shared Read Blocks"`
 		}
 	}
-	err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT json) "+string(step), 1, 0, "1 h").Scan(&plans)
+	err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT json) "+string(step), 1, 0, "1 h", time.Now()).Scan(&plans)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -554,4 +555,25 @@ func TestPruneKeepsTheLogSmall(t *testing.T) {
 	if after[19] > 2*after[4] {
 		t.Errorf("%d pages after 20 rounds, %d after 5: want no more than twice as many", after[19], after[4])
 	}
+}
+
+// A clock that is ahead for a moment removes no event. The test is not parallel, because it changes
+// the clock of the process.
+func TestDatabaseClockThatIsAheadRemovesNoEvents(t *testing.T) {
+	defer clock.OverrideLatest(40 * 24 * time.Hour)()
+	pool := devtest.Pool(t)
+	write(t, pool, "a", "b")
+	term := lead(t, pglog.New(pool))
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+	overrideCreatedAt(t, pool, 39*24*time.Hour, "a", "b")
+	prune(t, term, 72*time.Hour)
+	wantLog(t, pool, "a", "b")
+	// Nor does it if the events at the beginning of the log are from the future.
+	overrideCreatedAt(t, pool, -100*24*time.Hour, "a")
+	prune(t, term, 72*time.Hour)
+	wantLog(t, pool, "a", "b")
+	clock.OverrideLatest(0)
+	prune(t, term, 72*time.Hour)
+	wantLog(t, pool)
 }

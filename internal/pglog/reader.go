@@ -14,6 +14,9 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
+// listRows is how many rows a statement returns of the lists that the reader reads completely.
+const listRows = 10_000
+
 // reader reads the log for a term, on its own connection.
 type reader struct {
 	log         *Log
@@ -57,6 +60,10 @@ func (r *reader) read(ctx context.Context, limit int, buffer []eventlog.Event) (
 	if err := r.loadHeldAhead(ctx); err != nil {
 		return eventlog.Page{}, err
 	}
+	//guard:scheduled-events-are-read-ahead-to-a-limit false
+	if r.memory.isFull() {
+		return eventlog.Page{}, nil
+	}
 	late, more, err := r.catchUp(ctx)
 	if err != nil || more {
 		return eventlog.Page{More: more}, err
@@ -75,63 +82,93 @@ func (r *reader) loadHeldAhead(ctx context.Context) error {
 	if r.loadedAhead {
 		return nil
 	}
-	rows, _ := r.conn.Query(ctx, r.log.sql.HeldAhead, noPlan, r.high) // CollectRows reports the error
-	seqs, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return fmt.Errorf("look for held events: %w", err)
+	for above := r.high; ; {
+		rows, _ := r.conn.Query(ctx, r.log.sql.HeldAhead, noPlan, above, listRows) // CollectRows reports the error
+		seqs, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return fmt.Errorf("look for held events: %w", err)
+		}
+		r.memory.addHeldAhead(seqs)
+		//guard:all-that-is-held-ahead-is-known true
+		if len(seqs) < listRows {
+			r.loadedAhead = true
+			return nil
+		}
+		above = seqs[len(seqs)-1]
 	}
-	r.memory.addHeldAhead(seqs)
-	r.loadedAhead = true
-	return nil
 }
 
-// readNext reads from the backlog, or makes a pass if the backlog is empty.
-func (r *reader) readNext(ctx context.Context, limit int, buffer []eventlog.Event) (eventlog.Page, error) {
-	if r.memory.hasBacklog() {
-		return r.readBacklog(ctx, limit)
-	}
-	found, err := r.pass(ctx, r.memory.position(), limit, buffer)
-	if err != nil {
-		return eventlog.Page{}, err
-	}
-	//guard:late-events-that-the-bytes-cut-off-are-owed 2 false
-	if len(found.late) > limit || found.full(partLate) {
-		return r.readBacklog(ctx, limit)
-	}
-	return r.memory.addPass(found), nil
-}
-
-// readBacklog adds late rows to the backlog and reads the lowest events of the backlog. While there
-// is a backlog, no newer event is read.
-func (r *reader) readBacklog(ctx context.Context, limit int) (eventlog.Page, error) {
+// readNext reads from the backlog, or makes a pass if the backlog is empty. If a pass finds more late
+// rows than fit into a page, as after a bulk load that committed late, the reader searches for all of
+// them. They become the backlog, or a part of it.
+func (r *reader) readNext(ctx context.Context, limit int, buffer []eventlog.Event) (page eventlog.Page, err error) {
 	from := r.memory.position()
-	row, err := oneRow[lateRangesRow](ctx, r.conn, r.log.sql.LateRanges, from.high, from.floor, from.snap)
-	if err != nil {
-		return eventlog.Page{}, fmt.Errorf("gather late rows: %w", err)
+	if !r.memory.hasBacklog() {
+		found, err := r.pass(ctx, from, limit, buffer)
+		if err != nil {
+			return eventlog.Page{}, err
+		}
+		//guard:late-events-that-the-bytes-cut-off-are-owed 2 true
+		if len(found.late) <= limit && !found.full(partLate) {
+			return r.memory.addPass(found), nil
+		}
 	}
-	if err := r.samePID(row.PID); err != nil {
+	var late int64
+	if catchesUp, _ := r.memory.catchingUp(); !catchesUp { // otherwise it looks for later late rows after it has caught up
+		if _, err := r.beginSearch(ctx, from, nil); err != nil {
+			return eventlog.Page{}, err
+		}
+		var more bool
+		if late, more, err = r.continueSearch(ctx); err != nil || more {
+			return eventlog.Page{More: more}, err
+		}
+	}
+	page, err = r.readBacklog(ctx, limit)
+	page.Late = int(late)
+	return page, err
+}
+
+// readBacklog reads the lowest events of the backlog. While there is a backlog, no newer event is
+// read.
+func (r *reader) readBacklog(ctx context.Context, limit int) (eventlog.Page, error) {
+	h := r.memory.nextOwed(limit)
+	found, err := r.readRanges(ctx, h.seqs)
+	if err != nil {
 		return eventlog.Page{}, err
 	}
-	late, err := seqset.Parse(row.Late)
+	return r.memory.readBacklogPage(found, h), nil
+}
+
+// PutBack notes that the relay has no room for some events of the log that Read has returned. They
+// stay unpublished, and Read does not return them again in this term: see ReadAgain. PutBack may run
+// at the same time as any other method.
+func (r *reader) PutBack(seqs []int64) { r.memory.putBack(seqs) }
+
+// ReadAgain returns events that were put back: of those with the given seqs, which are ascending, all
+// up to the seq through. It leaves out those that are held meanwhile. It must not run at the same time
+// as Read or HeldKeys.
+func (r *reader) ReadAgain(ctx context.Context, seqs []int64) (page eventlog.Page, through int64, err error) {
+	set := seqset.Of(slices.Clone(seqs))
+	found, err := r.readRanges(ctx, set)
 	if err != nil {
-		return eventlog.Page{}, err
+		return page, 0, fmt.Errorf("outbox: read again: %w", r.log.advise(err))
 	}
-	head := r.memory.addLateRanges(late, row.Snap, limit)
-	lows, highs := make([]int64, len(head)), make([]int64, len(head))
-	for i, span := range head {
+	page, through = r.memory.readAgain(found, set)
+	return page, through, nil
+}
+
+// readRanges reads the rows in some ranges of seqs.
+func (r *reader) readRanges(ctx context.Context, set seqset.Set) (*rows, error) {
+	lows, highs := make([]int64, len(set)), make([]int64, len(set))
+	for i, span := range set {
 		lows[i], highs[i] = span.Lo, span.Hi
 	}
 	found, err := r.collect(ctx, nil, r.log.sql.Pending, lows, highs)
 	if err != nil {
-		return eventlog.Page{}, fmt.Errorf("pending rows: %w", err)
+		return nil, fmt.Errorf("pending rows: %w", err)
 	}
-	page := r.memory.readBacklogPage(found, head)
-	page.Late = int(late.Size())
-	return page, nil
+	return found, nil
 }
-
-// lateRangesRow is what late_ranges.sql returns.
-type lateRangesRow struct{ Snap, PID, Late string }
 
 // pass runs pass.sql. If confirmDue removes all due events that were found, and there may be more
 // due events, the next pass skips the removed events. Otherwise it skips no event.
@@ -215,12 +252,18 @@ func (r *reader) samePID(pid string) error {
 // HeldKeys returns the keys of held events, in any order. Later events of these keys must be held
 // too. It may run at the same time as Record or Release, but not at the same time as Read.
 func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
-	rows, _ := r.conn.Query(ctx, r.log.sql.HeldKeys) // CollectRows reports the error
-	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("outbox: read held keys: %w", r.log.advise(err))
+	var keys []string
+	for last := ""; ; last = keys[len(keys)-1] {
+		rows, _ := r.conn.Query(ctx, r.log.sql.HeldKeys, last, listRows) // AppendRows reports the error
+		before, err := len(keys), error(nil)
+		if keys, err = pgx.AppendRows(keys, rows, pgx.RowTo[string]); err != nil {
+			return nil, fmt.Errorf("outbox: read held keys: %w", r.log.advise(err))
+		}
+		//guard:all-held-keys-are-known true
+		if len(keys)-before < listRows {
+			return keys, nil
+		}
 	}
-	return keys, nil
 }
 
 // ReadRepublish returns at most limit of the next events of the running republish. If several

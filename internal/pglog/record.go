@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,14 +19,20 @@ import (
 // compares the stream only with the events since the last checkpoint before the loss.
 const checkpointEvery = 10 * time.Second
 
+// maxNoted limits how many events that were published from the table held are noted in one
+// checkpoint. Each recording that removes such events writes the list of the last checkpoint again.
+const maxNoted = 10 * maxRows
+
 // recorder stores the results of events while the lease of its term lasts.
 type recorder struct {
 	lease        *lease
 	memory       *memory
 	recorded     state // the content of the row of the table relay
 	positions    map[string]eventlog.StreamPosition
-	late         seqset.Set // lost events that must be republished; kept until a recording has ordered the republish
+	late         seqset.Set // lost events that must be republished; kept until recordings have ordered the republishes
 	checkpointAt time.Time  // when the last checkpoint was made
+	hidden       bool       // the recorded state lacks some lost events, or the order to republish some
+	noted        int        // the number of events that were published from the table held since then
 }
 
 // Positions returns the positions that the streams had when the term began. Call it
@@ -37,26 +44,49 @@ func (r *recorder) Positions() []eventlog.StreamPosition {
 // Record stores the results of events with the epoch of this term, and renews the lease. If
 // another term has begun, Record stores nothing and returns [eventlog.ErrLeaseLost]. After
 // any other error it is unknown whether the results were stored.
+//
+// One call writes a limited number of rows and bytes (budget.go). Unrecorded says what is left.
 func (r *recorder) Record(ctx context.Context, p eventlog.Progress) error {
 	for _, at := range p.Positions {
 		r.positions[at.Stream] = at
 	}
-	next, held := r.memory.addResults(p, r.lease.epoch)
+	next, held, hidden := r.memory.addResults(p, r.lease.epoch)
 	//guard:late-events-survive-a-failed-recording = @1
 	r.late = r.late.Union(seqset.Of(slices.Clone(p.LostBehindKey)))
-	held.late = r.late
-	held.checkpoint = len(r.positions) > 0 && len(p.Published)+len(p.Lost) > 0 && time.Since(r.checkpointAt) >= checkpointEvery
-	//guard:what-is-owed-is-recorded-while-idle 3 true
-	quiet := len(p.Published)+len(p.Positions) == 0 && next.high == r.recorded.high && slices.Equal(next.pending, r.recorded.pending)
+	//guard:an-order-of-lost-events-is-bounded = len(r.late)
+	n := min(len(r.late), maxRanges)
+	held.late = r.late[:n]
+	// The positions move only when the recorded state has all that the streams lost. Until then, the
+	// next leader would find the loss again.
+	next.streams = streamsOf(r.positions)
+	//guard:positions-stay-while-lost-events-are-not-recorded false
+	if hidden = hidden || n < len(r.late); hidden {
+		next.streams = r.recorded.streams
+	}
+	r.noted += len(held.published)
+	//guard:checkpoints-list-few-events-from-held 2 false
+	due := time.Since(r.checkpointAt) >= checkpointEvery || r.noted >= maxNoted
+	//guard:no-checkpoint-while-a-relay-catches-up 1 true
+	whole := next.to == "" && !hidden // a checkpoint must not have events that are published already
+	held.checkpoint = due && whole && len(r.positions) > 0 && len(p.Published)+len(p.Lost) > 0
+	//guard:what-is-owed-is-recorded-while-idle 2 true
+	quiet := len(p.Published)+len(p.Positions) == 0 && next.equal(&r.recorded)
 	if err := r.store(ctx, next, held, quiet); err != nil {
 		return err
 	}
 	if held.checkpoint {
-		r.checkpointAt = time.Now()
+		r.checkpointAt, r.noted = time.Now(), 0
 	}
-	r.late = nil
+	r.late, r.hidden = r.late[n:], hidden
 	r.memory.removeStored(&held, p.Returned)
 	return nil
+}
+
+// Unrecorded returns how many events Record has left to hold, and how many other changes it has left
+// to write.
+func (r *recorder) Unrecorded() (held, other int) {
+	held, other = r.memory.unrecorded()
+	return held, other + len(r.late)
 }
 
 // store writes the state and the changes. Without changes and results (quiet), it only renews the
@@ -76,7 +106,7 @@ func (r *recorder) store(ctx context.Context, next state, held changes, quiet bo
 		// recorded. Its only effect is that the next leader searches further back.
 		return r.lease.renew(ctx)
 	default:
-		if err := r.lease.update(ctx, r.lease.log.sql.Record, r.recordParameters(next)...); err != nil {
+		if err := r.lease.update(ctx, recordingOf(&next, &held), r.lease.log.sql.Record, r.recordParameters(next)...); err != nil {
 			return err
 		}
 	}
@@ -84,9 +114,19 @@ func (r *recorder) store(ctx context.Context, next state, held changes, quiet bo
 	return nil
 }
 
-// recordParameters returns the parameters of record.sql.
+// recordParameters returns the parameters of record.sql. Pending is NULL if it stays as it is
+// recorded.
 func (r *recorder) recordParameters(next state) []any {
-	return []any{r.lease.epoch, next.high, next.floor, next.snap, next.pending.String(), r.lease.length, streamsOf(r.positions)}
+	var pending, to *string
+	//guard:a-long-backlog-is-recorded-once true
+	if !next.isListed() || !slices.Equal(next.pending, r.recorded.pending) {
+		text := next.pending.String()
+		pending = &text
+	}
+	if next.to != "" {
+		to = &next.to
+	}
+	return []any{r.lease.epoch, next.high, next.floor, next.snap, pending, r.lease.length, next.streams, to, next.passed, next.open.String()}
 }
 
 // storeHeld writes the state and the other changes in one transaction and one round trip.
@@ -122,13 +162,37 @@ func (r *recorder) storeHeld(ctx context.Context, next state, held changes) erro
 	for _, a := range held.republishes {
 		batch.Queue(sql.RepublishProgress, a.args...)
 	}
-	results := r.lease.conn.SendBatch(ctx, &batch)
-	tag, err := results.Exec()
-	if err == nil && tag.RowsAffected() == 0 {
-		err = eventlog.ErrLeaseLost
-	}
-	if err := errors.Join(err, results.Close()); err != nil {
-		return fmt.Errorf("outbox: record: %w", r.lease.log.advise(err))
+	err := r.lease.send(ctx, func(ctx context.Context) error {
+		results := r.lease.conn.SendBatch(ctx, &batch)
+		tag, err := results.Exec()
+		if err == nil && tag.RowsAffected() == 0 {
+			err = eventlog.ErrLeaseLost
+		}
+		return errors.Join(err, results.Close())
+	})
+	if err != nil {
+		return fmt.Errorf("outbox: record%s: %w", recordingOf(&next, &held), r.lease.log.advise(err))
 	}
 	return nil
+}
+
+// recordingOf says what a recording has, for an error.
+func recordingOf(s *state, c *changes) string {
+	var parts []string
+	add := func(n int, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	add(len(c.schedule), "scheduled events to hold")
+	add(len(c.hold.seqs)+len(c.holdAgain.seqs), "refused or waiting events to hold")
+	add(len(c.published), "published events to remove from held")
+	add(c.bytes, "bytes of events")
+	add(len(c.keys), "keys")
+	add(len(c.late), "ranges of lost events")
+	add(s.ranges(), "ranges of pending events")
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/republish"
 )
 
@@ -25,6 +27,43 @@ func wantAudit(t *testing.T, pool *pgxpool.Pool, want ...string) {
 	}
 }
 
+// A republish has a limited list of ranges, because the relay reads the list for each page. So more of
+// them are several republishes, which the relay carries out in their order.
+func TestManyMissingEventsAreSeveralRepublishes(t *testing.T) {
+	t.Parallel()
+	const most, n = 5000, 12_001
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	insertMany(t, pool, "e", 2*n, "", "")
+	term := lead(t, log)
+	all := seqsOfEvents(readUntilEmpty(t, term))
+	record(t, term, all...)
+	missing := everySecond(all)
+	started, err := operator(log).StartSeqs(t.Context(), missing, 0, "ann", "lost")
+	if err != nil || len(started) != 3 || started[0].Events != most || started[2].Events != n-2*most {
+		t.Fatalf("StartSeqs = %+v, %v; want three republishes", started, err)
+	}
+	var again []int64
+	begun := 0
+	for range 5 * n / bulkPage {
+		page, err := term.ReadRepublish(t.Context(), bulkPage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page.Begins {
+			if page.ID != started[begun].ID {
+				t.Errorf("republish %d begins, want %d", page.ID, started[begun].ID)
+			}
+			begun++
+		}
+		again = append(again, seqsOfEvents(page.Events)...)
+		publishAgain(t, term, page.Events...)
+	}
+	if !slices.Equal(again, missing) {
+		t.Errorf("%d events are published again, want each of the %d missing ones once", len(again), n)
+	}
+}
+
 // The events that a comparison found missing are published again, and no events between them.
 func TestRepublishTakesOnlyTheMissingEvents(t *testing.T) {
 	t.Parallel()
@@ -34,14 +73,15 @@ func TestRepublishTakesOnlyTheMissingEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	seqs := []int64{first + 6, first + 1, first + 2, first + 6, first + 4}
-	r, err := operator(log).StartSeqs(t.Context(), seqs, 5, "ann", "lost")
-	if err != nil || r.Events != 4 || r.Kind != "reconcile" || r.Rate != 5 {
-		t.Fatalf("Redo = %+v, %v", r, err)
+	started, err := operator(log).StartSeqs(t.Context(), seqs, 5, "ann", "lost")
+	if err != nil || len(started) != 1 || started[0].Events != 4 || started[0].Kind != "reconcile" || started[0].Rate != 5 {
+		t.Fatalf("Redo = %+v, %v", started, err)
 	}
+	r := started[0]
 	if !slices.Equal(seqs, []int64{first + 6, first + 1, first + 2, first + 6, first + 4}) {
 		t.Error("Redo changed the caller's slice")
 	}
-	if same, err := operator(log).StartSeqs(t.Context(), []int64{first + 1, first + 2, first + 4, first + 6}, 0, "bob", ""); err != nil || same.ID != r.ID || !same.AlreadyRunning {
+	if same, err := operator(log).StartSeqs(t.Context(), []int64{first + 1, first + 2, first + 4, first + 6}, 0, "bob", ""); err != nil || len(same) != 1 || same[0].ID != r.ID || !same[0].AlreadyRunning {
 		t.Errorf("the same again = %+v, %v; want republish %d", same, err, r.ID)
 	}
 	wantAudit(t, pool, "ann reconcile 4 lost")

@@ -1,7 +1,6 @@
 package pglog_test
 
 import (
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
 )
 
 // A page of a republish costs as much as it publishes. It never reads all of the log or of
@@ -28,14 +28,6 @@ func TestPlansOfRepublishes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	text := func(file string) string {
-		t.Helper()
-		sql, err := os.ReadFile("sql/" + file + ".sql")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(sql)
-	}
 	buffers := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
 	explain := func(call string) (plan string, pages int) {
 		t.Helper()
@@ -53,13 +45,12 @@ func TestPlansOfRepublishes(t *testing.T) {
 		}
 		return plan, pages
 	}
-	do(text("connect"))
-	do(text("reader"))
-	for _, name := range []string{"republish_page", "prune"} {
-		do("PREPARE " + name + " AS " + text(name))
-	}
+	do(pglog.SQL("connect"))
+	do(pglog.SQL("reader"))
+	do("PREPARE republish_page AS " + pglog.SQL("republish_page"))
+	do("PREPARE prune AS " + pglog.SQL("prune"))
 	explain("republish_page(0, 0, 50, NULL)")
-	explain("prune(0, 0, '1 h')")
+	explain("prune(0, 0, '1 h', 'infinity')")
 
 	mustExec(t, pool, `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, data)
 		SELECT decode(repeat('00', 16), 'hex'), '/shop', n::text, CASE WHEN n % 50000 = 0 THEN 'rare' ELSE 'a.b' END, 'a.b', 'k' || n % 1000, repeat('x', 300)::bytea
@@ -97,6 +88,10 @@ func TestPlansOfRepublishes(t *testing.T) {
 	run("a rare type", "100000, '{rare}', NULL", "republish_page(0, 0, 50, NULL)", 200)
 	run("some seqs", "0, NULL, '{[7,9),[180001,180002)}'", "republish_page(0, 0, 50, NULL)", 200)
 	run("the last of some seqs", "1000, NULL, '{[7,9),[180001,180002)}'", "republish_page(0, 0, 50, NULL)", 200)
+	// A list of keys that is not hashed would be searched for each row of the page.
+	if plan, _ := explain("republish_page(0, 0, 50, NULL)"); !regexp.MustCompile(`part\.keys IS NULL\) OR \([^)]*hashed`).MatchString(plan) {
+		t.Errorf("the keys of a republish are not hashed:\n%s", plan)
+	}
 	run("owed", "100000, NULL, NULL", "republish_page(20006, 0, 50, '{[7,9)}')", 50)
-	run("prune", "100000, NULL, NULL", "prune(0, 0, '1 h')", 200)
+	run("prune", "100000, NULL, NULL", "prune(0, 0, '1 h', 'infinity')", 200)
 }

@@ -11,9 +11,9 @@ type republish struct {
 	eventlog.RepublishStatus
 
 	hi      int64
-	passed  int64              // the seq up to which the term has read the republish
-	backlog seqset.Set         // seqs up to the field passed that must still be read, before the rest
-	open    map[int64]struct{} // seqs that were read and are being published
+	passed  int64         // the seq up to which the term has read the republish
+	backlog seqset.Set    // seqs up to the field passed that must still be read, before the rest
+	open    map[int64]int // seqs that were read and are being published, each with its size in bytes
 
 	changed  int  // counts the changes of the republish
 	stored   int  // the value of changed when it was last stored
@@ -66,14 +66,25 @@ func (r *republish) pending() seqset.Set {
 	return r.backlog.Union(seqset.Of(seqs))
 }
 
-// addResults adds the results of republished events. The same recording moves the events of the
-// parameter held to the table held.
-func (rs republishes) addResults(repeated []eventlog.RepublishResult, held []eventlog.Deferral) {
+// addResults adds the results of republished events.
+func (rs republishes) addResults(repeated []eventlog.RepublishResult) {
 	for _, e := range repeated {
 		if r := rs.find(e.RepublishID); r != nil && r.remove(e.Seq) && !e.Dropped {
 			r.Published++
 		}
 	}
+}
+
+// bytes returns the size of an event that was read for a republish and is being published.
+func (rs republishes) bytes(id, seq int64) int {
+	if r := rs.find(id); r != nil {
+		return r.open[seq]
+	}
+	return 0
+}
+
+// addHeld notes that the next recording moves these events to the table held.
+func (rs republishes) addHeld(held []eventlog.Deferral) {
 	for _, h := range held {
 		if r := rs.find(h.RepublishID); r != nil && r.remove(h.Seq) {
 			r.Held++
@@ -137,7 +148,7 @@ func (rs *republishes) addPage(note *republishNote, events []eventlog.Event) (pa
 				ID: row.ID, Rate: row.Rate, Events: row.Events,
 				Published: row.Published, Skipped: row.Skipped, Held: row.Held,
 			},
-			hi: row.Hi, passed: row.Passed, open: make(map[int64]struct{}),
+			hi: row.Hi, passed: row.Passed, open: make(map[int64]int),
 		}
 		if r.backlog, err = seqset.Parse(row.Pending); err != nil {
 			return page, err
@@ -154,7 +165,7 @@ func (rs *republishes) addPage(note *republishNote, events []eventlog.Event) (pa
 	r.Skipped += note.LeftOut
 	for i := range events {
 		events[i].RepublishID = r.ID
-		r.open[events[i].Seq] = struct{}{}
+		r.open[events[i].Seq] = events[i].Size()
 	}
 	if page.Advanced {
 		r.changed++

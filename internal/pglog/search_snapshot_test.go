@@ -48,12 +48,13 @@ func TestSearchLeavesTransactionsOpenAtTheLaterSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	from, to := ask("SELECT pg_snapshot_xmax($1::pg_snapshot)::text", before), ask("SELECT pg_snapshot_xmax($1::pg_snapshot)::text", after)
-	search := fmt.Sprintf("EXECUTE late(%d, 0, '%s', '%s', %s, %s)", max(early, late), before, after, from, to)
+	search := fmt.Sprintf("EXECUTE late(%d, 0, '%s', '%s', %s, %s, 0, 0, 1000)", max(early, late), before, after, from, to)
 	if _, err := conn.Exec(t.Context(), "PREPARE late AS "+pglog.SQL("late_by_xid")); err != nil {
 		t.Fatal(err)
 	}
 	var found string
-	if err := conn.QueryRow(t.Context(), search, pgx.QueryExecModeSimpleProtocol).Scan(&found); err != nil {
+	var rows, xid, seq int64
+	if err := conn.QueryRow(t.Context(), search, pgx.QueryExecModeSimpleProtocol).Scan(&found, &rows, &xid, &seq); err != nil {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("{[%d,%d)}", late, late+1); found != want {

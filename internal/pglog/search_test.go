@@ -105,6 +105,7 @@ func (h *history) search(high, floor int64, snap string, bySeq bool) int {
 	if err := h.pool.QueryRow(h.Context(), defined, high, floor, snap, s.Now()).Scan(&want, &n); err != nil {
 		h.Fatal(err)
 	}
+	s.AtMost(1 + h.rng.Int64N(3))
 	for more := true; more; h.proceed(2) {
 		if more, err = s.Step(h.Context(), h.rng.Float64()); err != nil {
 			h.Fatal(err)

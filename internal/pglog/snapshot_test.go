@@ -1,6 +1,7 @@
 package pglog
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,13 +25,17 @@ type model struct {
 	*progress
 
 	state   state
-	inHand  []int64       // read in this term and not acknowledged
-	acked   map[int64]int // how often each was acknowledged
+	inHand  []int64        // read in this term and not acknowledged
+	back    []int64        // put back into the log in this term
+	acked   map[int64]int  // how often each was acknowledged
+	lossy   map[int64]bool // the broker lost it once
 	crashes int
+
+	caughtUp int // states of a relay that catches up
 }
 
 func newModel() *model {
-	m := &model{visibleAt: map[int64]int{}, acked: map[int64]int{}, state: state{snap: "0"}}
+	m := &model{visibleAt: map[int64]int{}, acked: map[int64]int{}, lossy: map[int64]bool{}, state: state{snap: "0"}}
 	m.resume()
 	return m
 }
@@ -54,34 +59,48 @@ func (m *model) end(t *rapid.T) {
 	m.open = slices.Delete(m.open, i, i+1)
 }
 
+// became returns the rows up to high that became visible between two snapshots.
+func (m *model) became(high int64, from, to string) (late []int64) {
+	since, _ := strconv.Atoi(from)
+	until, _ := strconv.Atoi(to)
+	for seq, at := range m.visibleAt {
+		if seq <= high && seq > m.floor && at > since && at <= until {
+			late = append(late, seq)
+		}
+	}
+	return late
+}
+
 // pass reads as Term does, with pages of three.
 func (m *model) pass(*rapid.T) {
 	const limit = 3
-	since, _ := strconv.Atoi(m.snap)
-	var late, page []eventlog.Event
+	now := strconv.Itoa(m.now)
+	if m.resuming {
+		m.addOwed(seqset.Of(m.became(m.high, m.from, m.snap)).Above(m.passedOwed))
+	}
+	late := m.became(m.high, m.snap, now)
+	if !m.isCatchingUp() && (m.hasBacklog() || len(late) > limit) {
+		m.addLate(seqset.Of(late), now)
+	}
+	if m.hasBacklog() {
+		head := m.nextOwed(limit)
+		m.passHead(head)
+		late = head.seqs.AppendTo(nil)
+		m.readLate(eventsOf(late))
+		m.inHand = append(m.inHand, late...)
+		return
+	}
+	var page []int64
 	for _, seq := range slices.Sorted(maps.Keys(m.visibleAt)) {
-		switch {
-		case seq <= m.high && seq > m.floor && m.visibleAt[seq] > since:
-			late = append(late, eventlog.Event{Seq: seq})
-		case seq > m.high && len(page) < limit:
-			page = append(page, eventlog.Event{Seq: seq})
+		if seq > m.high && len(page) < limit {
+			page = append(page, seq)
 		}
 	}
-	m.snap = strconv.Itoa(m.now)
-	if len(m.backlog) > 0 || len(late) > limit {
-		m.addBacklog(seqset.Of(seqsOf(late)))
-		var head seqset.Set
-		head, m.backlog = m.backlog.Cut(limit)
-		late, page = nil, nil
-		for _, r := range head {
-			for seq := r.Lo; seq <= r.Hi; seq++ {
-				late = append(late, eventlog.Event{Seq: seq})
-			}
-		}
-	}
-	m.readLate(late)
-	m.readPage(page)
-	m.inHand = append(append(m.inHand, seqsOf(late)...), seqsOf(page)...)
+	slices.Sort(late)
+	m.snap = now
+	m.readLate(eventsOf(late))
+	m.readPage(eventsOf(page))
+	m.inHand = append(append(m.inHand, late...), page...)
 }
 
 // ack acknowledges one event that was read.
@@ -95,6 +114,33 @@ func (m *model) ack(t *rapid.T) {
 	m.inHand = slices.Delete(m.inHand, i, i+1)
 }
 
+// putBack puts some events back into the log, of which some may be held before they are read again.
+func (m *model) putBack(t *rapid.T) {
+	if len(m.inHand) == 0 {
+		t.Skip("nothing is in hand") // rapid draws another action
+	}
+	i := rapid.IntRange(0, len(m.inHand)-1).Draw(t, "from")
+	some := slices.Clone(m.inHand[i:min(i+3, len(m.inHand))])
+	m.returnToLog(some)
+	m.inHand = slices.Delete(m.inHand, i, i+len(some))
+	m.back = append(m.back, some...)
+}
+
+// readBack reads some events again that were put back. One may have been held meanwhile.
+func (m *model) readBack(t *rapid.T) {
+	if len(m.back) == 0 {
+		t.Skip("nothing was put back") // rapid draws another action
+	}
+	n := rapid.IntRange(1, len(m.back)).Draw(t, "events")
+	some := slices.Sorted(slices.Values(m.back[:n]))
+	m.back = m.back[n:]
+	if rapid.IntRange(0, 3).Draw(t, "held") == 0 {
+		m.acked[some[0]]++
+		m.markDone(some[:1])
+	}
+	m.inHand = append(m.inHand, seqsOf(m.readAgain(eventsOf(some), nil))...)
+}
+
 // record stores the state in the form in which it is read back.
 func (m *model) record(t *rapid.T) {
 	before := m.state.high
@@ -102,57 +148,115 @@ func (m *model) record(t *rapid.T) {
 	if m.state.high < before {
 		t.Fatalf("the recorded high decreased from %d to %d", before, m.state.high)
 	}
+	m.state.pending, m.state.open = readBack(t, m.state.pending), readBack(t, m.state.open)
+}
+
+// readBack returns a set as the next leader reads it.
+func readBack(t *rapid.T, set seqset.Set) seqset.Set {
 	text := "{" // the form in which PostgreSQL prints the result of String
-	for i, r := range m.state.pending {
+	for i, r := range set {
 		if i > 0 {
 			text += ","
 		}
 		text += fmt.Sprintf("[%d,%d)", r.Lo, r.Hi+1)
 	}
-	pending, err := seqset.Parse(text + "}")
+	read, err := seqset.Parse(text + "}")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.state.pending = pending
+	return read
 }
 
 // crash begins anew from the recorded state.
 func (m *model) crash(*rapid.T) {
 	m.crashes++
-	m.inHand = nil
+	m.inHand, m.back = nil, nil
 	m.resume()
+	var lost []int64
+	for seq := range m.lossy {
+		if m.acked[seq] == 0 && !m.owes(m.state, seq) {
+			lost = append(lost, seq)
+		}
+	}
+	m.addLost(seqset.Of(lost)) // the comparison of the streams finds them again
 }
 
 // resume begins a term from the recorded state.
 func (m *model) resume() {
-	m.progress = resume(m.state)
-	m.maxPending = 1
+	m.progress = resumeWithin(m.state, limits{pending: 1, backlog: 1})
+}
+
+// lose begins anew, and finds that the broker has lost some events that were recorded as published.
+func (m *model) lose(t *rapid.T) {
+	m.crash(t)
+	seen, _ := strconv.Atoi(cmp.Or(m.state.to, m.state.snap))
+	var lost []int64
+	for seq := range m.acked {
+		if m.acked[seq] > 0 && seq <= m.state.high && m.visibleAt[seq] <= seen && !m.owes(m.state, seq) {
+			lost = append(lost, seq)
+		}
+	}
+	if len(lost) == 0 {
+		t.Skip("nothing can be lost") // rapid draws another action
+	}
+	slices.Sort(lost)
+	lost = lost[:rapid.IntRange(1, len(lost)).Draw(t, "lost")]
+	for _, seq := range lost {
+		m.acked[seq] = 0
+		m.lossy[seq] = true
+	}
+	m.addLost(seqset.Of(lost))
+}
+
+// owes reports whether a state says of an event that was visible in time that it must be published.
+func (m *model) owes(s state, seq int64) bool {
+	has := func(set seqset.Set) bool {
+		return slices.ContainsFunc(set, func(r seqset.Span) bool { return r.Lo <= seq && seq <= r.Hi })
+	}
+	switch {
+	case s.isListed():
+		return seq > s.passed && has(s.pending) || has(s.open)
+	case s.to != "" && seq > s.passed && slices.Contains(m.became(s.high, s.snap, s.to), seq):
+		return true
+	}
+	return has(s.pending)
 }
 
 // check is what must hold after every step.
 func (m *model) check(t *rapid.T) {
 	now := m.progress.state()
-	since, _ := strconv.Atoi(now.snap)
+	since, _ := strconv.Atoi(cmp.Or(now.to, now.snap))
 	for seq, at := range m.visibleAt {
-		isPending := slices.ContainsFunc(now.pending, func(r seqset.Span) bool { return r.Lo <= seq && seq <= r.Hi })
-		if seq <= now.high && at <= since && m.acked[seq] == 0 && !isPending {
+		isPending := m.owes(now, seq)
+		hidden := slices.Contains(m.lost.AppendTo(nil), seq) // the positions of the streams do not move, so that the next leader finds it again
+		if seq <= now.high && at <= since && m.acked[seq] == 0 && !isPending && !hidden {
 			t.Fatalf("seq %d is visible in the snapshot, not above high %d, not pending and never published", seq, now.high)
 		}
 		if isPending && seq > now.high {
 			t.Fatalf("seq %d is pending and above high %d: it would be read twice", seq, now.high)
 		}
-		if m.crashes == 0 && m.acked[seq] > 1 {
+		if now.to != "" {
+			m.caughtUp++
+		}
+		if m.crashes == 0 && m.acked[seq] > 1 && !m.lossy[seq] {
 			t.Fatalf("seq %d was published %d times without a crash", seq, m.acked[seq])
 		}
 	}
 }
 
 func TestProgressMeansWhatItRecords(t *testing.T) {
+	caughtUp := 0
+	defer func() {
+		if caughtUp == 0 {
+			t.Error("inconclusive: no relay had to catch up")
+		}
+	}()
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel()
+		defer func() { caughtUp += m.caughtUp }()
 		t.Repeat(map[string]func(*rapid.T){
 			"take": m.take, "end": m.end, "pass": m.pass, "pass again": m.pass, "ack": m.ack, "ack again": m.ack,
-			"record": m.record, "crash": m.crash, "": m.check,
+			"record": m.record, "crash": m.crash, "lose": m.lose, "put back": m.putBack, "read back": m.readBack, "": m.check,
 		})
 
 		for len(m.open) > 0 {
@@ -172,8 +276,8 @@ func TestProgressMeansWhatItRecords(t *testing.T) {
 				t.Fatalf("seq %d was committed and never published", seq)
 			}
 		}
-		if s := m.progress.state(); len(s.pending) > 0 {
-			t.Fatalf("all is published, and %s is pending", s.pending)
+		if s := m.progress.state(); len(s.pending) > 0 || s.to != "" {
+			t.Fatalf("all is published, and %s is pending, to %q", s.pending, s.to)
 		}
 	})
 }
@@ -195,6 +299,14 @@ func TestProgressKeepsPendingShort(t *testing.T) {
 	if s.high < maxPending {
 		t.Errorf("high is %d: it should be as far as pending reaches", s.high)
 	}
+}
+
+func eventsOf(seqs []int64) []eventlog.Event {
+	events := make([]eventlog.Event, len(seqs))
+	for i, seq := range seqs {
+		events[i].Seq = seq
+	}
+	return events
 }
 
 func seqsOf(events []eventlog.Event) []int64 {
@@ -258,17 +370,32 @@ func TestLateRowsDoNotLowerHigh(t *testing.T) {
 	}
 }
 
+// An event that was put back, and is read again, does not lower high either.
+func TestAnEventThatIsReadAgainDoesNotLowerHigh(t *testing.T) {
+	t.Parallel()
+	p := resume(state{})
+	p.readPage([]eventlog.Event{{Seq: 1}, {Seq: 2}, {Seq: 3}})
+	p.returnToLog([]int64{2, 3})
+	if s := p.state(); s.high != 3 || s.pending.String() != "{[1,3]}" {
+		t.Fatalf("high %d, pending %s, want 3, {[1,3]}", s.high, s.pending)
+	}
+	p.readAgain([]eventlog.Event{{Seq: 2}, {Seq: 3}}, nil)
+	if s := p.state(); s.high != 3 || s.pending.String() != "{[1,3]}" {
+		t.Errorf("after it was read again: high %d, pending %s, want 3, {[1,3]}", s.high, s.pending)
+	}
+}
+
 // The broker may be found to have lost events while a part of the backlog is read.
 func TestLostEventsAreRecordedWhileABacklogIsRead(t *testing.T) {
 	t.Parallel()
 	m := newMemory(state{high: 10, snap: "0", pending: seqset.Of([]int64{4, 5, 9})})
-	head := m.addLateRanges(nil, "1", 2)
+	head := m.nextOwed(2)
 	m.addResults(eventlog.Progress{Lost: []int64{2, 7}}, 1)
 	page := m.readBacklogPage(&rows{late: []eventlog.Event{{Seq: 4}, {Seq: 5}}}, head)
 	if got := seqsOf(page.Events); !slices.Equal(got, []int64{4, 5}) {
 		t.Errorf("read %v, want 4 and 5", got)
 	}
-	next, _ := m.addResults(eventlog.Progress{Published: []int64{4, 5}}, 1)
+	next, _, _ := m.addResults(eventlog.Progress{Published: []int64{4, 5}}, 1)
 	if want := seqset.Of([]int64{2, 7, 9}); !slices.Equal(next.pending, want) {
 		t.Errorf("pending %s, want %s", next.pending, want)
 	}

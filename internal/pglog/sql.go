@@ -14,8 +14,8 @@ var files embed.FS
 type statements struct {
 	Connect, Reader, PID                    string
 	LeaseFree, Confirm, Paused              string
-	Lead, Adopt, Sequence                   string
-	Pass, LateRanges, Pending               string
+	Lead, Adopt, Sequence, Ahead            string
+	Pass, Pending                           string
 	HeldAhead, HeldKeys                     string
 	Unlocked, StillDue                      string
 	SearchBounds, Search                    string
@@ -28,6 +28,7 @@ type statements struct {
 	RepublishPage, RepublishProgress, Prune string
 	Positions, Sources, Checkpoints         string
 	PublishedBounds, Published              string
+	Blockers                                string
 	Lag, Subjects, Sizes                    string
 	Extent, FirstEvent                      string
 }

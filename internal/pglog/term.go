@@ -3,6 +3,7 @@ package pglog
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -37,7 +38,14 @@ func newTerm(ls *lease, conn *pgx.Conn, row leadRow) (*term, error) {
 	if err != nil {
 		return nil, err
 	}
-	recorded := state{high: row.High, floor: row.Floor, snap: row.Snap, pending: pending}
+	open, err := seqset.Parse(row.Open)
+	if err != nil {
+		return nil, err
+	}
+	recorded := state{
+		high: row.High, floor: row.Floor, snap: row.Snap, pending: pending, streams: streamsOf(positions),
+		catchUp: catchUp{to: row.To, passed: row.Passed, open: open},
+	}
 	known := newMemory(recorded)
 	//guard:memory-dropped-with-its-connection/2 do all := <-remembered; last := all[ls.log.pool]; all[ls.log.pool] = known.progress; remembered <- all; if last != nil { known.progress = last }; @
 	return &term{
@@ -48,13 +56,31 @@ func newTerm(ls *lease, conn *pgx.Conn, row leadRow) (*term, error) {
 	}, nil
 }
 
+// Prune deletes published events, as the method of pruner says. It deletes none while the recorded
+// state lacks lost events, because these may be the ones.
+func (t *term) Prune(ctx context.Context, keep time.Duration) (removed int64, more bool, err error) {
+	//guard:lost-events-are-not-pruned false
+	if t.hidden {
+		return 0, false, nil
+	}
+	return t.pruner.Prune(ctx, keep)
+}
+
 // Release records the results of events, gives up the lease so that another relay can take
 // it at once, and closes the term's connections. The term is over even if Release fails.
 // Like [eventlog.Term.Record], it can return [eventlog.ErrLeaseLost].
+//
+// Release makes as many recordings as the results need. It leaves scheduled events that are not held
+// yet to the next term, which reads them from the log again.
 func (t *term) Release(ctx context.Context, p eventlog.Progress) error {
 	var err error
 	if !t.lease.conn.IsClosed() {
-		if err = t.Record(ctx, p); err == nil {
+		for more := true; more && err == nil; p = (eventlog.Progress{}) {
+			err = t.Record(ctx, p)
+			//guard:release-records-everything false
+			more = t.recorder.memory.hasResults()
+		}
+		if err == nil {
 			err = t.release(ctx)
 		}
 	}

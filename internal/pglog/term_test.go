@@ -246,6 +246,20 @@ func TestLease(t *testing.T) {
 
 func TestLeadAdoptsARestoredLog(t *testing.T) {
 	t.Parallel()
+	t.Run("into another cluster", func(t *testing.T) {
+		t.Parallel()
+		leadAdopts(t, "cluster + 1")
+	})
+	// A physical copy of a server into which logical replication copied the rows.
+	t.Run("into a server with the same system identifier", func(t *testing.T) {
+		t.Parallel()
+		leadAdopts(t, "cluster")
+	})
+}
+
+// leadAdopts leads a log that was moved here, with the given value of the column cluster.
+func leadAdopts(t *testing.T, cluster string) {
+	t.Helper()
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)
 	open := openWith(t, pool, "owed")
@@ -258,11 +272,20 @@ func TestLeadAdoptsARestoredLog(t *testing.T) {
 	// The log has transaction ids of another cluster, far ahead of the ids of this cluster.
 	mustExec(t, pool, `ALTER TABLE postroom.outbox DISABLE TRIGGER ALL;
 		UPDATE postroom.outbox SET xid = (xid::text::bigint + 1000000)::text::xid8;
-		UPDATE postroom.relay SET cluster = cluster + 1,
+		UPDATE postroom.relay SET cluster = `+cluster+`, timeline = 9,
 			snap = (SELECT format('%s:%s:%s', pg_snapshot_xmin(snap)::text::bigint + 1000000, pg_snapshot_xmax(snap)::text::bigint + 1000000,
 				(SELECT string_agg((x::text::bigint + 1000000)::text, ',') FROM pg_snapshot_xip(snap) x)))::pg_snapshot`)
 
+	mustExec(t, pool, `INSERT INTO postroom.relay_checkpoint (streams, high, floor, snap, pending) SELECT '{"SHOP": {"seq": 1, "id": "/shop#published"}}', high, floor, snap, pending FROM postroom.relay`)
+
 	term = lead(t, log)
+	if marks, err := log.Checkpoints(t.Context(), "SHOP"); err != nil || len(marks) > 0 {
+		t.Errorf("checkpoints %v, %v: a comparison would not find the event that is late", marks, err)
+	}
+	var here bool
+	if err := pool.QueryRow(t.Context(), "SELECT r.timeline = c.timeline_id AND r.cluster = s.system_identifier FROM postroom.relay r, pg_control_checkpoint() c, pg_control_system() s").Scan(&here); err != nil || !here {
+		t.Errorf("the position is of this server = %t, %v", here, err)
+	}
 	var floor, newest int64
 	if err := pool.QueryRow(t.Context(), "SELECT floor, (SELECT max(seq) FROM postroom.outbox) FROM postroom.relay").Scan(&floor, &newest); err != nil || floor != newest {
 		t.Errorf("floor = %d, %v; want %d: the ids of all rows so far mean nothing here", floor, err, newest)
@@ -274,8 +297,64 @@ func TestLeadAdoptsARestoredLog(t *testing.T) {
 	wantIDs(t, ids, "newer")
 	record(t, term, seqs...)
 	write(t, pool, "written-here")
-	ids, _, _ = read(t, term, 10)
+	ids, seqs, _ = read(t, term, 10)
 	wantIDs(t, ids, "written-here")
+	record(t, term, seqs...)
+	ids, _, _ = read(t, lead(t, log), 10) // adopts nothing again
+	wantIDs(t, ids)
+}
+
+// An old row may have the transaction id of a transaction that is open here. When that ends, the old
+// row is not late.
+func TestLeadForgetsTheIDsOfAServerThatIsAhead(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	write(t, pool, "published")
+	mustExec(t, pool, "ALTER TABLE postroom.outbox DISABLE TRIGGER ALL")
+	open := openWith(t, pool, "open")
+	var id string
+	if err := open.QueryRow(t.Context(), "SELECT pg_current_xact_id()::text").Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, pool, `UPDATE postroom.outbox SET xid = '`+id+`';
+		UPDATE postroom.relay SET high = (SELECT max(seq) FROM postroom.outbox), snap = '4000000000:4000000000:'`)
+
+	term := lead(t, log)
+	ids, _, _ := read(t, term, 10)
+	wantIDs(t, ids)
+	commit(t, open)
+	ids, _, _ = read(t, term, 10)
+	wantIDs(t, ids, "open")
+}
+
+// A relay of an older version led after the move. So the snapshot is of this server, but rows have
+// transaction ids that this server has not reached. Transactions of this server may be open.
+func TestLeadFindsRowsOfAServerThatIsAhead(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	write(t, pool, "ahead")
+	mustExec(t, pool, `ALTER TABLE postroom.outbox DISABLE TRIGGER ALL;
+		UPDATE postroom.outbox SET xid = (xid::text::bigint + 1000000)::text::xid8;
+		ALTER TABLE postroom.outbox ENABLE TRIGGER ALL`)
+	open := openWith(t, pool, "open")
+	write(t, pool, "published")
+	mustExec(t, pool, "UPDATE postroom.relay SET high = (SELECT max(seq) FROM postroom.outbox), snap = pg_current_snapshot()")
+
+	term := lead(t, log)
+	ids, seqs, _ := read(t, term, 10)
+	wantIDs(t, ids, "ahead")
+	record(t, term, seqs...)
+	term = lead(t, log)
+	ids, _, _ = read(t, term, 10)
+	wantIDs(t, ids)
+	commit(t, open)
+	ids, seqs, _ = read(t, term, 10)
+	wantIDs(t, ids, "open")
+	record(t, term, seqs...)
+	ids, _, _ = read(t, lead(t, log), 10)
+	wantIDs(t, ids)
 }
 
 func TestLeadRefusesASequenceThatWouldLoseEvents(t *testing.T) {

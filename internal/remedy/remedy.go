@@ -8,7 +8,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -26,7 +28,8 @@ type Use struct {
 	Schema string
 
 	// DB is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx of the part, from which the error takes the
-	// name of the role. If DB has any other type, the error does not name the role.
+	// names of the role and of the database. If DB has any other type, the error does not have
+	// these names.
 	DB any
 }
 
@@ -37,10 +40,15 @@ const (
 	undefinedSchema       = "3F000"
 	undefinedColumn       = "42703"
 	undefinedFunction     = "42883"
+	readOnlyTransaction   = "25006"
+	duplicateStatement    = "42P05"
+	missingStatement      = "26000"
 )
 
 // Explain adds a command to err if rights are missing, or if tables are missing or too old. The
-// command grants the rights, or creates or migrates the tables. The result wraps err. Explain
+// command grants the rights, or creates or migrates the tables. If the database takes no writes,
+// Explain says so. If a pooler keeps no prepared statements, Explain names the parameter of the URL. The
+// result wraps err. Explain
 // returns all other errors unchanged. These include errors that Explain has explained before, and
 // errors of failed connections.
 //
@@ -55,15 +63,53 @@ func Explain(err error, use Use) error {
 	if err == nil || errors.As(err, &known) || errors.As(err, &connect) || !errors.As(err, &server) {
 		return err
 	}
+	if IsUnprepared(err) {
+		return &Error{Err: err, Do: UseExec}
+	}
 	switch server.SQLState() {
 	case insufficientPrivilege:
+		//guard:row-security-is-not-a-missing-grant false
+		if isRowSecurity(err) {
+			return &Error{Err: err, Do: "row-level security is active on Postroom's tables: " + RowSecurity(use.DB)}
+		}
 		return &Error{Err: err, Do: use.grant()}
 	case undefinedTable, undefinedSchema:
-		return &Error{Err: err, Do: fmt.Sprintf("Postroom's tables are not in the schema %s of this database; create them: %s", use.Schema, use.migrate())}
+		return &Error{Err: err, Do: fmt.Sprintf("Postroom's tables are not in the schema %s of %s; create them: %s", use.Schema, DatabaseOf(use.DB), use.migrate())}
 	case undefinedColumn, undefinedFunction:
-		return &Error{Err: err, Do: fmt.Sprintf("Postroom's tables in the schema %s are older than this program; migrate them: %s", use.Schema, use.migrate())}
+		return &Error{Err: err, Do: fmt.Sprintf("Postroom's tables in the schema %s of %s are older than this program; migrate them: %s", use.Schema, DatabaseOf(use.DB), use.migrate())}
+	case readOnlyTransaction:
+		return &Error{Err: err, Do: "the database takes no writes: connect to its primary server, or find out who set default_transaction_read_only (some providers do while a disk is nearly full)"}
 	}
 	return err
+}
+
+// RowSecurity returns the advice if row-level security is active on Postroom's tables for the role of
+// db.
+func RowSecurity(db any) string {
+	return fmt.Sprintf("as the owner of the tables run, for each: ALTER TABLE … DISABLE ROW LEVEL SECURITY; or as a superuser: ALTER ROLE %s BYPASSRLS", cmp.Or(userOf(db), "…"))
+}
+
+// isRowSecurity reports whether a statement failed because of row-level security. The SQLSTATE is that
+// of a missing right, and the message depends on the language: only the name of the server's function
+// tells.
+func isRowSecurity(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && (server.Routine == "check_enable_rls" || server.Routine == "ExecWithCheckOptions")
+}
+
+// UseExec is the advice if a pooler keeps no prepared statements.
+const UseExec = "a transaction pooler is between this program and the database, and keeps no prepared statements; put default_query_exec_mode=exec into the database URL of the program, or connect directly"
+
+// IsUnprepared reports whether a statement failed because a pooler keeps no prepared statements: a
+// statement that the driver prepared does not exist, or a statement that it did not prepare exists. It
+// returns false for a statement to which the user's code gave a name.
+func IsUnprepared(err error) bool {
+	var server *pgconn.PgError
+	if !errors.As(err, &server) || server.Code != duplicateStatement && server.Code != missingStatement {
+		return false
+	}
+	//guard:a-statement-that-a-user-named-is-no-fault-of-a-pooler true
+	return strings.Contains(server.Message, `"stmtcache_`) || strings.Contains(server.Message, `"stmt_`) || !strings.Contains(server.Message, `"`)
 }
 
 // IsUndefined reports whether a statement failed because it names a table, a column or a
@@ -78,6 +124,13 @@ func IsUndefined(err error) bool {
 		return true
 	}
 	return false
+}
+
+// IsDenied reports whether a statement failed because the role lacks a right.
+func IsDenied(err error) bool {
+	var server interface{ SQLState() string }
+	var connect *pgconn.ConnectError
+	return !errors.As(err, &connect) && errors.As(err, &server) && server.SQLState() == insufficientPrivilege
 }
 
 // Error is an error with advice.
@@ -95,24 +148,44 @@ func (u Use) grant() string {
 	return fmt.Sprintf("the role lacks rights; as the owner of the tables run: SELECT %s.grant_%s(%s)", u.Schema, u.Grant, regrole(RoleOf(u.DB)))
 }
 
-// RoleOf returns the role that db uses to connect. If RoleOf cannot find out the role from db, it
-// returns the words "the role of this connection". RoleOf does not notice a later SET ROLE.
+// RoleOf returns the role that db uses to connect, or to which its settings change. If RoleOf cannot
+// find out the role from db, it returns the words "the role of this connection". RoleOf does not
+// notice a later SET ROLE.
 func RoleOf(db any) string { return cmp.Or(userOf(db), "the role of this connection") }
 
 func userOf(db any) string {
+	if cfg := configOf(db); cfg != nil {
+		return cmp.Or(cfg.RuntimeParams["role"], cfg.User)
+	}
+	return ""
+}
+
+// DatabaseOf names the database and the server to which db connects, without user and password. If
+// DatabaseOf cannot find them out from db, it returns the words "this database".
+func DatabaseOf(db any) string {
+	cfg := configOf(db)
+	//guard:an-error-names-the-database true
+	if cfg == nil {
+		return "this database"
+	}
+	return fmt.Sprintf("database %q at %s", cfg.Database, net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))))
+}
+
+// configOf returns the settings of db's connections, or nil.
+func configOf(db any) *pgx.ConnConfig {
 	switch db := db.(type) {
 	case *pgxpool.Pool:
 		if db != nil {
-			return db.Config().ConnConfig.User
+			return db.Config().ConnConfig
 		}
 	case interface{ Config() *pgx.ConnConfig }:
-		return db.Config().User
+		return db.Config()
 	case interface{ Conn() *pgx.Conn }:
 		if conn := db.Conn(); conn != nil {
-			return conn.Config().User
+			return conn.Config()
 		}
 	}
-	return ""
+	return nil
 }
 
 func (u Use) migrate() string {

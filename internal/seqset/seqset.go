@@ -5,6 +5,7 @@ package seqset
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -61,6 +62,35 @@ func Of(seqs []int64) Set {
 	return s
 }
 
+// Add adds a seq, and may use the memory of s.
+func (s Set) Add(seq int64) Set {
+	switch n := len(s); {
+	case n == 0 || seq > s[n-1].Hi+1:
+		return append(s, Span{seq, seq})
+	case seq == s[n-1].Hi+1:
+		s[n-1].Hi = seq
+		return s
+	}
+	return s.Union(Set{{seq, seq}})
+}
+
+// Has reports whether a seq is in s.
+func (s Set) Has(seq int64) bool {
+	i := sort.Search(len(s), func(i int) bool { return s[i].Hi >= seq })
+	return i < len(s) && s[i].Lo <= seq
+}
+
+// Drop removes the part of s that is not above the given limit. It uses the memory of s.
+func (s Set) Drop(limit int64) Set {
+	for len(s) > 0 && s[0].Hi <= limit {
+		s = s[1:]
+	}
+	if len(s) > 0 {
+		s[0].Lo = max(s[0].Lo, limit+1)
+	}
+	return s
+}
+
 // String returns a text that PostgreSQL reads as int8multirange: {[1,3],[9,11]}.
 func (s Set) String() string {
 	var b strings.Builder
@@ -75,7 +105,8 @@ func (s Set) String() string {
 	return b.String()
 }
 
-// Union returns the set of seqs that are in s or in t.
+// Union returns the set of seqs that are in s or in t. The spans of both may be in any order, and may
+// overlap.
 func (s Set) Union(t Set) Set {
 	all := slices.Concat(s, t)
 	slices.SortFunc(all, func(a, b Span) int {
@@ -98,21 +129,20 @@ func (s Set) Union(t Set) Set {
 	return u
 }
 
-// Cut splits s into its lowest n seqs and the rest. If s has fewer, the result head is s.
-func (s Set) Cut(n int64) (head, rest Set) {
+// First returns the lowest n seqs of s, or all if s has fewer.
+func (s Set) First(n int64) Set {
 	for i, r := range s {
 		if size := r.Hi - r.Lo + 1; size <= n {
 			n -= size
 			continue
 		}
-		head, rest = slices.Clone(s[:i]), slices.Clone(s[i:])
+		head := slices.Clone(s[:i])
 		if n > 0 {
 			head = append(head, Span{r.Lo, r.Lo + n - 1})
-			rest[0].Lo += n
 		}
-		return head, rest
+		return head
 	}
-	return s, nil
+	return slices.Clone(s)
 }
 
 // UpTo returns the part of s that is not above the given limit.
@@ -162,6 +192,16 @@ func (s Set) Without(t Set) Set {
 		}
 	}
 	return rest
+}
+
+// AppendTo appends the seqs of s to a list.
+func (s Set) AppendTo(seqs []int64) []int64 {
+	for _, r := range s {
+		for seq := r.Lo; seq <= r.Hi; seq++ {
+			seqs = append(seqs, seq)
+		}
+	}
+	return seqs
 }
 
 // Size returns the number of seqs in s.

@@ -26,15 +26,21 @@ func TestSet(t *testing.T) {
 			t.Errorf("%s without %s is %s", s, u, got)
 		}
 		n := rapid.Int64Range(0, 70).Draw(t, "n")
-		head, rest := s.Cut(n)
+		head := s.First(n)
 		if want := min(n, s.Size()); head.Size() != want {
-			t.Errorf("cut(%d) of %s gives %s, want %d seqs", n, s, head, want)
+			t.Errorf("first(%d) of %s gives %s, want %d seqs", n, s, head, want)
 		}
-		if got := set(append(members(head), members(rest)...)); !maps.Equal(got, a) {
-			t.Errorf("cut(%d) of %s lost a seq: %s and %s", n, s, head, rest)
+		if rest := s.Without(head); len(head) > 0 && (!slices.Equal(head.Union(rest), s) || len(rest) > 0 && head[len(head)-1].Hi >= rest[0].Lo) {
+			t.Errorf("first(%d) of %s gives %s: these are not its lowest seqs", n, s, head)
 		}
-		if len(head) > 0 && len(rest) > 0 && head[len(head)-1].Hi >= rest[0].Lo {
-			t.Errorf("cut(%d) of %s: %s is not below %s", n, s, head, rest)
+		if s.Has(n) != a[n] {
+			t.Errorf("%s has %d: %t", s, n, s.Has(n))
+		}
+		if got := slices.Clone(s).Drop(n); !slices.Equal(got, s.Above(n)) {
+			t.Errorf("drop(%d) of %s is %s, want %s", n, s, got, s.Above(n))
+		}
+		if got := slices.Clone(s).Add(n); !slices.Equal(got, s.Union(Set{{n, n}})) {
+			t.Errorf("%s with %d is %s", s, n, got)
 		}
 		for seq := range set(members(s.UpTo(n))) {
 			if seq > n || !a[seq] {

@@ -12,6 +12,13 @@ import (
 //go:embed sql/own.sql
 var ownSQL string
 
+// FormatsSQL is a statement without parameters that sets, for the rest of the transaction, the
+// encoding and the formats that pgx needs. Send it separately, before the statements that need it,
+// if the user's code may have changed a setting.
+//
+//go:embed sql/formats.sql
+var FormatsSQL string
+
 // Loan is the time for which a user's code has a connection of the pool, for one transaction or
 // several. The method See examines the text of each statement of this code. If no statement changes
 // the session, Postroom need not send anything between two transactions. The text of a statement
@@ -54,15 +61,21 @@ func (l *Loan) Used() bool { return l.used.Load() }
 // Use notes that the user's code sends a statement that does not change the session.
 func (l *Loan) Use() { l.used.Store(true) }
 
-// Unseen notes that the user's code may send statements that See does not examine.
+// Unseen notes that the user's code gets the connection itself. See does not examine what the code
+// sends, and the code may still use the connection after the loan: so Ended closes the connection.
 func (l *Loan) Unseen() {
 	l.used.Store(true)
-	l.traces.Or(uint32(Locks | Settings | Temporary))
+	//guard:the-connection-itself-is-closed-after-the-loan 1 = uint32(Locks | Settings | Temporary)
+	l.traces.Or(uint32(Locks | Session | User))
 }
 
 // Differs reports whether the user's code may have changed something on which later statements of
 // the same transaction depend.
 func (l *Loan) Differs() bool { return l.traces.Load() != 0 }
+
+// ChangesUser reports whether the user's code may have changed the session user or the current user
+// since the current transaction began.
+func (l *Loan) ChangesUser() bool { return Traces(l.traces.Load())&User != 0 }
 
 // Leaves reports whether the user's code left behind something that stays after its transaction. If
 // so, run no other transaction on the connection: end the loan (End, Ended) to restore the session.

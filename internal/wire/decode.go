@@ -243,6 +243,20 @@ func Identity(header map[string][]string) (eventSource, eventID string) {
 	return unescape(sources[0]), unescape(ids[0])
 }
 
+// LoggedAt returns when an event was logged, from its headers only. If there is no such time, the
+// result is zero.
+func LoggedAt(header map[string][]string) time.Time {
+	times := header[loggedAt]
+	if len(times) != 1 {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, times[0])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
+}
+
 // disputed returns the first attribute, by name, that has two different values.
 func disputed(header map[string][]string) string {
 	first := make(map[string]string)

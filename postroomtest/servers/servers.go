@@ -4,7 +4,7 @@
 //
 //	pool, nc := servers.Postgres(t), servers.NATS(t)
 //
-// PostgreSQL is the server that POSTROOM_DATABASE_URL names. The role in this URL must have the
+// PostgreSQL is the server that POSTROOM_TEST_DATABASE_URL names. The role in this URL must have the
 // right to create databases. If the variable is not set, the package makes a throwaway cluster with
 // the programs on this machine, or else starts a container. NATS is the program that
 // POSTROOM_TEST_BROKER names. If that variable is not set, the program is nats-server on the PATH,

@@ -62,7 +62,7 @@ func TestWithoutServers(t *testing.T) {
 			t.Parallel()
 			cmd := exec.Command(os.Args[0], "-test.run=^TestProbe$", "-test.v")
 			cmd.Env = append(os.Environ(), "SERVERS_PROBE=1", "POSTROOM_TEST_REQUIRE="+tt.require,
-				"POSTROOM_TEST_SERVERS=", "POSTROOM_DATABASE_URL=postgres://postgres@127.0.0.1:1/postgres?connect_timeout=2")
+				"POSTROOM_TEST_SERVERS=", "POSTROOM_TEST_DATABASE_URL=postgres://postgres@127.0.0.1:1/postgres?connect_timeout=2")
 			out, _ := cmd.CombinedOutput() // the error is only the probe's exit status
 			if !strings.Contains(string(out), tt.want) {
 				t.Errorf("output does not say %q:\n%s", tt.want, out)

@@ -137,6 +137,8 @@ CREATE DOMAIN postroom.headers AS jsonb
     CONSTRAINT headers_case CHECK ( -- in lower case, two names that differ only in case become one name
         jsonb_array_length(jsonb_path_query_array(lower(VALUE::text COLLATE "C")::jsonb, 'strict $.keyvalue()', '{}', true))
         = jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)))
+    --guard:sql-writes-no-headers-that-a-relay-refuses 1 true
+    CONSTRAINT headers_depth CHECK (octet_length(VALUE::text) <= 2000 OR NOT jsonb_path_exists(VALUE, 'strict $.**{1000}', '{}', true)) -- see headers_fit
     CONSTRAINT headers_values CHECK (NOT jsonb_path_exists(VALUE,
         'strict $.* ? (@ like_regex
             "[\\u0001-\\u001F\\u007F-\\u009F]|^[ \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000]|[ \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000]$")',
@@ -355,8 +357,7 @@ ALTER TABLE postroom.outbox ALTER COLUMN checked SET DEFAULT postroom.unchecked(
 -- The SHA-256 is computed over these fields: type, subject, key, data, and then the name and the
 -- value of each header, in the order of the names' bytes. Before each field comes its length, in 4
 -- bytes. If the event is scheduled, the last field is its time: "@" and the microseconds since
--- 1970. No header's name begins with "@". contentDigest in outbox/columns.go computes the same
--- digest.
+-- 1970. No header's name begins with "@". Digest in internal/wire computes the same digest.
 --
 -- If a header's value is not a text, the digest uses the form in which the relay sends the value:
 -- its JSON, and an empty text for null. The digest leaves out an infinite time, because check_event
@@ -522,6 +523,7 @@ CREATE TABLE postroom.relay (
     epoch      bigint         NOT NULL DEFAULT 0,
     owner      text,
     expires_at timestamptz    NOT NULL DEFAULT '-infinity',
+    lease      interval       NOT NULL DEFAULT '0',
 
     -- Every event with seq <= high whose transaction is visible in snap is published, held or in
     -- archive, except those in pending.
@@ -530,7 +532,14 @@ CREATE TABLE postroom.relay (
     snap       pg_snapshot    NOT NULL DEFAULT pg_current_snapshot(),
     pending    int8multirange NOT NULL DEFAULT '{}',
     cluster    bigint         NOT NULL,
-    streams    jsonb          NOT NULL DEFAULT '{}' -- in this row, because the positions in the streams must change together with the other columns
+    timeline   int            NOT NULL DEFAULT 0,
+    streams    jsonb          NOT NULL DEFAULT '{}', -- in this row, because the positions in the streams must change together with the other columns
+
+    -- How far the relay has caught up with a long backlog. Meanwhile snap stays as it is, or pending,
+    -- so that no recording is as large as the backlog.
+    catch_up_snap   pg_snapshot,
+    catch_up_passed bigint         NOT NULL DEFAULT 0,
+    catch_up_open   int8multirange NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 20); -- leaves room on the page for updates without index entries (HOT), because the relay updates the row 50 times a second
 COMMENT ON TABLE postroom.relay IS
     'One row: which relay leads, and which events of the log are published. Every event with seq <= high whose transaction is visible in snap is published, is in held or is in archive, except those in pending.';
@@ -540,18 +549,28 @@ COMMENT ON COLUMN postroom.relay.owner IS
     'The relay that leads, until expires_at. NULL: no relay leads.';
 COMMENT ON COLUMN postroom.relay.expires_at IS
     'When the lease of owner ends, if owner does not renew it.';
+COMMENT ON COLUMN postroom.relay.lease IS
+    'How long the lease lasts after each renewal. If expires_at is later than that from now, the clock was set back.';
 COMMENT ON COLUMN postroom.relay.high IS
     'The events of the log up to this seq are published, in held or in archive, except late events and those in pending. The value never becomes smaller.';
 COMMENT ON COLUMN postroom.relay.floor IS
-    'The relay never looks for events up to this seq by their transaction ids, because these ids are from another cluster: the database was dumped there and restored here. 0: there are no such events.';
+    'The relay never looks for events up to this seq by their transaction ids, because these ids are from another server: the log was dumped and restored, or moved by logical replication. 0: there are no such events.';
 COMMENT ON COLUMN postroom.relay.snap IS
     'A snapshot in which the relay read the log. If an event up to high is not visible in this snapshot, the event is late, and the relay looks for it. While nothing is published, the snapshot may be older than the last reading.';
 COMMENT ON COLUMN postroom.relay.pending IS
     'Events up to high that the relay still has to publish or to hold: events that the broker has not acknowledged, late events, and events that the broker has lost.';
 COMMENT ON COLUMN postroom.relay.cluster IS
-    'The system identifier of the database cluster in which snap was taken. If the cluster that has this database now has another identifier, the database was restored from a dump.';
+    'The system identifier of the database cluster in which snap was taken. If the cluster that has this database now has another identifier, the database was moved: its rows have transaction ids of another cluster.';
+COMMENT ON COLUMN postroom.relay.timeline IS
+    'The timeline of the server on which a relay last took the lease. After a failover it is lower than that of the server. If transaction ids of the log are ahead of the server too, the log was moved here from another server.';
 COMMENT ON COLUMN postroom.relay.streams IS
     'An entry for each stream, under the name of the stream: when the stream was created, and the sequence and the message id of the last message that the broker acknowledged to a relay. If the relay could not compare the stream with that message, next_seq and next_id are those of a message that was acknowledged later.';
+COMMENT ON COLUMN postroom.relay.catch_up_snap IS
+    'NULL: the relay does not catch up. Otherwise it publishes the late events that became visible between snap and this snapshot, or pending if the two are equal, in the order of seq.';
+COMMENT ON COLUMN postroom.relay.catch_up_passed IS
+    'While the relay catches up: the events of the backlog up to this seq were read. They are published, in held or in archive, except those in pending, or in catch_up_open if the backlog is pending. Retention does not use this column: for it, none of the backlog is published yet.';
+COMMENT ON COLUMN postroom.relay.catch_up_open IS
+    'While the relay catches up with pending: the events up to high that it still has to publish or to hold, besides the rest of pending.';
 INSERT INTO postroom.relay (cluster) SELECT system_identifier FROM pg_control_system();
 
 -- The rows of a restored log have transaction ids of another cluster. So the relay does not look
@@ -629,7 +648,8 @@ CREATE TABLE postroom.republish (
     hi         bigint         NOT NULL,
     seqs       int8multirange,
     events     bigint         NOT NULL CHECK (events >= 0),
-    rate       float8         NOT NULL CHECK (rate > 0),
+    --guard:a-republish-has-a-finite-rate 1.2 true
+    rate       float8         NOT NULL CHECK (rate > 0 AND rate < 'infinity'), -- NaN is greater than infinity
     digest     text           COLLATE "C" NOT NULL CHECK (octet_length(digest) BETWEEN 1 AND 64),
 
     -- Its progress
@@ -703,15 +723,75 @@ COMMENT ON FUNCTION postroom.event_lock(bigint) IS
 -- comparisons an insert takes 21 µs instead of 12 µs.
 
 -- If the function cuts a text, the result is still too long for an event. So the relay refuses the
--- event again if an operator replays it.
+-- event again if an operator replays it. The digest is that of the first 100,000 characters, because a
+-- relay must not lose its lease while it computes the digest of a gigabyte.
 CREATE FUNCTION postroom.clipped(value text, most int)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN octet_length($1) <= $2 THEN $1
-            ELSE left($1, $2) || '… (' || octet_length($1)::text || ' bytes, sha256 ' || left(encode(sha256(convert_to($1, 'UTF8')), 'hex'), 16) || ')' END;
+            ELSE left($1, $2) || '… (' || octet_length($1)::text || ' bytes, sha256 ' || left(encode(sha256(convert_to(left($1, 100000), 'UTF8')), 'hex'), 16) || ')' END;
 REVOKE ALL ON FUNCTION postroom.clipped FROM PUBLIC; -- who reads the log needs it: relays and operators
 COMMENT ON FUNCTION postroom.clipped(text, int) IS
-    'Returns the text. If the text has more bytes than the argument most, returns the beginning, the length and a digest of the text.';
+    'Returns the text. If the text has more bytes than the argument most, returns the beginning, the length and a digest of the first 100,000 characters.';
+
+-- Headers may be much larger as a text than in the table, because the server compresses repeated values, and
+-- a number of many digits may need 12 bytes: 1e131071, or 1 with 16,383 zeros behind the point. Ten thousand
+-- such numbers have a text that is larger than a text can be, and their statement would fail. So no statement
+-- of a relay makes a text of headers, before it has asked headers_fit. Headers that check_event accepts have
+-- fewer digits than this limit.
+--
+-- jsonb_array_elements takes one element after the other. jsonb_path_query would move the rest of
+-- its list for each of them. A number's binary form begins with four numbers of two bytes: the second one is
+-- how many groups of four digits come after the first, before the point; the last is how many digits come behind it.
+CREATE FUNCTION postroom.long_numbers(headers jsonb)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (
+    SELECT coalesce(sum(CASE WHEN get_byte(sent, 2) < 128 THEN 4 * (get_byte(sent, 2) * 256 + get_byte(sent, 3)) ELSE 0 END
+                        --guard:digits-behind-the-point-count remove
+                        + get_byte(sent, 6) * 256 + get_byte(sent, 7)
+                        ), 0) > 131072
+    FROM (SELECT numeric_send(number::numeric) AS sent
+          FROM jsonb_array_elements(jsonb_path_query_array($1, 'strict $.** ? (@.type() == "number")', '{}', true)) AS number) AS numbers);
+REVOKE ALL ON FUNCTION postroom.long_numbers FROM PUBLIC; -- who reads the log needs it: relays and operators
+COMMENT ON FUNCTION postroom.long_numbers(jsonb) IS
+    'Returns whether the numbers of headers have more than about 131,072 digits together. The headers must not be nested deeply.';
+
+-- Compressed headers of 64 kB may have 5 MB, or 16 MB with lz4. For an object, the operator || with an empty one returns
+-- the same object, decompressed. Headers that check_event accepts have up to 140,000 bytes, if they consist of short numbers.
+-- Their text is at most six times as large, and longer by its digits.
+--
+-- A search for numbers calls itself for each level of nested values, until the server refuses that: some
+-- ten thousand levels, each of which has at least 8 bytes.
+CREATE FUNCTION postroom.headers_fit(headers jsonb)
+RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE WHEN $1 IS NULL THEN true -- long_numbers takes long to call
+            WHEN pg_column_size($1) > 65536 THEN false
+            --guard:compressed-headers-are-bounded false
+            WHEN pg_column_compression($1) IS NOT NULL AND (jsonb_typeof($1) <> 'object' OR pg_column_size($1 || '{}') > 163840) THEN false
+            --guard:nested-headers-stop-no-relay false
+            WHEN (pg_column_size($1) > 8000 OR pg_column_compression($1) IS NOT NULL) AND jsonb_path_exists($1, 'strict $.**{1000}', '{}', true) THEN false
+            --guard:headers-of-long-numbers-are-not-read false
+            WHEN jsonb_path_exists($1, 'strict $.** ? (@.type() == "number")', '{}', true) AND postroom.long_numbers($1) THEN false
+            ELSE true END;
+REVOKE ALL ON FUNCTION postroom.headers_fit FROM PUBLIC; -- who reads the log needs it: relays, operators and cancel
+COMMENT ON FUNCTION postroom.headers_fit(jsonb) IS
+    'Returns whether a relay may read headers: their text has at most about a megabyte. If the result is false, no event can have the headers.';
+
+-- This must cost little, because a statement measures a page before it knows how many rows it may return. So it
+-- decompresses nothing. Decompressed headers are at most 90 times as large, or 255 times with lz4, and
+-- headers_fit lets at most 163,840 bytes through.
+CREATE FUNCTION postroom.header_bytes(headers jsonb)
+RETURNS int
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE WHEN pg_column_size($1) > 65536 THEN 0
+            --guard:a-page-of-compressed-headers-is-short false
+            WHEN pg_column_compression($1) IS NOT NULL THEN least(128 * pg_column_size($1), 163840)
+            ELSE pg_column_size($1) END;
+REVOKE ALL ON FUNCTION postroom.header_bytes FROM PUBLIC; -- who reads the log needs it: relays and operators
+COMMENT ON FUNCTION postroom.header_bytes(jsonb) IS
+    'Returns about how many bytes headers have at most, if they fit. It is their size in the table, or a multiple if they are compressed there.';
 
 CREATE FUNCTION postroom.clamped(at timestamptz)
 RETURNS timestamptz
@@ -791,7 +871,7 @@ AS $$
         'INSERT ON postroom.audit',
         'SELECT ON postroom.saga_definition',
         'SELECT (name, state, started_at, waits_since, waits_hour, ended_at) ON postroom.saga', -- the relay counts the instances, for metrics
-        'EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped'
+        'EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped, postroom.long_numbers, postroom.headers_fit, postroom.header_bytes'
     ], role)
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_relay FROM PUBLIC; -- the owner calls it

@@ -291,6 +291,7 @@ CREATE TABLE postroom.subscription (
     types            text[],
     subjects         text[]           NOT NULL DEFAULT '{}',
     ordered          boolean          NOT NULL DEFAULT false,
+    own_keys         boolean          NOT NULL DEFAULT false,
     backfill_through bigint           NOT NULL DEFAULT 0 CHECK (backfill_through >= 0),
 
     -- Its position
@@ -298,6 +299,8 @@ CREATE TABLE postroom.subscription (
     floor_at         timestamptz      NOT NULL DEFAULT now(),
     floor_id         text,
     floor_stored_at  timestamptz,
+    floor_server     timestamptz      NOT NULL DEFAULT pg_postmaster_start_time(),
+    skipped_through  bigint           NOT NULL DEFAULT 0 CHECK (skipped_through >= 0),
     base             bigint           NOT NULL DEFAULT 0 CHECK (base >= 0),
 
     -- For an ordered handler: the process that reads
@@ -319,6 +322,8 @@ COMMENT ON COLUMN postroom.subscription.subjects IS
     'Every subject that a process of the handler asked for. If a process asked for types, each type is a subject here. Every process of the handler reads all of these subjects.';
 COMMENT ON COLUMN postroom.subscription.ordered IS
     'Whether the process that registered the handler last runs it as an ordered handler.';
+COMMENT ON COLUMN postroom.subscription.own_keys IS
+    'Whether a process of the handler ever had a DedupeKey function. Then an event can be decided under a key that another process does not know, so a message without an inbox row is not taken for lost.';
 COMMENT ON COLUMN postroom.subscription.backfill_through IS
     'The last sequence of the stream when the handler was new. Events above floor and up to this sequence may be of any age. 0: the limit of age applies to all events, for instance because floor became lower, so that events above it were decided already.';
 COMMENT ON COLUMN postroom.subscription.floor IS
@@ -329,6 +334,10 @@ COMMENT ON COLUMN postroom.subscription.floor_id IS
     'For an ordered handler: the message id of the message at floor. If the stream has another message at floor, the broker lost data.';
 COMMENT ON COLUMN postroom.subscription.floor_stored_at IS
     'For an ordered handler: when the stream stored the message at floor.';
+COMMENT ON COLUMN postroom.subscription.floor_server IS
+    'The start time of the database server that recorded floor. If the server now has another start time, it was restarted, restored from a backup or replaced by a standby, and may have lost transactions. Then no process relies on what it remembers: it looks for the inbox rows of the messages above floor, or reads these messages again.';
+COMMENT ON COLUMN postroom.subscription.skipped_through IS
+    'The last sequence that the consumer of a handler without order had delivered when a subject was added. Up to this sequence the handler has skipped messages of that subject, so a message without an inbox row is not taken for lost.';
 COMMENT ON COLUMN postroom.subscription.base IS
     'For an ordered handler: the sequence of a message plus base is the place of the event in its key (held.pos). base rises if the stream is created again, or if the handler begins again because the stream lost or dropped messages, so that later events get higher places.';
 COMMENT ON COLUMN postroom.subscription.epoch IS
@@ -453,7 +462,8 @@ BEGIN
     IF pg_advisory_xact_lock(postroom.key_lock($1, $2)) IS NULL THEN -- this condition is never true; the IF only calls the lock function, which otherwise would need its own statement
         RETURN NULL;
     END IF;
-    SELECT s.epoch = $4, EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2) INTO reads, waits
+    --guard:a-term-enters-no-key-on-another-server 1.2 true
+    SELECT s.epoch = $4 AND s.floor_server = pg_postmaster_start_time(), EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2) INTO reads, waits
     FROM postroom.subscription s WHERE s.handler = $1;
     --guard:a-reader-that-was-replaced-enters-no-key 2 = NULL
     IF reads IS NOT TRUE THEN
@@ -472,7 +482,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.enter_key FROM PUBLIC; -- inboxes call it
 COMMENT ON FUNCTION postroom.enter_key(text, text, bigint, bigint) IS
-    'Locks a handler''s key until the transaction ends, and returns whether the event at pos may run. free: it may, because no event of the key is held. behind: it must wait, because an earlier event of the key is held. late: it comes too late, because an event at the same place is held, or only later events of the key are held. stale: the caller must not decide the event, because epoch is no longer the epoch of the handler.';
+    'Locks a handler''s key until the transaction ends, and returns whether the event at pos may run. free: it may, because no event of the key is held. behind: it must wait, because an earlier event of the key is held. late: it comes too late, because an event at the same place is held, or only later events of the key are held. stale: the caller must not decide the event, because epoch is no longer the epoch of the handler, or because the server was restarted or replaced since the reader took its lease.';
 
 --
 -- Rights

@@ -151,8 +151,13 @@ BEGIN
             RETURN true; -- the event is cancelled already
         END IF;
 
-        SELECT place <= r.high AND NOT r.pending @> place
-               AND (place <= r.floor OR coalesce((SELECT pg_visible_in_snapshot(o.xid, r.snap) FROM postroom.outbox o WHERE o.seq = place), true))
+        -- Of the events with which a relay catches up, those up to catch_up_passed were read.
+        SELECT place <= r.high
+               AND NOT CASE WHEN place <= r.catch_up_passed AND r.catch_up_snap::text = r.snap::text THEN r.catch_up_open ELSE r.pending END @> place
+               AND (place <= r.floor
+                    OR coalesce((SELECT pg_visible_in_snapshot(o.xid, r.snap) FROM postroom.outbox o WHERE o.seq = place), true)
+                    --guard:cancel-of-what-a-relay-caught-up-with false
+                    OR place <= r.catch_up_passed AND (SELECT pg_visible_in_snapshot(o.xid, r.catch_up_snap) FROM postroom.outbox o WHERE o.seq = place))
         INTO recorded FROM postroom.relay r;
         SELECT h.* INTO event FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = place AND h.republish IS NULL FOR UPDATE;
         IF FOUND THEN
@@ -185,8 +190,16 @@ BEGIN
                 NULL;
             END;
         END IF;
-        SELECT o.source, o.event_id, o.type, o.subject, o.key, o.content_type, o.correlation_id, o.causation_id, o.occurred_at,
-               o.trace_parent, o.trace_state, o.headers, o.data, greatest(o.created_at, o.not_before), place, 'outbox',
+        -- The relay did not hold the event, so nothing has cut its values yet: see hold.sql.
+        SELECT postroom.clipped(o.source, 255), postroom.clipped(o.event_id, 255), postroom.clipped(o.type, 255), postroom.clipped(o.subject, 255),
+               --guard:what-is-cancelled-has-values-that-operators-can-read = o.key
+               postroom.clipped(o.key, 255),
+               postroom.clipped(o.content_type, 255), postroom.clipped(o.correlation_id, 255), postroom.clipped(o.causation_id, 255),
+               postroom.clamped(o.occurred_at), postroom.clipped(o.trace_parent, 255), postroom.clipped(o.trace_state, 512),
+               --guard:cancelled-events-have-headers-that-can-be-read 1 true
+               CASE WHEN postroom.headers_fit(o.headers) THEN o.headers END,
+               CASE WHEN octet_length(o.data) > 16777216 THEN substring(o.data, 1, 16777216) ELSE o.data END,
+               coalesce(postroom.clamped(greatest(o.created_at, o.not_before)), postroom.clamped(o.created_at), now()), place, 'outbox',
                nextval('postroom.held_id_seq'), now(), 0, false, 0, 0
         INTO event.source, event.event_id, event.type, event.subject, event.event_key, event.content_type, event.correlation_id,
              event.causation_id, event.occurred_at, event.trace_parent, event.trace_state, event.headers, event.data, event.logged_at,
@@ -445,14 +458,17 @@ AS $$
         'SELECT (id, account, url, types, rotated_at, created_at, disabled_at, disabled_reason, failing_since, paused_until,
                  last_status, last_at) ON postroom.webhook_endpoint', -- all columns except secrets
         'UPDATE (disabled_at, disabled_reason, failing_since, paused_until) ON postroom.webhook_endpoint',
-        'SELECT ON SEQUENCE postroom.outbox_seq_seq',
+        'SELECT ON SEQUENCE postroom.outbox_seq_seq, postroom.relay_checkpoint_id_seq, postroom.republish_id_seq, postroom.held_id_seq,
+                            postroom.audit_id_seq, postroom.job_id_seq, postroom.trial_id_seq, postroom.saga_step_id_seq',
         'INSERT, UPDATE, DELETE ON postroom.held, postroom.archive, postroom.job, postroom.job_item, postroom.trial,
                                    postroom.revision, postroom.receipt, postroom.pause',
         'INSERT, UPDATE ON postroom.republish',
         'INSERT ON postroom.audit',
-        'UPDATE ON postroom.inbox, postroom.relay',
-        'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.clipped, postroom.clamped, postroom.dead_letters,
-                             postroom.discarded, postroom.decide_saga'
+        'UPDATE (at) ON postroom.inbox',
+        --guard:operators-do-not-change-what-is-published do 'UPDATE ON postroom.relay'
+        'UPDATE (only_one) ON postroom.relay', -- to lock the row; the column has only one possible value
+        'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.clipped, postroom.clamped, postroom.long_numbers,
+                             postroom.headers_fit, postroom.header_bytes, postroom.dead_letters, postroom.discarded, postroom.decide_saga'
     ], role)
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_operator FROM PUBLIC; -- the owner calls it

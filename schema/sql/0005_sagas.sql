@@ -213,6 +213,43 @@ COMMENT ON FUNCTION postroom.decide_saga IS
 REVOKE ALL ON FUNCTION postroom.decide_saga FROM PUBLIC; -- operators call it
 
 --
+-- A move by logical replication
+--
+
+-- Logical replication copies rows and not the sequences that number them. So after a move each of
+-- these sequences begins again, and new rows collide with the old ones. A held event keeps its id in
+-- archive. The relay never reads seqs up to high and floor again, even if the log has none of them.
+-- saga_step is read completely.
+CREATE FUNCTION postroom.raise_sequences()
+RETURNS TABLE (name text, was bigint, is_now bigint)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    FOR name, is_now IN
+        SELECT s.name, s.most FROM (VALUES
+            ('outbox_seq_seq', (SELECT greatest(max(o.seq), (SELECT greatest(r.high, r.floor) FROM postroom.relay r)) FROM postroom.outbox o)),
+            ('relay_checkpoint_id_seq', (SELECT max(c.id) FROM postroom.relay_checkpoint c)),
+            ('republish_id_seq', (SELECT max(r.id) FROM postroom.republish r)),
+            ('held_id_seq', greatest((SELECT max(h.id) FROM postroom.held h), (SELECT max(a.id) FROM postroom.archive a))),
+            ('audit_id_seq', (SELECT max(a.id) FROM postroom.audit a)),
+            ('job_id_seq', (SELECT max(j.id) FROM postroom.job j)),
+            ('trial_id_seq', (SELECT max(t.id) FROM postroom.trial t)),
+            ('saga_step_id_seq', (SELECT max(h.id) FROM postroom.saga_step h))) AS s (name, most)
+    LOOP
+        EXECUTE format('SELECT last_value - (NOT is_called)::int FROM %s.%I', 'postroom'::regnamespace, name) INTO was;
+        --guard:sequences-are-raised false
+        IF is_now > was THEN
+            PERFORM setval(format('%s.%I', 'postroom'::regnamespace, name)::regclass, is_now);
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
+$$;
+REVOKE ALL ON FUNCTION postroom.raise_sequences FROM PUBLIC; -- the owner calls it
+COMMENT ON FUNCTION postroom.raise_sequences() IS
+    'Raises each sequence of the schema that is behind the rows which it numbers, and returns which it raised. Call the function as the owner of the tables, after a move by logical replication, before any program runs.';
+
+--
 -- Rights
 --
 

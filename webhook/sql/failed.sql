@@ -2,7 +2,8 @@
 --   $3  the pause for which the endpoint asked, in seconds, limited to 3,600; NULL: none
 --   $4  whether the failure is about the endpoint, and not only about this event: if so, pause the
 --       endpoint for a tenth of the time for which it has failed (from 1 second to 10 minutes)
---   $5  the reason to disable the endpoint at once; NULL: disable it if it has failed for $6
+--   $5  the reason to disable the endpoint at once; NULL: disable it if it has failed for $6, by this
+--       database's clock and by the sender's: $8 is the latest time that the sender believes
 --   $7  the handler, for the audit
 -- Returns whether the endpoint is disabled, whether this statement disabled it, and the reason.
 --
@@ -23,11 +24,12 @@ WITH before AS (
             CASE WHEN $3::float8 IS NOT NULL THEN now() + least($3, 3600) * interval '1 second' END, -- LEAST ignores NULL
             CASE WHEN $4 THEN now() + least(greatest((now() - coalesce(before.failing_since, now())) / 10::float8, interval '1 second'), interval '10 minutes') END),
         --guard:webhook-disabled-after-five-days 2.1.2.2.2 = @1
-        disabled_at = CASE WHEN before.disabled_at IS NULL AND ($5::text IS NOT NULL OR before.failing_since <= now() - $6::interval)
+        --guard:an-endpoint-is-disabled-by-two-clocks 2.1.2.2 = before.failing_since <= greatest(now(), $8::timestamptz) - $6::interval
+        disabled_at = CASE WHEN before.disabled_at IS NULL AND ($5::text IS NOT NULL OR before.failing_since <= least(now(), $8::timestamptz) - $6::interval)
                            THEN now() ELSE before.disabled_at END,
         disabled_reason = CASE WHEN before.disabled_at IS NOT NULL THEN e.disabled_reason
                                WHEN $5::text IS NOT NULL THEN $5
-                               WHEN before.failing_since <= now() - $6::interval
+                               WHEN before.failing_since <= least(now(), $8::timestamptz) - $6::interval
                                THEN 'it failed since ' || to_char(before.failing_since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') END
     FROM before
     WHERE e.id = before.id

@@ -22,7 +22,7 @@ import (
 // own.
 func UseSharedServer(t *testing.T) {
 	t.Helper()
-	t.Setenv("POSTROOM_DATABASE_URL", servers.PostgresURL(t))
+	t.Setenv("POSTROOM_TEST_DATABASE_URL", servers.PostgresURL(t))
 }
 
 // Execute runs a command line and returns what it printed, line by line.

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom/idempotency/internal/failure"
+	"github.com/postroom/postroom/internal/clock"
 )
 
 // ErrLost says that the claim expired. Another attempt may have the key now.
@@ -152,7 +153,7 @@ func (c *Claim) Take(ctx context.Context) (bool, error) { return c.take(ctx, c.t
 // holds the key, and the row still has this fence, this fingerprint, and no answer. An expired row
 // counts as a row without an answer.
 func (c *Claim) TakeOver(ctx context.Context, fence int64, print []byte) (bool, error) {
-	return c.take(ctx, c.table.SQL.Take, fence, print)
+	return c.take(ctx, c.table.SQL.Take, fence, print, clock.Latest())
 }
 
 func (c *Claim) take(ctx context.Context, sql string, more ...any) (bool, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/remedy"
 )
 
 // IsContention reports whether the database rolled the transaction back because of other
@@ -44,12 +45,13 @@ func IsRefusal(err error) bool {
 		!strings.HasPrefix(pg.Code, "57") && !strings.HasPrefix(pg.Code, "08")
 }
 
-// IsShort reports whether the server lacks resources or refuses writes. Then a later attempt may
-// succeed. Such an error of a COMMIT does not prove that nothing was committed: a server that cannot
+// IsShort reports whether the server lacks resources or refuses writes, or whether a pooler keeps no
+// prepared statements. Then a later attempt may succeed. Such an error of a COMMIT does not prove that nothing was committed: a server that cannot
 // write its log ends with a PANIC. See IsRefusal.
 func IsShort(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "53") || pg.Code == "25006")
+	//guard:a-pooler-without-prepared-statements-is-unavailable 2.3 false
+	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "53") || pg.Code == "25006" || remedy.IsUnprepared(pg))
 }
 
 // IsAboutTheRow reports whether the server refused a value or a row, and would refuse it again.

@@ -44,6 +44,7 @@ func TestClasses(t *testing.T) {
 		"a full disk":                     {err: server("ERROR", "53100"), refusal: true, short: true},
 		"a server that takes no sessions": {err: server("FATAL", "53300"), short: true},
 		"a server that takes no writes":   {err: server("ERROR", "25006"), refusal: true, short: true},
+		"a pooler that keeps nothing":     {err: &pgconn.PgError{Severity: "ERROR", Code: "26000", Message: `prepared statement "stmtcache_0a" does not exist`}, refusal: true, short: true},
 		"a transaction that was aborted":  {err: server("ERROR", "25P02"), refusal: true},
 		"a context that ended":            {err: fmt.Errorf("read: %w", context.Canceled), interruption: true},
 		"a deadline":                      {err: fmt.Errorf("read: %w", context.DeadlineExceeded), interruption: true},

@@ -106,7 +106,7 @@ func (c Batches) decideBatch(life delivery.Lifetime, members []*delivery.Deliver
 	switch {
 	case err == nil:
 		c.answerBatch(life, b)
-	case life.IsOver() || life.IsStopping() && delivery.IsOutage(err):
+	case life.Ends(err):
 		for _, d := range members {
 			c.Finish(life.Work, d, delivery.HandedBack)
 		}
@@ -163,7 +163,7 @@ func (c Batches) persistBatch(life delivery.Lifetime, b *batch) error {
 // again.
 func (c Batches) persistOnce(life delivery.Lifetime, b *batch) error {
 	for failures := 1; ; failures++ {
-		err := c.applyBatch(life.Work, b)
+		err := c.applyBatch(life, b)
 		//guard:no-batch-waits-for-resources 3 false
 		if !delivery.IsOutage(err) || life.IsStopping() || delivery.IsShort(err) && failures >= delivery.ShortRounds {
 			return err
@@ -174,7 +174,8 @@ func (c Batches) persistOnce(life delivery.Lifetime, b *batch) error {
 
 // applyBatch runs the transaction once. It inserts the inbox rows, runs the handler for each event,
 // holds the events that failed, and commits.
-func (c Batches) applyBatch(ctx context.Context, b *batch) error {
+func (c Batches) applyBatch(life delivery.Lifetime, b *batch) error {
+	ctx := life.Work
 	c.Alone.RLock()
 	defer c.Alone.RUnlock()
 	b.known = nil
@@ -203,7 +204,7 @@ func (c Batches) applyBatch(ctx context.Context, b *batch) error {
 		case !failed && tx.Differs():
 			err = errMixed
 		case !failed:
-			err = c.callMember(ctx, tx, b, d)
+			err = c.callMember(life, tx, b, d)
 		}
 	}
 	if err == nil {
@@ -212,8 +213,17 @@ func (c Batches) applyBatch(ctx context.Context, b *batch) error {
 	failed := err != nil
 	if err = tx.End(ctx, err); !failed && !delivery.IsEnded(err) {
 		for _, d := range b.members {
-			if fresh[d.Key] {
-				d.Began = "" // the inbox committed the transaction, or may have
+			if !fresh[d.Key] {
+				continue
+			}
+			d.Began = "" // the inbox committed the transaction, or may have
+			//guard:a-batch-knows-its-own-commit false
+			if delivery.InDoubt(err) {
+				doubt := delivery.Doubt{ID: tx.Name()}
+				if h, failed := b.failed[d]; failed {
+					doubt.Held = &h
+				}
+				d.Doubts = append(d.Doubts, doubt)
 			}
 		}
 	}
@@ -222,7 +232,8 @@ func (c Batches) applyBatch(ctx context.Context, b *batch) error {
 
 // callMember runs the handler for one event of a batch. With a savepoint, its failure
 // does not undo the effects of other members.
-func (c Batches) callMember(ctx context.Context, tx Tx, b *batch, d *delivery.Delivery) error {
+func (c Batches) callMember(life delivery.Lifetime, tx Tx, b *batch, d *delivery.Delivery) error {
+	ctx := life.Work
 	//guard:each-event-of-a-batch-has-a-savepoint = @ && d == b.members[0]
 	if b.single {
 		if err := tx.Save(ctx); err != nil {
@@ -235,7 +246,7 @@ func (c Batches) callMember(ctx context.Context, tx Tx, b *batch, d *delivery.De
 		return nil
 	case delivery.IsAbandoned(err): // the abandoned handler still uses the transaction
 		return &delivery.MemberError{D: d, Err: err}
-	case delivery.IsContention(tx.Lost(err)) || delivery.IsOutage(err):
+	case delivery.IsContention(tx.Lost(err)) || delivery.IsOutage(err) || life.Ends(err):
 		return err
 	case !b.single || tx.IsClosed() || delivery.IsEnded(err):
 		return &delivery.MemberError{D: d, Err: err}
@@ -252,8 +263,12 @@ func (c Batches) holdFailed(ctx context.Context, tx Tx, b *batch, fresh map[stri
 			held[d] = h
 		}
 	}
-	if len(held) == 0 {
+	switch {
+	case len(held) == 0:
 		return nil
+	//guard:a-batch-holds-nothing-under-a-handlers-settings false
+	case tx.Differs(): // what the last member set may prevent that, for instance a read-only transaction
+		return errMixed
 	}
 	return tx.Hold(ctx, held)
 }

@@ -46,6 +46,7 @@ type Delivery struct {
 	Flight string   // if another delivery in flight has the same Flight, this delivery waits; see dispatch.Duplicates
 	Bare   bool     // no DedupeKey function was called, because it may end the process; see OwnKey
 	Began  string   // the id of its last transaction; empty if the inbox committed that transaction, or may have committed it
+	Doubts []Doubt  // the transactions that may have decided it, because their commits were not answered
 }
 
 // Place has the stream's data about a message.
@@ -53,6 +54,7 @@ type Place struct {
 	Seq         uint64
 	Stored      time.Time // when the stream stored it
 	Delivered   uint64    // how often the broker has sent it
+	Number      uint64    // the number that the consumer gave this delivery; it counts from 1
 	Republished bool      // the relay published it again because the stream had lost it
 	Ageless     bool      // it was in the stream when the handler was new, and has never been decided, so its age does not matter
 	Consumer    time.Time // when the durable consumer that sent it was created; zero if an ordered reader read it
@@ -126,7 +128,7 @@ func Decode(msg jetstream.Msg, from Origin) (*Delivery, error) {
 	d := &Delivery{
 		Msg: msg, Task: Task{Attempt: 1},
 		Place: Place{
-			Seq: meta.Sequence.Stream, Stored: meta.Timestamp, Delivered: meta.NumDelivered,
+			Seq: meta.Sequence.Stream, Stored: meta.Timestamp, Delivered: meta.NumDelivered, Number: meta.Sequence.Consumer,
 			//guard:a-decided-event-of-the-backfill-has-an-age 1 true
 			Ageless: from.Floor < meta.Sequence.Stream && meta.Sequence.Stream <= from.Backfill,
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/remedy"
 )
 
 // BeginError says that the inbox could not begin a transaction.
@@ -31,6 +32,13 @@ type CommitError struct{ Err error }
 
 func (e *CommitError) Error() string { return "commit: " + e.Err.Error() }
 func (e *CommitError) Unwrap() error { return e.Err }
+
+// InDoubt reports whether err says that the server did not answer a COMMIT, so that the transaction
+// may have committed.
+func InDoubt(err error) bool {
+	var commit *CommitError
+	return errors.As(err, &commit) && !errors.Is(err, pgx.ErrTxCommitRollback) && !IsRefused(err)
+}
 
 // LostError says that the connection broke before the transaction committed.
 type LostError struct{ Err error }
@@ -53,9 +61,9 @@ func Written(err error) error {
 	return &BeginError{Err: err}
 }
 
-// IsOutage reports whether err says that the inbox cannot use the database. There are three cases.
-// No transaction can begin. The server lacks resources (class 53). Or the inbox cannot write any
-// row: for instance, the table is read-only or was dropped, or the inbox lacks the right to write.
+// IsOutage reports whether err says that the inbox cannot use the database. There are four cases. No
+// transaction can begin. The server lacks resources (class 53). A pooler keeps no prepared statements,
+// so statements fail at random. Or the inbox cannot write any row: for instance, the table is read-only or was dropped, or the inbox lacks the right to write.
 // Such an error costs no attempt, because the event usually did not cause it: see IsShort. If the
 // database refuses only one row, the error is about the event of that row: see IsAboutTheRow.
 func IsOutage(err error) bool {
@@ -65,7 +73,7 @@ func IsOutage(err error) bool {
 	switch {
 	case errors.As(err, &begin):
 		return true
-	case errors.As(err, &pg) && strings.HasPrefix(pg.Code, "53"):
+	case errors.As(err, &pg) && isUnable(pg):
 		return true
 	case errors.As(err, &ledger) && errors.As(err, &pg):
 		return !IsContention(err) && !IsAboutTheRow(err)
@@ -73,14 +81,22 @@ func IsOutage(err error) bool {
 	return false
 }
 
+// isUnable reports whether the server lacks resources (class 53), or is behind a pooler that keeps no
+// prepared statements.
+func isUnable(pg *pgconn.PgError) bool {
+	//guard:a-pooler-without-prepared-statements-costs-no-attempt 2 false
+	return strings.HasPrefix(pg.Code, "53") || remedy.IsUnprepared(pg)
+}
+
 // IsShort reports whether a statement of a handler failed because the server lacks resources (class
-// 53). The event itself may be the cause: it may need more memory, locks or temporary files than
-// the server allows. So a worker does not wait until the outage ends: see ShortRounds.
+// 53), or because a pooler keeps no prepared statements. The event itself may be the cause: it may
+// need more memory, locks or temporary files than the server allows. So a worker does not wait until
+// the outage ends: see ShortRounds.
 func IsShort(err error) bool {
 	var begin *BeginError
 	var ledger *LedgerError
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && strings.HasPrefix(pg.Code, "53") && !errors.As(err, &begin) && !errors.As(err, &ledger)
+	return errors.As(err, &pg) && isUnable(pg) && !errors.As(err, &begin) && !errors.As(err, &ledger)
 }
 
 // ShortRounds is how often a worker runs an event, with short waits, while the server lacks
@@ -160,16 +176,15 @@ func IsEnded(err error) bool {
 	return errors.As(err, &ended)
 }
 
-// AbandonedError says that a handler did not return for some time after its context ended, and that
-// the inbox took the transaction from the handler.
+// AbandonedError says that the inbox gave up a handler's transaction and its connection: the handler
+// did not return for some time after its context ended, or a goroutine of it still used the
+// transaction for some time after the handler returned.
 type AbandonedError struct{ Err error }
 
-func (e *AbandonedError) Error() string {
-	return e.Err.Error() + ", and it ignores its context; it was abandoned"
-}
+func (e *AbandonedError) Error() string { return e.Err.Error() }
 func (e *AbandonedError) Unwrap() error { return e.Err }
 
-// IsAbandoned reports whether a handler was abandoned.
+// IsAbandoned reports whether the inbox gave up a handler's transaction.
 func IsAbandoned(err error) bool {
 	var gone *AbandonedError
 	return errors.As(err, &gone)

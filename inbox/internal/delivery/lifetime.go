@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -31,6 +32,13 @@ func (l Lifetime) IsStopping() bool { return l.Take.Err() != nil }
 
 // IsOver reports whether the part must no longer wait for anything.
 func (l Lifetime) IsOver() bool { return l.Work.Err() != nil }
+
+// Ends reports whether a run failed because the process stops, so that it is no attempt. A handler
+// may use a context of its program that ends when the process begins to stop.
+func (l Lifetime) Ends(err error) bool {
+	//guard:a-context-that-ends-with-the-process-is-no-attempt 2.2 false
+	return l.IsOver() || l.IsStopping() && (IsOutage(err) || errors.Is(err, context.Canceled))
+}
 
 // RunnerFunc turns a function into a postroom.Runner.
 type RunnerFunc func(ctx context.Context) error

@@ -19,6 +19,16 @@ type Subscription struct {
 	Reached  time.Time // when the floor was recorded
 	Backfill uint64    // above Floor and up to this sequence, the age of an event does not matter
 	IsNew    bool
+	Before   []string // the subjects that processes of the handler had asked for before this process did
+}
+
+// Recorded is the floor of a durable consumer, as the database has it.
+type Recorded struct {
+	Floor   uint64    // every event up to this sequence is decided
+	Skipped uint64    // up to this sequence, messages of subjects that were added later were skipped
+	Server  time.Time // when the database server started
+	Moved   bool      // the server that recorded Floor had another start time: this one may have lost transactions
+	Recent  bool      // the floor was recorded a short time ago
 }
 
 // Lead is what a process reads from the database when it begins to read a stream for an

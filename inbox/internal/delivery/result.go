@@ -24,6 +24,13 @@ type Result struct {
 	Err     error     // why the event could not even be held; it is delivered again later
 }
 
+// Doubt is a transaction whose commit was not answered. If it committed, it held its event as the
+// field Held says, or the event took effect.
+type Doubt struct {
+	ID   string
+	Held *Holding // nil: the event took effect
+}
+
 // HandedBack is the result of a delivery that was not decided and goes back to the
 // broker.
 var HandedBack = Result{Outcome: Released}

@@ -10,8 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/lent"
 	"github.com/postroom/postroom/internal/result"
 )
 
@@ -30,9 +33,12 @@ type Invoker struct {
 // nil, the error is not changed.
 type Classify func(error) error
 
-// Transaction is the part of a handler's transaction that this package uses.
+// Transaction is a transaction that a handler gets.
 type Transaction interface {
-	// Abandon takes the transaction from a handler that does not return.
+	// Lend lends the transaction for one call.
+	Lend() *lent.Tx
+
+	// Abandon gives up a transaction that a handler still uses.
 	Abandon()
 
 	// Healthy returns an error if the client knows that the transaction cannot commit.
@@ -47,9 +53,7 @@ func New(timeout time.Duration, workers int, classify Classify) *Invoker {
 
 // Grace returns how long the inbox waits for a handler after the handler's context ended. The
 // parameter timeout is the handler's time limit.
-func Grace(timeout time.Duration) time.Duration {
-	return min(max(timeout/2, 100*time.Millisecond), 5*time.Second)
-}
+func Grace(timeout time.Duration) time.Duration { return lent.Grace(timeout) }
 
 // AtWork returns the number of functions that are running.
 func (i *Invoker) AtWork() int { return int(i.running.Load()) }
@@ -58,16 +62,20 @@ func (i *Invoker) AtWork() int { return int(i.running.Load()) }
 func (i *Invoker) Close() { i.idle.close() }
 
 // Run runs a handler's function within its time limit. The parameter tx is nil if the function has
-// no transaction.
-func (i *Invoker) Run(ctx context.Context, tx Transaction, f func(ctx context.Context) error) error {
+// no transaction. Otherwise the function gets a loan of it, which ends when the function returns.
+func (i *Invoker) Run(ctx context.Context, tx Transaction, f func(ctx context.Context, tx pgx.Tx) error) error {
 	i.running.Add(1)
 	defer i.running.Add(-1)
 	ctx, cancel := context.WithTimeoutCause(ctx, i.timeout, delivery.ErrTimeout)
 	defer cancel()
+	var loan *lent.Tx
+	if tx != nil {
+		loan = tx.Lend()
+	}
 	hand := i.idle.get()
-	hand.calls <- func() error { return i.guarded(func() error { return f(ctx) }) }
-	err := i.await(ctx, tx, hand.done)
-	if delivery.IsAbandoned(err) || errors.Is(err, delivery.ErrGoexit) {
+	hand.calls <- func() error { return i.guarded(func() error { return f(ctx, loan) }) }
+	err, returned := i.await(ctx, tx, loan, hand.done)
+	if !returned || errors.Is(err, delivery.ErrGoexit) {
 		close(hand.calls)
 	} else {
 		i.idle.put(hand)
@@ -77,7 +85,7 @@ func (i *Invoker) Run(ctx context.Context, tx Transaction, f func(ctx context.Co
 
 // RunNoting is Run for a handler that may call postroom.Result. If the handler succeeds and has
 // called postroom.Result, RunNoting calls the function note with the text of the result.
-func (i *Invoker) RunNoting(ctx context.Context, tx Transaction, f func(ctx context.Context) error, note func(text string) error) error {
+func (i *Invoker) RunNoting(ctx context.Context, tx Transaction, f func(ctx context.Context, tx pgx.Tx) error, note func(text string) error) error {
 	noting, said := result.With(ctx)
 	err := i.Run(noting, tx, f)
 	if err != nil {
@@ -89,25 +97,40 @@ func (i *Invoker) RunNoting(ctx context.Context, tx Transaction, f func(ctx cont
 	return nil
 }
 
-// await waits until the handler returns. When ctx has ended, it waits only for the grace time, and
-// then abandons the handler.
-func (i *Invoker) await(ctx context.Context, tx Transaction, done <-chan error) error {
-	var err error
+// await waits until the handler returns, and takes its transaction back. When ctx has ended, or a
+// goroutine of the handler still uses the transaction, await waits only for the grace time, and then
+// abandons the handler. The result returned reports whether the handler itself returned.
+func (i *Invoker) await(ctx context.Context, tx Transaction, loan *lent.Tx, done <-chan error) (err error, returned bool) {
 	select {
 	case err = <-done:
+		return i.takeBack(ctx, tx, loan, time.Now(), err), true
 	case <-ctx.Done():
-		grace := time.NewTimer(i.grace)
-		defer grace.Stop()
-		select {
-		case err = <-done:
-		case <-grace.C:
-			if tx != nil {
-				tx.Abandon()
-			}
-			return &delivery.AbandonedError{Err: context.Cause(ctx)}
-		}
 	}
-	if err == nil && tx != nil {
+	since := time.Now()
+	grace := time.NewTimer(i.grace)
+	defer grace.Stop()
+	select {
+	case err = <-done:
+		return i.takeBack(ctx, tx, loan, since, err), true
+	case <-grace.C:
+		if tx != nil {
+			loan.Back(0)
+			tx.Abandon()
+		}
+		return &delivery.AbandonedError{Err: fmt.Errorf("%w, and it ignores its context; it was abandoned", context.Cause(ctx))}, false
+	}
+}
+
+// takeBack takes the transaction back from a handler that returned err. The grace time began at the
+// given time.
+func (i *Invoker) takeBack(ctx context.Context, tx Transaction, loan *lent.Tx, since time.Time, err error) error {
+	switch {
+	case tx == nil:
+	//guard:a-transaction-in-use-is-abandoned = @ && false
+	case !loan.Back(i.grace - time.Since(since)):
+		tx.Abandon()
+		err = &delivery.AbandonedError{Err: errors.Join(lent.ErrStillUsed, err)}
+	case err == nil:
 		err = tx.Healthy()
 	}
 	return timedOut(ctx, err)

@@ -11,18 +11,37 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/lent"
 )
 
 // Accepts stores events that come without a broker. One statement stores the events of
 // many callers.
 type Accepts struct {
 	// OnDead is called in the transaction in which an event is held as a conflict. It may be nil.
-	OnDead func(ctx context.Context, tx pgx.Tx, handler string, t delivery.Task, h delivery.Holding) error
+	OnDead func(ctx context.Context, tx *Borrowed, handler string, t delivery.Task, h delivery.Holding) error
 
 	db      *DB
 	group   Group[acceptances]
 	blocked waitRoom
 }
+
+// Borrowed is a transaction that another function ends, such as that of a caller of AcceptTx.
+type Borrowed struct {
+	tx   pgx.Tx
+	loan *lent.Tx
+}
+
+// Lend lends the transaction for one call.
+func (b *Borrowed) Lend() *lent.Tx {
+	b.loan = lent.New(b.tx, ErrTxOwned, nil)
+	return b.loan
+}
+
+// Abandon gives up the transaction.
+func (b *Borrowed) Abandon() { b.loan.Cut() }
+
+// Healthy returns nil: the function that ends the transaction notices what is wrong with it.
+func (b *Borrowed) Healthy() error { return nil }
 
 // acceptances are the events of one call. One transaction stores all of them.
 type acceptances []*delivery.Acceptance
@@ -247,7 +266,7 @@ func (a *Accepts) holdConflicts(ctx context.Context, tx pgx.Tx, all acceptances)
 		if fate != delivery.FateHeld || a.OnDead == nil {
 			continue
 		}
-		if err := a.OnDead(ctx, tx, one.Handler, d.Task, delivery.AsConflict); err != nil {
+		if err := a.OnDead(ctx, &Borrowed{tx: tx}, one.Handler, d.Task, delivery.AsConflict); err != nil {
 			return err
 		}
 	}

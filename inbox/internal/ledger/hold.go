@@ -30,7 +30,13 @@ func (db *DB) Store(ctx context.Context, events ...Owed) ([]delivery.Fate, error
 	for _, archive := range db.archiveStatements(events...) {
 		batch.Queue(archive.sql, archive.args...)
 	}
-	if err := db.pool.SendBatch(ctx, batch).Close(); err != nil {
+	id, err := db.known(ctx, batch)
+	if err != nil {
+		if id != "" && !delivery.IsRefused(err) {
+			for _, o := range events {
+				o.D.Doubts = append(o.D.Doubts, delivery.Doubt{ID: id, Held: &o.H})
+			}
+		}
 		return nil, fmt.Errorf("hold events: %w", err)
 	}
 	return fates, nil

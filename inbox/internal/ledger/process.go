@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -72,6 +73,18 @@ func (db Upkeep) Isolation(ctx context.Context) (level string, err error) {
 		return "", fmt.Errorf("look up the isolation level: %w", err)
 	}
 	return level, nil
+}
+
+// Known reports whether a process has read the stream of the handler before.
+func (db Upkeep) Known(ctx context.Context, handler string) (bool, error) {
+	err := db.pool.QueryRow(ctx, db.sql.types, handler).Scan(new([]string)) // NULL means all types
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look for the subscription of handler %s: %w", handler, err)
+	}
+	return true, nil
 }
 
 // Unknown returns the handlers that no process runs. It leaves out the given handlers.

@@ -53,6 +53,10 @@ var (
 	stillSQL string
 	//go:embed sql/committed.sql
 	committedSQL string
+	//go:embed sql/writer.sql
+	writerSQL string
+	//go:embed sql/current.sql
+	currentSQL string
 	//go:embed sql/decided.sql
 	decidedSQL string
 	//go:embed sql/hold.sql
@@ -85,6 +89,8 @@ var (
 	pausedSQL string
 	//go:embed sql/give_back.sql
 	giveBackSQL string
+	//go:embed sql/given.sql
+	givenSQL string
 	//go:embed sql/fail.sql
 	failSQL string
 	//go:embed sql/noted.sql
@@ -113,6 +119,12 @@ var (
 	typesSQL string
 	//go:embed sql/floor.sql
 	floorSQL string
+	//go:embed sql/place.sql
+	placeSQL string
+	//go:embed sql/skipped.sql
+	skippedSQL string
+	//go:embed sql/lacking.sql
+	lackingSQL string
 	//go:embed sql/node.sql
 	nodeSQL string
 	//go:embed sql/instance.sql
@@ -154,14 +166,17 @@ type statements struct {
 	lockKey, follow, along, settleAlong, more string
 	lead, keep, restart                       string
 	still, committed, leaveKey, identify      string
+	writer, current                           string
 	generic, archive, result                  string
 	accept                                    string
 	plan, due, claim, claimAlone              string
-	orphans, giveBack, paused, postpone       string
+	orphans, giveBack, given                  string
+	paused, postpone                          string
 	limits, settle, fail, noted, release      string
 	settleLast, settleMany, renew             string
 	start, done, undo, forget                 string
 	subscribe, recreated, types, floor, lower string
+	place, skipped, lacking                   string
 	node, instance, leave, unknown            string
 	otherWindows, impatient                   string
 	sweep, lockNodes, windows, expire, swept  string
@@ -176,15 +191,16 @@ func load(name string) statements {
 		decideOrdered: in(decideOrderedSQL), decideFree: in(decideFreeSQL), keys: in(keysSQL), verdict: in(verdictSQL),
 		lockKey: in(lockKeySQL), follow: in(followSQL), more: in(moreSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
 		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
-		still: in(stillSQL), committed: in(committedSQL), leaveKey: in(leaveKeySQL), identify: in(identifySQL),
+		still: in(stillSQL), committed: in(committedSQL), writer: in(writerSQL), current: in(currentSQL), leaveKey: in(leaveKeySQL), identify: in(identifySQL),
 		generic: in(genericSQL), archive: in(archiveSQL), result: in(resultSQL),
 		accept: in(acceptSQL),
 		plan:   in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
-		orphans: in(orphansSQL), giveBack: in(giveBackSQL), paused: in(pausedSQL), postpone: in(postponeSQL),
+		orphans: in(orphansSQL), giveBack: in(giveBackSQL), given: in(givenSQL), paused: in(pausedSQL), postpone: in(postponeSQL),
 		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), noted: in(notedSQL), release: in(releaseSQL),
 		settleLast: in(settleLastSQL), settleMany: in(settleManySQL), renew: in(renewSQL),
 		start: in(startSQL), done: in(doneSQL), undo: in(undoSQL), forget: in(forgetSQL),
 		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL), lower: in(lowerSQL),
+		place: in(placeSQL), skipped: in(skippedSQL), lacking: in(lackingSQL),
 		node: in(nodeSQL), instance: in(instanceSQL), leave: in(leaveSQL), otherWindows: in(otherWindowsSQL), unknown: in(unknownSQL),
 		sweep: in(sweepSQL), impatient: in(impatientSQL), lockNodes: in(lockNodesSQL), windows: in(windowsSQL), expire: in(expireSQL), swept: in(sweptSQL),
 		backlog: in(backlogSQL),

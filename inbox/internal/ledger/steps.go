@@ -34,9 +34,10 @@ func (r *Receipts) Start(s *delivery.Step) error { return r.starting.Do(s) }
 // earlier, Finish stores that result in s.
 func (r *Receipts) Finish(s *delivery.Step) error { return r.ending.Do(s) }
 
-// Settle removes a held event whose handler has nothing to write in the same transaction.
-func (r *Receipts) Settle(id, epoch int64) error {
-	s := &settlement{id: id, epoch: epoch}
+// Settle removes a held event whose handler has nothing to write in the same transaction. If the
+// answer is lost, Settle adds the id of the transaction to *doubts.
+func (r *Receipts) Settle(id, epoch int64, doubts *[]string) error {
+	s := &settlement{id: id, epoch: epoch, doubts: doubts}
 	if err := r.settling.Do(s); err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
@@ -49,6 +50,7 @@ func (r *Receipts) Settle(id, epoch int64) error {
 // A settlement is an event that a statement settles together with other events.
 type settlement struct {
 	id, epoch int64
+	doubts    *[]string
 	settled   bool
 }
 
@@ -69,7 +71,13 @@ func (r *Receipts) settle(ctx context.Context, all []*settlement) error {
 		})
 		return err
 	})
-	return r.db.pool.SendBatch(ctx, batch).Close()
+	id, err := r.db.known(ctx, batch)
+	if err != nil && id != "" && !delivery.IsRefused(err) {
+		for _, s := range all {
+			*s.doubts = append(*s.doubts, id)
+		}
+	}
+	return err
 }
 
 // start records that steps begin, and stores in each step its verdict.

@@ -21,6 +21,7 @@ type Records struct {
 	Types   []string // nil for a handler with Subjects: all types
 	Filter  []string
 	Ordered bool // whether the handler is ordered
+	OwnKeys bool // whether a function of the subscription makes the dedupe keys
 }
 
 // Subscribe records what the handler reads.
@@ -29,8 +30,8 @@ func (r *Records) Subscribe(ctx context.Context, created time.Time, floor, backf
 	if len(r.Types) > 0 {
 		types = r.Types
 	}
-	err = r.Db.pool.QueryRow(ctx, r.Db.sql.subscribe, r.Handler, r.Stream, created, types, floor, backfill, r.Filter, r.Ordered).
-		Scan(&row.Stream, &row.Created, &row.Types, &row.Floor, &row.Reached, &row.Backfill, &row.IsNew)
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.subscribe, r.Handler, r.Stream, created, types, floor, backfill, r.Filter, r.Ordered, r.OwnKeys).
+		Scan(&row.Stream, &row.Created, &row.Types, &row.Floor, &row.Reached, &row.Backfill, &row.IsNew, &row.Before)
 	if err != nil {
 		return row, fmt.Errorf("note subscription: %w", err)
 	}
@@ -45,12 +46,51 @@ func (r *Records) Recreate(ctx context.Context, created time.Time, floor uint64)
 	return nil
 }
 
-// Raise records the sequence up to which every event is decided.
-func (r *Records) Raise(ctx context.Context, created time.Time, floor uint64) error {
-	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.floor, r.Handler, created, floor); err != nil {
+// Place returns the recorded floor. Its field Recent says whether it was recorded within the given
+// time.
+func (r *Records) Place(ctx context.Context, created time.Time, within time.Duration) (at delivery.Recorded, err error) {
+	ctx, cancel := context.WithTimeout(ctx, WritePatience)
+	defer cancel()
+	var recordedBy time.Time
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.place, r.Handler, created, within).Scan(&at.Floor, &at.Skipped, &recordedBy, &at.Server, &at.Recent)
+	if err != nil {
+		return at, fmt.Errorf("read floor: %w", err)
+	}
+	at.Moved = !at.Server.Equal(recordedBy)
+	return at, nil
+}
+
+// Raise records the sequence up to which every event is decided, if at is what is recorded and the
+// database server is still the same.
+func (r *Records) Raise(ctx context.Context, created time.Time, at delivery.Recorded, floor uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, WritePatience)
+	defer cancel()
+	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.floor, r.Handler, created, floor, at.Floor, at.Server); err != nil {
 		return fmt.Errorf("note floor: %w", err)
 	}
 	return nil
+}
+
+// Skip records that the handler got another subject when its consumer had delivered the messages up
+// to a sequence.
+func (r *Records) Skip(ctx context.Context, created time.Time, through uint64) error {
+	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.skipped, r.Handler, created, through); err != nil {
+		return fmt.Errorf("note which messages are skipped: %w", err)
+	}
+	return nil
+}
+
+// Lacking returns which of the given dedupe keys have no row of the handler in the table inbox. For
+// each key, old says whether a row of it may have expired if rows of the handler were removed.
+func (r *Records) Lacking(ctx context.Context, keys []string, old []bool) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, WritePatience)
+	defer cancel()
+	rows, _ := r.Db.pool.Query(ctx, r.Db.sql.lacking, r.Handler, keys, old) // CollectRows returns its error
+	lacking, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look for inbox rows: %w", err)
+	}
+	return lacking, nil
 }
 
 // Lower records that reading begins again at a lower sequence. It returns the sequence up to which

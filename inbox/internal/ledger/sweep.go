@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/clock"
 )
 
 // A sweep examines all pages of the table inbox, in steps. A step has at least sweepPages pages. A
@@ -59,7 +61,7 @@ func (db Upkeep) expire(ctx context.Context, tx pgx.Tx, from, to int64) (removed
 			return 0, fmt.Errorf("read for how long rows are kept: %w", err)
 		}
 	}
-	if err := tx.QueryRow(ctx, db.sql.expire, firstRow(from), firstRow(to)).Scan(&removed); err != nil {
+	if err := tx.QueryRow(ctx, db.sql.expire, firstRow(from), firstRow(to), clock.Latest()).Scan(&removed); err != nil {
 		return 0, fmt.Errorf("remove rows: %w", err)
 	}
 	return removed, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
-	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/lent"
 	"github.com/postroom/postroom/internal/session"
 )
 
@@ -19,9 +19,9 @@ import (
 // the transaction, after the handler returned.
 var ErrTxOwned = errors.New("inbox: the transaction is ended by the inbox; return nil to commit, an error to roll back")
 
-// Tx is the transaction of a handler. It wraps a transaction of pgx. Only the inbox can end a Tx.
+// Tx is a transaction of the inbox. A handler gets it from the method Lend.
 type Tx struct {
-	pgx.Tx
+	Tx pgx.Tx
 
 	owner *pgxpool.Conn
 	loan  *session.Loan                        // the loan of the connection owner
@@ -33,33 +33,20 @@ type Tx struct {
 	ID string
 
 	// unsure is set if the handler sent a statement that may have ended the transaction. If so, the
-	// inbox asks the server before the commit whether that transaction is still open. See Tx.saw.
+	// inbox asks the server before the commit whether that transaction is still open. See Tx.See.
 	unsure atomic.Bool
+	// timeless is set if a context ended during a statement of the handler: pgx closed the connection.
+	timeless atomic.Bool
+
 	simple bool // the connection puts parameters into the text of statements
 	joins  bool // see Handler.joins
 
 	member  string // the savepoint before the event of a batch that runs; see Save
 	members int    // how many savepoints there were
-
-	// The field over is set when the transaction ended and pgx does not know that. A goroutine of
-	// the handler may still have the Tx, and must not reach the connection's next transaction.
-	over atomic.Bool
 }
 
-// closed is a transaction that has ended.
-var closed = func() pgx.Tx {
-	batch := &pgx.Batch{}
-	batch.BeginTx(pgx.TxOptions{})
-	return pgx.FailedBatchResults(batch, pgx.ErrTxClosed).Tx()
-}()
-
-// inner returns the transaction of pgx.
-func (t *Tx) inner() pgx.Tx {
-	if t.over.Load() {
-		return closed
-	}
-	return t.Tx
-}
+// Lend lends the transaction to a handler for one call.
+func (t *Tx) Lend() *lent.Tx { return lent.New(t.Tx, ErrTxOwned, t) }
 
 // begin begins a transaction of the given isolation level and runs statements in it, in one round
 // trip. It returns the tag of the first statement. If the first statement has no function that
@@ -151,6 +138,40 @@ func (db *DB) WasCommitted(ctx context.Context, id string) (bool, error) {
 	return tag.RowsAffected() > 0, nil
 }
 
+// Writer returns which of some transactions decided, held or settled an event. It returns "" if none
+// of them did, or if something happened to the event since then.
+func (db *DB) Writer(ctx context.Context, handler, key string, ids []string) (id string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, WritePatience)
+	defer cancel()
+	err = db.pool.QueryRow(ctx, db.sql.writer, handler, key, ids).Scan(&id)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return "", fmt.Errorf("ask which transaction wrote an inbox row: %w", err)
+	}
+	return id, nil
+}
+
+// known runs statements in one transaction. It returns the transaction's id if the server may have
+// committed the transaction. So if the answer is lost, the caller can find out what happened.
+func (db *DB) known(ctx context.Context, batch *pgx.Batch) (id string, err error) {
+	conn, err := db.pool.Acquire(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Release() // closes the connection if it is in a transaction
+	begin := &pgx.Batch{}
+	begin.Queue("BEGIN")
+	begin.Queue(db.sql.current).QueryRow(func(row pgx.Row) error { return row.Scan(&id) })
+	if err := conn.SendBatch(ctx, begin).Close(); err != nil {
+		return "", err
+	}
+	batch.Queue(commitStatement.sql)
+	err = conn.SendBatch(ctx, batch).Close()
+	if conn.Conn().PgConn().TxStatus() == 'E' {
+		_, _ = conn.Exec(ctx, rollbackStatement.sql) // if it fails, Release closes the connection
+	}
+	return id, err
+}
+
 // readID reads the transaction's id from the result of its first statement. If the statement
 // decided nothing, there is no row.
 func (t *Tx) readID(rows pgx.Rows) error {
@@ -194,12 +215,12 @@ var errOpenRows = errors.New("the handler left the rows of a query, or the resul
 
 var errOverlooked = errors.New("a statement failed and the handler did not return its error")
 
-// saw notes a handler's statement and sets unsure if the statement may have ended the transaction.
+// See notes a handler's statement and sets unsure if the statement may have ended the transaction.
 // A statement with parameters cannot have ended it: a text with parameters is a single statement,
 // COMMIT and ROLLBACK have no parameters, and no function can end a transaction block. A text
 // without parameters may contain several statements. pgx returns only the result of the last
 // statement, so the inbox cannot know whether an earlier one ended the transaction.
-func (t *Tx) saw(sql string, args []any) {
+func (t *Tx) See(sql string, args []any) {
 	t.loan.See(sql)
 	//guard:a-text-may-end-the-transaction = @1 || @2.1 > 0 && (@3 || @4)
 	//guard:an-option-may-end-the-transaction 3 false
@@ -231,25 +252,25 @@ func modeOf(conn *pgx.Conn) pgx.QueryExecMode {
 
 const modeKey = "postroom.inbox.mode"
 
-// Conn returns the connection of the transaction. The inbox does not see what the handler does with
-// it.
-func (t *Tx) Conn() *pgx.Conn {
-	//guard:the-connection-may-end-the-transaction remove
+// Unseen notes that the handler gets the connection. The inbox does not see what the handler does
+// with it.
+func (t *Tx) Unseen() {
 	t.unsure.Store(true)
 	t.loan.Unseen()
-	return t.Tx.Conn()
 }
 
-// Commit returns ErrTxOwned.
-func (t *Tx) Commit(context.Context) error { return ErrTxOwned }
+// Failed notes that a context ended during a statement of the handler. A handler may have contexts of
+// its own, and may hide their errors. If the context had ended before, pgx sent nothing, and the
+// connection still works. The inbox sees other failures in the state of the connection.
+func (t *Tx) Failed(err error) {
+	//guard:a-statement-that-was-not-sent-broke-nothing 2 true
+	if isOfContext(err) && t.Tx.Conn().IsClosed() {
+		t.timeless.Store(true)
+	}
+}
 
-// Rollback returns ErrTxOwned.
-func (t *Tx) Rollback(context.Context) error { return ErrTxOwned }
-
-// Exec works like Exec of pgx.Tx.
-func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	t.saw(sql, args)
-	return t.inner().Exec(ctx, sql, args...)
+func isOfContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // isOption reports whether an argument is an option of pgx.
@@ -261,60 +282,12 @@ func isOption(arg any) bool {
 	return false
 }
 
-// Begin begins a savepoint.
-func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
-	//guard:a-savepoint-may-end-the-transaction remove
-	t.unsure.Store(true)
-	return t.nest(t.inner().Begin(ctx))
-}
-
-// Query works like Query of pgx.Tx.
-func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	t.saw(sql, args)
-	return t.inner().Query(ctx, sql, args...)
-}
-
-// QueryRow works like QueryRow of pgx.Tx.
-func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	t.saw(sql, args)
-	return t.inner().QueryRow(ctx, sql, args...)
-}
-
-// SendBatch works like SendBatch of pgx.Tx.
-func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	//guard:a-batch-may-end-the-transaction remove
-	t.unsure.Store(true)
-	t.sawBatch(b)
-	return t.inner().SendBatch(ctx, b)
-}
-
-// CopyFrom works like CopyFrom of pgx.Tx. A panic in a method of rows becomes an error.
-func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
-	t.loan.Use()
-	guarded := guard.Rows(rows)
-	n, err := t.inner().CopyFrom(ctx, table, columns, guarded)
-	return n, guarded.With(err)
-}
-
-// LargeObjects works like LargeObjects of pgx.Tx.
-func (t *Tx) LargeObjects() pgx.LargeObjects {
-	t.loan.Use()
-	return t.inner().LargeObjects()
-}
-
-// Prepare works like Prepare of pgx.Tx.
-func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	t.loan.See(sql)
-	return t.inner().Prepare(ctx, name, sql)
-}
-
 // Lost marks err with a delivery.LostError if t's connection broke. If a context ends during a
 // statement, the client itself closes the connection. Lost does not mark such an error, because it
-// is a failure of the handler. A handler may hide the error of its context, but not that its time
-// is up.
+// is a failure of the handler.
 func Lost(t *Tx, err error) error {
-	//guard:a-timeout-is-a-failure-however-it-is-wrapped 4 false
-	if !t.Tx.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, delivery.ErrTimeout) {
+	//guard:a-timeout-is-a-failure-however-it-is-wrapped 3 false
+	if !t.Tx.Conn().IsClosed() || isOfContext(err) || t.timeless.Load() {
 		return err
 	}
 	return &delivery.LostError{Err: err}

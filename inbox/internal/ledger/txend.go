@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/lent"
+	"github.com/postroom/postroom/internal/session"
 )
 
 // Abort rolls back the transaction. It gives the connection back even if ctx has ended.
@@ -48,13 +50,9 @@ func (t *Tx) give(ctx context.Context, left error) {
 // RollbackPatience is how long a rollback may take before the inbox closes its connection.
 const RollbackPatience = 5 * time.Second
 
-// Abandon takes the transaction from a handler that does not return. It removes the
-// connection from the pool and closes it, so that the server rolls back. If the handler
-// uses the transaction after that, it gets an error.
-func (t *Tx) Abandon() {
-	conn := t.owner.Hijack()
-	_ = conn.PgConn().Conn().Close() // no other call is safe while the handler uses the connection
-}
+// Abandon gives up the transaction of a handler that still uses it. The server rolls back. Do not
+// use the transaction after that.
+func (t *Tx) Abandon() { lent.Cut(t.owner) }
 
 // Opened is a transaction that began in the same round trip in which the previous transaction
 // ended. It also has the result of the transaction's first statement.
@@ -128,12 +126,24 @@ func (t *Tx) isStill(ctx context.Context, still string) error {
 	return nil
 }
 
-// asOwn makes later statements run as the inbox's user, because the handler may have set another
-// role. It needs a separate round trip: pgx may prepare all statements of a batch before it runs
+// asOwn makes later statements run as the inbox's user, and with its encoding, because the handler
+// may have set others. It needs a separate round trip: pgx may prepare all statements of a batch before it runs
 // the first one, and the server checks rights when it prepares a statement.
 func (t *Tx) asOwn(ctx context.Context) error {
 	if !t.loan.Used() {
 		return nil
+	}
+	//guard:deferred-triggers-of-a-held-event-keep-the-handlers-role false
+	if t.loan.ChangesUser() { // deferred triggers of the handler's statements run with the rights of the handler's user
+		if _, err := t.Tx.Exec(ctx, "SET CONSTRAINTS ALL IMMEDIATE"); err != nil {
+			return err
+		}
+	}
+	//guard:what-a-handler-set-is-not-for-the-inboxs-values false
+	if t.Differs() {
+		if _, err := t.Tx.Exec(ctx, session.FormatsSQL); err != nil {
+			return fmt.Errorf("return to the inbox's encoding: %w", err)
+		}
 	}
 	sql, args := t.loan.Own()
 	if _, err := t.Tx.Exec(ctx, sql, args...); err != nil {
@@ -156,7 +166,13 @@ func isNoNumber(err error) bool {
 // or if the handler changed the session, no transaction follows: endWith resets the session in the
 // same round trip, and gives the connection back to the pool.
 func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statement, next *Statement) ([]pgconn.CommandTag, *Opened, error) {
-	t.over.Store(true)
+	//guard:a-simple-connection-ends-in-its-own-encoding false
+	if conn := t.Tx.Conn().PgConn(); t.simple && conn.TxStatus() == 'T' && conn.ParameterStatus("client_encoding") != "UTF8" { // pgx would refuse parameters
+		if _, err := t.Tx.Exec(ctx, session.FormatsSQL); err != nil {
+			t.fail(ctx)
+			return nil, nil, err
+		}
+	}
 	batch := &pgx.Batch{}
 	for _, s := range closing {
 		batch.Queue(s.sql, s.args...)

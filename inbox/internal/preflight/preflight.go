@@ -63,41 +63,108 @@ type Database interface {
 
 	// Instance returns the id of this Postroom database.
 	Instance(ctx context.Context) (string, error)
+
+	// Known reports whether a process has read the stream of the handler before.
+	Known(ctx context.Context, handler string) (bool, error)
 }
 
 // Check returns why the inbox cannot start, or nil. A person must correct an error that
 // matches postroom.ErrUnrecoverable. Any other error is an outage.
 func (in *Inbox) Check(ctx context.Context) error {
+	if err := in.checkAllButStreams(ctx); err != nil {
+		return err
+	}
+	faults, _, err := in.checkStreams(ctx)
+	for _, f := range faults {
+		err = errors.Join(err, f.err)
+	}
+	return err
+}
+
+// Start returns why the inbox does not start, or nil. It is like Check, but the stream of one handler
+// does not stop the other handlers: if it is missing, does not suit the handler or does not answer,
+// Start logs that. It returns the error of a stream only if no other handler can run, or if the
+// handler is new, because the name of the stream may then be wrong.
+func (in *Inbox) Start(ctx context.Context) error {
+	if err := in.checkAllButStreams(ctx); err != nil {
+		return err
+	}
+	faults, sound, err := in.checkStreams(ctx)
+	if err != nil {
+		return err
+	}
+	for _, f := range faults {
+		known := false
+		//guard:the-stream-of-one-handler-does-not-stop-the-others false
+		if sound {
+			if known, err = in.Database.Known(ctx, f.handler.Name); err != nil {
+				return in.Advise(err)
+			}
+		}
+		if !known {
+			return f.err
+		}
+	}
+	for _, f := range faults {
+		f.handler.Log.ErrorContext(ctx, "handler cannot read its stream, the other handlers begin", "error", f.err)
+	}
+	return nil
+}
+
+func (in *Inbox) checkAllButStreams(ctx context.Context) error {
 	if err := in.tellDiffering(ctx); err != nil {
 		return in.Advise(err)
 	}
 	if err := in.checkIsolation(ctx); err != nil {
 		return in.Advise(err)
 	}
-	if err := checkHandlers(ctx, in.Handlers); err != nil {
-		return err
+	if in.Conn != nil && slices.ContainsFunc(in.Handlers, func(h Handler) bool { return h.Stream != "" }) {
+		//guard:an-inbox-refuses-an-old-broker 0 = error(nil)
+		if err := jsremedy.CheckVersion(in.Conn); err != nil {
+			return postroom.Unrecoverable(err)
+		}
 	}
-	var looked []string
+	return checkHandlers(ctx, in.Handlers)
+}
+
+// streamFault says why a handler cannot use its stream.
+type streamFault struct {
+	handler Handler
+	err     error
+}
+
+// checkStreams checks the streams of the handlers. The result sound reports whether there is a handler
+// without a fault.
+func (in *Inbox) checkStreams(ctx context.Context) (faults []streamFault, sound bool, err error) {
+	known := make(map[string]error) // the error of each stream whose limits were checked, or that did not answer
 	for _, h := range in.Handlers {
 		if h.Stream == "" {
+			sound = true
 			continue
 		}
 		js, err := jetstream.New(in.Conn)
 		if err != nil {
-			return err
+			return nil, false, err
 		}
-		stream, err := in.checkStream(ctx, js, h)
-		if err != nil {
-			return err
-		}
-		if !slices.Contains(looked, h.Stream) {
-			looked = append(looked, h.Stream)
-			if err := in.checkLimits(ctx, js, stream); err != nil {
-				return err
+		fault, looked := known[h.Stream]
+		if fault == nil {
+			var stream jetstream.Stream
+			stream, fault = in.checkStream(ctx, js, h)
+			switch {
+			case fault == nil && !looked:
+				fault = in.checkLimits(ctx, js, stream)
+				known[h.Stream] = fault
+			case errors.Is(fault, context.DeadlineExceeded): // do not wait for this stream again
+				known[h.Stream] = fault
 			}
 		}
+		if fault == nil {
+			sound = true
+			continue
+		}
+		faults = append(faults, streamFault{h, fault})
 	}
-	return nil
+	return faults, sound, nil
 }
 
 // CheckConnection returns why the handlers cannot use the connection to the broker, or

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +30,18 @@ type DurableReader struct {
 
 	last    lastDelivery
 	decided atomic.Uint64 // every event up to this sequence was decided
+	own     ownDeliveries
+
+	server   time.Time          // when the database server started, at the last check
+	recorded uint64             // the recorded floor at the last check
+	back     *delivery.Recorded // reading has to begin again at this floor; nil: it has not
+	stays    bool               // the broker did not let this process begin again, so the recorded floor stays
+	blind    bool               // the broker does not let this process read messages again
+	bodies   bool               // some events have their attributes in the bodies of their messages
+
+	wanted    jetstream.ConsumerConfig // the consumer's settings without drift
+	stuck     []string                 // the drift that the broker did not let this process correct
+	corrected time.Time                // when this process last corrected a drift
 }
 
 // NewDurableReader returns a reader for the durable consumer of a handler.
@@ -35,16 +49,28 @@ func NewDurableReader(cfg Config, records Records, to Receiver) *DurableReader {
 	return &DurableReader{subscriber: subscriber{Config: cfg, records: records, to: to}}
 }
 
-// Read pulls messages and watches the consumer, until life.Take ends or reading fails.
+// Read pulls messages and watches the consumer, until life.Take ends or reading fails. If the
+// consumer has drifted, Read corrects it and goes on. If acknowledged events may be undecided, Read
+// begins again at the recorded floor.
 func (s *DurableReader) Read(life delivery.Lifetime) error {
-	ctx := life.Take
-	durable, err := s.ensure(ctx)
+	err := s.read(life.Take)
+	for errors.Is(err, errDrifted) || errors.Is(err, errUndecided) {
+		err = s.read(life.Take)
+	}
+	s.revive(life.Take, err)
+	return err
+}
+
+// read is one round of Read. It ends with errDrifted if the consumer has drifted, and with
+// errUndecided if acknowledged events may be undecided.
+func (s *DurableReader) read(ctx context.Context) error {
+	stream, durable, err := s.ensure(ctx)
 	if err != nil {
 		return err
 	}
 	reading, cancel := context.WithCancelCause(ctx)
 	var looks sync.WaitGroup
-	looks.Go(func() { cancel(s.watch(reading, durable)) })
+	looks.Go(func() { cancel(s.watch(reading, stream, durable)) })
 	err = s.pull(reading, durable)
 	cancel(err)
 	looks.Wait()
@@ -55,76 +81,140 @@ func (s *DurableReader) Read(life delivery.Lifetime) error {
 }
 
 // ensure records the subscription, and then finds or creates the durable consumer.
-func (s *DurableReader) ensure(ctx context.Context) (jetstream.Consumer, error) {
+func (s *DurableReader) ensure(ctx context.Context) (jetstream.Stream, jetstream.Consumer, error) {
 	stream, row, _, err := s.look(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	want := s.config(row.Floor)
+	want := s.config()
 	want.InactiveThreshold = consumer.Threshold(stream.CachedInfo().Config, 0)
 	durable, err := stream.Consumer(ctx, want.Durable)
 	s.decided.Store(row.Floor)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if row.Floor, err = s.stillDecided(ctx, stream, row); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if !row.IsNew {
 			s.Log.ErrorContext(ctx, "consumer was gone and is created again",
 				"stream", s.Stream, "consumer", want.Durable, "from_seq", row.Floor+1)
 		}
-		want.DeliverPolicy, want.OptStartSeq = beginAfter(row.Floor)
+		want.DeliverPolicy, want.OptStartSeq = s.beginAfter(row.Floor, stream)
 		durable, err = stream.CreateConsumer(ctx, want)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("consumer %s: %w", want.Durable, err)
+		return nil, nil, fmt.Errorf("consumer %s: %w", want.Durable, err)
 	}
-	if durable, err = s.adopt(ctx, stream, durable, want); err != nil {
-		return nil, err
+	if durable, err = s.adopt(ctx, stream, durable, want, row); err != nil {
+		return nil, nil, err
 	}
 	if durable, err = s.beginAgain(ctx, stream, durable, row); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if durable, err = s.goBack(ctx, stream, durable, row); err != nil {
+		return nil, nil, err
 	}
 	s.last.from(durable.CachedInfo().Created)
-	return durable, nil
+	s.own.from(durable.CachedInfo().Created)
+	return stream, durable, nil
 }
 
 // adopt makes an existing consumer ready for use. If the consumer belongs to another database or
 // handler, adopt returns an error. If settings have drifted, so that events could be lost or late,
-// adopt corrects the settings. If this process asks for more subjects, adopt adds them to the
-// filter. It never removes subjects, because an older process may still need them. If an operator
-// has paused the consumer at the broker, the consumer stays paused.
-func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+// adopt corrects the settings. If the broker does not allow that, the handler reads with the
+// consumer as it is. If this process asks for more subjects, adopt adds them to the filter. It never
+// removes subjects, because an older process may still need them. If an operator has paused the
+// consumer at the broker, the consumer stays paused.
+func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig, row delivery.Subscription) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
-	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != s.Handler {
+	if consumer.IsForeign(now.Metadata, want.Metadata[identity.InstanceKey], s.Handler) {
 		return nil, postroom.Unrecoverable(fmt.Errorf("%w: %s on stream %s", consumer.ErrForeign, want.Durable, s.Stream))
 	}
-	have := consumer.Filter(now)
-	all := wildcard.Union(have, want.FilterSubjects)
-	faults := consumer.Drift(now, want)
-	if slices.Equal(all, have) && len(faults) == 0 {
+	s.wanted, s.stuck = now, nil
+	good := withSettings(now, want)
+	good.FilterSubjects = wildcard.Union(consumer.Filter(now), want.FilterSubjects)
+	aim := good
+	aim.OptStartSeq = row.Floor + 1
+	faults, _ := consumer.Drift(now, aim)
+	if len(faults) == 0 {
 		return durable, nil
 	}
-	s.Log.WarnContext(ctx, "consumer has drifted and is updated",
-		"stream", s.Stream, "consumer", want.Durable, "faults", strings.Join(faults, "; "))
-	now.FilterSubject, now.FilterSubjects = "", all
+	known := aim // without the subjects that are new: the broker has not skipped messages of these
+	//guard:a-new-subject-does-not-replace-the-consumer remove
+	//guard:subjects-that-an-operator-removed-are-not-skipped = nil
+	known.FilterSubjects = slices.DeleteFunc(slices.Clone(want.FilterSubjects), func(subject string) bool { return !slices.Contains(row.Before, subject) })
+	_, again := consumer.Drift(now, known)
+	s.corrected = time.Now()
+	log := s.Log.With("stream", s.Stream, "consumer", want.Durable, "faults", strings.Join(faults, "; "))
+	var by jetstream.Consumer
+	var err error
+	if again {
+		by, err = s.beginAtFloor(ctx, stream, good, row)
+	} else {
+		by, err = stream.UpdateConsumer(ctx, good)
+	}
+	//guard:a-drift-that-cannot-be-corrected-stops-no-handler false
+	if s.isRefused(err) {
+		s.wanted, s.stuck = aim, faults
+		log.ErrorContext(ctx, "consumer has drifted and cannot be corrected", "error", err, "advice", "allow the handler's NATS user $JS.API.CONSUMER.>, and restart a process")
+		return durable, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("correct consumer %s: %w", want.Durable, err)
+	}
+	s.wanted = by.CachedInfo().Config
+	//guard:messages-before-a-new-subject-are-not-missing false
+	if !again && len(wildcard.Uncovered(s.wanted.FilterSubjects, consumer.Filter(now))) > 0 {
+		if err := s.records.Skip(ctx, s.created(), by.CachedInfo().Delivered.Stream); err != nil {
+			return nil, err
+		}
+	}
+	if left, _ := consumer.Drift(s.wanted, aim); again {
+		log.ErrorContext(ctx, "consumer has drifted and was created again", "from_seq", max(s.wanted.OptStartSeq, 1))
+	} else if !slices.Equal(left, faults) { // otherwise the server sets max_batch, and the reader obeys it
+		log.WarnContext(ctx, "consumer has drifted and is updated")
+	}
+	return by, nil
+}
+
+// withSettings returns the configuration of an existing consumer with those settings of the
+// parameter want without which events are lost or late. The other settings are left to operators.
+func withSettings(now, want jetstream.ConsumerConfig) jetstream.ConsumerConfig {
+	now.FilterSubject, now.FilterSubjects = "", want.FilterSubjects
 	now.InactiveThreshold = want.InactiveThreshold
+	now.AckPolicy, now.ReplayPolicy, now.MemoryStorage = want.AckPolicy, want.ReplayPolicy, false
 	now.AckWait, now.MaxDeliver, now.MaxAckPending, now.BackOff = want.AckWait, want.MaxDeliver, want.MaxAckPending, nil
 	//guard:a-consumer-gets-bodies-again remove
 	now.HeadersOnly = false
-	durable, err := stream.UpdateConsumer(ctx, now)
-	if err != nil {
-		return nil, fmt.Errorf("update consumer %s: %w", want.Durable, err)
+	now.MaxRequestBatch, now.MaxRequestMaxBytes, now.MaxRequestExpires = 0, 0, 0
+	now.PriorityPolicy, now.PriorityGroups, now.PinnedTTL = jetstream.PriorityPolicyNone, nil, 0
+	now.Metadata = maps.Clone(now.Metadata)
+	if now.Metadata == nil {
+		now.Metadata = map[string]string{}
 	}
-	return durable, nil
+	maps.Copy(now.Metadata, want.Metadata)
+	return now
+}
+
+// isRefused reports whether the broker refuses a change of a consumer, so that it is useless to try
+// again. If a user may not make a change, the broker does not answer. It only reports an error on
+// the connection.
+func (s *DurableReader) isRefused(err error) bool {
+	var refusal *jetstream.APIError
+	switch {
+	case err == nil, errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerExists): // another process was faster
+		return false
+	case errors.As(err, &refusal):
+		return refusal.Code != http.StatusServiceUnavailable // the broker has no leader at the moment
+	}
+	return s.mayNot(".CONSUMER.")
 }
 
 // config returns the consumer's configuration. MaxDeliver has no limit, because with a limit the
 // broker would drop events silently. The inbox counts attempts instead. MaxAckPending has no limit,
-// because each process limits its own messages in flight. If the consumer is created, it begins
-// after the sequence in the parameter floor, up to which all events are decided.
-func (s *DurableReader) config(floor uint64) jetstream.ConsumerConfig {
+// because each process limits its own messages in flight.
+func (s *DurableReader) config() jetstream.ConsumerConfig {
 	instance := s.Instance()
-	cfg := jetstream.ConsumerConfig{
+	return jetstream.ConsumerConfig{
 		Durable:        identity.Consumer(instance, s.Handler),
 		Description:    "Postroom handler " + s.Handler,
 		AckPolicy:      jetstream.AckExplicitPolicy,
@@ -132,15 +222,15 @@ func (s *DurableReader) config(floor uint64) jetstream.ConsumerConfig {
 		MaxDeliver:     consumer.Unbounded,
 		MaxAckPending:  consumer.Unbounded,
 		FilterSubjects: wildcard.Union(nil, s.Filter), // Union, because the broker refuses overlapping filters
-		Metadata:       map[string]string{identity.InstanceKey: instance, identity.HandlerKey: s.Handler},
+		Metadata:       map[string]string{identity.InstanceKey: instance, identity.HandlerKey: s.Handler, identity.AckWaitKey: s.AckWait.String()},
 	}
-	cfg.DeliverPolicy, cfg.OptStartSeq = beginAfter(floor)
-	return cfg
 }
 
-// beginAfter returns the settings with which a consumer begins after the given sequence.
-func beginAfter(floor uint64) (jetstream.DeliverPolicy, uint64) {
-	if floor == 0 {
+// beginAfter returns the settings with which a consumer begins after the given sequence. A work
+// queue allows only consumers that begin at its start. It has no messages that were decided.
+func (s *DurableReader) beginAfter(floor uint64, of jetstream.Stream) (jetstream.DeliverPolicy, uint64) {
+	//guard:a-consumer-of-a-work-queue-begins-at-its-start 2 false
+	if floor == 0 || of.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy && !s.DeliverNew {
 		return jetstream.DeliverAllPolicy, 0
 	}
 	return jetstream.DeliverByStartSequencePolicy, floor + 1

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/wildcard"
 )
@@ -18,6 +19,7 @@ const (
 	lostAgedOut   = "aged_out"  // the stream dropped messages that the handler had not read
 	lostTail      = "lost_tail" // the broker lost messages that it had acknowledged
 	lostRecreated = "recreated" // the stream was deleted and created again
+	lostUndecided = "undecided" // messages were acknowledged that the database has not recorded as decided
 )
 
 // check finds out whether the stream lost messages. The stream may have dropped messages after the
@@ -132,9 +134,9 @@ const aheadWait = 3 * time.Second
 // so, the inbox must begin again after the sequence from. The old consumer waits for sequences
 // after the lost messages, so it would not deliver new messages that get the sequences of the lost
 // ones. Only NATS 2.15 resets such a consumer itself, and only with one replica.
-func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, consumer *jetstream.ConsumerInfo, row delivery.Subscription) (from uint64, lost bool, err error) {
-	at := s.last.of(consumer.Created)
-	last := max(at.Seq, consumer.Delivered.Stream)
+func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, of *jetstream.ConsumerInfo, row delivery.Subscription) (from uint64, lost bool, err error) {
+	at := s.last.of(of.Created)
+	last := max(at.Seq, of.Delivered.Stream)
 	info, err := s.infoOf(ctx, stream)
 	for end := time.Now().Add(aheadWait); err == nil && last > info.State.LastSeq && time.Now().Before(end) && ctx.Err() == nil; {
 		pause.For(ctx, aheadWait/10)
@@ -144,7 +146,7 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 		return 0, false, err
 	}
 	kept, err := at.IsIn(ctx, stream, info.State)
-	if err != nil && s.mayNotRead() {
+	if err != nil && s.mayNot(".GET.") {
 		s.Log.WarnContext(ctx, "cannot check for lost messages: permission denied; grant $JS.API.STREAM.MSG.GET.* and $JS.API.DIRECT.GET.>",
 			"stream", s.Stream, "error", err)
 		kept, err = true, nil
@@ -155,7 +157,7 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 	// New messages may have the sequences of the lost messages. They are newer than the last
 	// message that this process read, and newer than the record of the floor. So they are sought
 	// from the time of that message on or, if this process read none, from the time of that record.
-	from = min(consumer.AckFloor.Stream, info.State.LastSeq, row.Floor)
+	from = min(of.AckFloor.Stream, info.State.LastSeq, row.Floor)
 	since := at.Stored
 	switch {
 	case kept && at.Seq > 0:
@@ -164,7 +166,7 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 		since = row.Reached
 	}
 	place, err := firstSince(ctx, stream, since.Add(-clockSkew), info.State)
-	if err != nil && s.mayNotRead() {
+	if err != nil && s.mayNot(".GET.") {
 		place, err = delivery.Position{}, nil // begin at the start of the stream: decided events will count as duplicates or, if their inbox rows have expired, as too old
 	}
 	return min(from, place.Seq), err == nil, err
@@ -181,7 +183,7 @@ func (s *DurableReader) stillDecided(ctx context.Context, stream jetstream.Strea
 	}
 	msg, err := stream.GetMsg(ctx, row.Floor)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound), err != nil && s.mayNotRead(): // the stream dropped the message; or it lost the message, which overtaken notices; or this user may not read the message
+	case errors.Is(err, jetstream.ErrMsgNotFound), err != nil && s.mayNot(".GET."): // the stream dropped the message; or it lost the message, which overtaken notices; or this user may not read the message
 		return row.Floor, nil
 	case err != nil:
 		return 0, fmt.Errorf("look up message %d: %w", row.Floor, err)
@@ -215,12 +217,47 @@ func (s *DurableReader) beginAgain(ctx context.Context, stream jetstream.Stream,
 	if s.origin.Backfill, err = s.records.Lower(ctx, s.created(), from); err != nil {
 		return nil, err
 	}
-	if err := stream.DeleteConsumer(ctx, old.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil, fmt.Errorf("delete consumer %s: %w", old.Name, err)
-	}
-	again, err := stream.CreateConsumer(ctx, s.config(from))
+	return s.replace(ctx, stream, old.Config, from)
+}
+
+// beginAtFloor creates the consumer again, so that it begins after the recorded floor. With a limit
+// of deliveries, the broker drops events that are given back, and moves its own floor beyond them.
+// The inbox recognises the events that it has decided.
+func (s *DurableReader) beginAtFloor(ctx context.Context, stream jetstream.Stream, by jetstream.ConsumerConfig, row delivery.Subscription) (jetstream.Consumer, error) {
+	floor, err := s.stillDecided(ctx, stream, row)
 	if err != nil {
-		return nil, fmt.Errorf("consumer %s: %w", old.Name, err)
+		return nil, err
+	}
+	return s.replace(ctx, stream, by, floor)
+}
+
+// replace deletes the consumer and creates it with the given settings, so that it begins after the
+// sequence floor. It does not end with ctx, because between the two requests there is no consumer.
+func (s *DurableReader) replace(ctx context.Context, stream jetstream.Stream, by jetstream.ConsumerConfig, floor uint64) (again jetstream.Consumer, err error) {
+	ctx = context.WithoutCancel(ctx)
+	limits := stream.CachedInfo().Config
+	//guard:a-stream-keeps-the-events-of-a-consumer-that-is-replaced false
+	if limits.Retention == jetstream.InterestPolicy { // without a consumer, the stream would drop its events
+		keeper, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+			Description: "Postroom keeps the events of handler " + s.Handler, AckPolicy: jetstream.AckExplicitPolicy,
+			FilterSubjects: by.FilterSubjects, InactiveThreshold: consumer.Threshold(limits, readerThreshold),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("consumer that keeps the events: %w", err)
+		}
+		defer func() {
+			if again != nil { // otherwise the broker removes the keeper after its threshold
+				_ = stream.DeleteConsumer(ctx, keeper.CachedInfo().Name) // if it fails, the threshold removes it
+			}
+		}()
+	}
+	if err := stream.DeleteConsumer(ctx, by.Durable); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, fmt.Errorf("delete consumer %s: %w", by.Durable, err)
+	}
+	by.DeliverPolicy, by.OptStartSeq = s.beginAfter(floor, stream)
+	by.OptStartTime = nil
+	if again, err = stream.CreateConsumer(ctx, by); err != nil {
+		return nil, fmt.Errorf("create consumer %s: %w", by.Durable, err)
 	}
 	return again, nil
 }

@@ -43,6 +43,12 @@ func NewOrderedReader(cfg Config, records Records, to Receiver) *OrderedReader {
 // Read waits until this process has the lease. Then it reads until life.Take ends,
 // another process has the lease, or reading fails.
 func (s *OrderedReader) Read(life delivery.Lifetime) error {
+	err := s.read(life)
+	s.revive(life.Take, err)
+	return err
+}
+
+func (s *OrderedReader) read(life delivery.Lifetime) error {
 	ctx := life.Take
 	stream, _, again, err := s.look(ctx)
 	if again {
@@ -166,11 +172,11 @@ func (t *term) read(ctx context.Context) error {
 	if err := t.check(ctx); err != nil {
 		return err
 	}
-	from := t.floor.now().Seq
+	from := t.floor.now()
 	consumer, err := t.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		Description:    "Postroom ordered handler " + t.reader.Handler,
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:    from + 1,
+		OptStartSeq:    from.Seq + 1,
 		AckPolicy:      jetstream.AckNonePolicy,
 		FilterSubjects: wildcard.Union(nil, t.subjects),
 		//guard:the-readers-threshold-is-within-the-streams-limit = max(@2, @)
@@ -183,8 +189,8 @@ func (t *term) read(ctx context.Context) error {
 		return t.reader.refuseClosed(fmt.Errorf("read stream %s: %w", t.reader.Stream, err))
 	}
 	defer t.forget(consumer)
-	r := &pass{term: t, consumer: consumer, reconnects: reconnects, gap: make(chan struct{})}
-	r.last.Store(from)
+	r := &pass{term: t, consumer: consumer, made: consumer.CachedInfo().Config, reconnects: reconnects, gap: make(chan struct{}), sound: from}
+	r.last.Store(from.Seq)
 	watching, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
@@ -194,6 +200,12 @@ func (t *term) read(ctx context.Context) error {
 	err = r.pull(ctx)
 	cancel()
 	<-watched
+	//guard:an-ordered-reader-goes-back-after-drift false
+	if errors.Is(err, errDrifted) {
+		if back := t.beginAt(ctx, r.sound, r.last.Load()); back != nil {
+			return back
+		}
+	}
 	return err
 }
 

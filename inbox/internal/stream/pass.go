@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -24,6 +25,7 @@ var (
 type pass struct {
 	term       *term
 	consumer   jetstream.Consumer
+	made       jetstream.ConsumerConfig // the settings with which the consumer was created
 	reconnects uint64
 
 	last     atomic.Uint64 // the stream sequence of the last message read
@@ -31,8 +33,11 @@ type pass struct {
 	received atomic.Uint64 // the number of messages that were read
 	awaited  uint64        // at the last check, the number of the first message that the broker had sent and that had not come; 0: none
 	stored   uint64        // the sequence of the stream's last message at the last check
-	gap      chan struct{} // closed when a message that the broker sent is missing
+	gap      chan struct{} // closed when a message that the broker sent is missing, or the consumer has drifted
 	once     sync.Once
+
+	sound   delivery.Position // the floor when the consumer was last seen without drift
+	drifted atomic.Bool       // the consumer has drifted, so messages above sound may have been skipped
 }
 
 // pull reads messages until ctx or the term ends, or until a message is missing. If the client has
@@ -74,6 +79,9 @@ func (r *pass) ended() error {
 	}
 	select {
 	case <-r.gap:
+		if r.drifted.Load() {
+			return errDrifted
+		}
 		return errGap
 	default:
 		return nil
@@ -108,6 +116,12 @@ func (r *pass) take(ctx context.Context, msg jetstream.Msg) error {
 	if meta.Sequence.Consumer != r.received.Load()+1 || d.Place.Seq <= r.last.Load() {
 		return errGap
 	}
+	if lacksBody(msg) {
+		//guard:no-ordered-event-without-its-body false
+		if err := checkBodies(ctx, r.consumer); err != nil {
+			return err
+		}
+	}
 	isEvent := !wire.IsLease(msg.Subject()) // a relay's lease message is not an event: it counts as decided at once
 	s.lastRead = consumer.PositionOf(d.Place.Seq, msg.Headers(), d.Place.Stored)
 	r.term.floor.begin(s.lastRead) // before received counts the message: otherwise advance could move the floor beyond it
@@ -131,6 +145,7 @@ func (r *pass) watch(ctx context.Context) {
 	for ; ctx.Err() == nil; pause.For(ctx, r.term.reader.LookEvery) {
 		if err := r.advance(ctx); err != nil && ctx.Err() == nil {
 			r.term.reader.Log.DebugContext(ctx, "cannot read the stream's state", "error", err)
+			r.term.reader.revive(ctx, err)
 		}
 	}
 }
@@ -148,10 +163,20 @@ func (r *pass) advance(ctx context.Context) error {
 	}
 	last := delivery.Position{Seq: r.stored}
 	r.stored = stream.State.LastSeq
+	floor := t.floor.now()
 	info, err := r.consumer.Info(ctx)
 	if err != nil {
 		return err
 	}
+	//guard:an-ordered-reader-notices-drift false
+	if faults, _ := consumer.Drift(info.Config, r.made); len(faults) > 0 {
+		t.reader.Log.ErrorContext(ctx, "consumer has drifted and was created again",
+			"stream", t.reader.Stream, "consumer", info.Name, "faults", strings.Join(faults, "; "), "from_seq", r.sound.Seq+1)
+		r.drifted.Store(true)
+		r.once.Do(func() { close(r.gap) })
+		return nil
+	}
+	r.sound = floor
 	t.reader.view.Store(&View{Pending: float64(info.NumPending)})
 	r.await(info.Delivered.Consumer)
 	if first := stream.State.FirstSeq; info.NumPending > 0 && !t.floor.idle() && first > r.last.Load()+1 && first > r.dropped {

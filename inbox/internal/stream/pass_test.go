@@ -67,7 +67,7 @@ func TestFloorOfAnIdleReaderMoves(t *testing.T) {
 	}
 	r := &pass{
 		term:     &term{reader: &OrderedReader{}, stream: stream, subjects: []string{name + ".ours.*", name + ".mine"}},
-		consumer: hasty{pulled},
+		consumer: hasty{pulled}, made: pulled.CachedInfo().Config,
 	}
 	for _, step := range []struct {
 		subject string

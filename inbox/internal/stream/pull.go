@@ -52,6 +52,11 @@ const (
 // newPull requests messages from a consumer: at most the given number of messages, and at most the
 // given bytes in all. If bytes is 0, the size has no limit. The caller must call messages or stop.
 func newPull(nc *nats.Conn, from jetstream.Consumer, messages, bytes int) (*pull, error) {
+	info := from.CachedInfo()
+	//guard:a-request-obeys-the-limit-of-the-server false
+	if most := info.Config.MaxRequestBatch; most > 0 { // a server may set that limit for all consumers
+		messages = min(messages, most)
+	}
 	body, err := json.Marshal(pullRequest{Batch: messages, MaxBytes: bytes, Expires: requestExpires, Heartbeat: requestBeat})
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
@@ -61,7 +66,6 @@ func newPull(nc *nats.Conn, from jetstream.Consumer, messages, bytes int) (*pull
 	if p.sub, err = nc.ChanSubscribe(reply, p.came); err != nil {
 		return nil, fmt.Errorf("subscribe to answer: %w", err)
 	}
-	info := from.CachedInfo()
 	if err := nc.PublishRequest(pullSubject+info.Stream+"."+info.Name, reply, body); err != nil {
 		p.stop()
 		return nil, fmt.Errorf("send request: %w", err)
@@ -71,6 +75,12 @@ func newPull(nc *nats.Conn, from jetstream.Consumer, messages, bytes int) (*pull
 
 // stop ends the request. Messages that have come can still be read.
 func (p *pull) stop() { _ = p.sub.Unsubscribe() } // fails only on a closed connection, which has no subscriptions
+
+// denial returns the text of an error that says that the user may not subscribe to a subject like that
+// of the answer. The connection has only the last such error, which may be of another request.
+func (p *pull) denial() string {
+	return `Subscription to "` + p.sub.Subject[:strings.LastIndex(p.sub.Subject, ".")+1]
+}
 
 // messages calls the function take for each message when it comes. It stops when all messages have
 // come, the broker has been silent for too long, the connection is lost, or ctx ends. It returns an
@@ -241,6 +251,9 @@ func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) err
 		m.add(msg)
 		return take(msg)
 	})
+	if err == nil && m.messages == 0 && !p.ended && r.s.mayNot(p.denial()) {
+		err = fmt.Errorf("receive the answer: %w", r.s.Conn.LastError())
+	}
 	// If a message is larger than the byte limit, it ends this request, and would end each later
 	// request. So the next request is for one message of any size.
 	//guard:a-message-larger-than-a-request-is-asked-for-alone remove

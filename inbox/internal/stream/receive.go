@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/consumer"
+	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/wire"
 )
@@ -28,7 +28,7 @@ func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) er
 		err := r.next(ctx, func(msg jetstream.Msg) error {
 			//guard:no-event-without-its-body false
 			if lacksBody(msg) {
-				if err := s.checkBodies(ctx, durable); err != nil {
+				if err := checkBodies(ctx, durable); err != nil {
 					return err
 				}
 			}
@@ -50,9 +50,9 @@ func lacksBody(msg jetstream.Msg) bool {
 }
 
 // checkBodies returns an error if an operator has made the consumer leave out the bodies. An event
-// without its body must not be handled. The next call of ensure corrects the consumer.
-func (s *DurableReader) checkBodies(ctx context.Context, durable jetstream.Consumer) error {
-	info, err := durable.Info(ctx)
+// without its body must not be handled. The next round corrects the consumer.
+func checkBodies(ctx context.Context, from jetstream.Consumer) error {
+	info, err := from.Info(ctx)
 	if err == nil && info.Config.HeadersOnly {
 		err = errors.New("the consumer delivers headers only")
 	}
@@ -63,6 +63,7 @@ func (s *DurableReader) checkBodies(ctx context.Context, durable jetstream.Consu
 // made is when the message's consumer was created.
 func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg, made time.Time) {
 	if wire.IsLease(msg.Subject()) { // a relay's lease message is not an event
+		s.own.came(deliveryOf(msg))
 		s.answer(ctx, msg.Ack(), "ack")
 		return
 	}
@@ -73,6 +74,7 @@ func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg, made time.T
 		s.Log.ErrorContext(ctx, "message that is not from a stream", "error", err, "subject", msg.Subject())
 		return
 	}
+	s.own.came(d.Place.Number)
 	d.Source, d.Place.Consumer = s, made
 	s.last.note(consumer.PositionOf(d.Place.Seq, msg.Headers(), d.Place.Stored))
 	s.InFlight.take(msg)
@@ -97,18 +99,24 @@ func (s *DurableReader) Beat(ctx context.Context) {
 	}
 }
 
-// watch checks the consumer at intervals until ctx ends. It logs pauses and drift (settings that
-// would lose or delay events), and records the floor. If the consumer was deleted and created
-// again, watch returns an error. The broker reports that only to a process that has a request.
-func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) error {
-	made, want := durable.CachedInfo().Created, durable.CachedInfo().Config
-	var faults []string
+// errDrifted ends a round of Read. The next call of ensure corrects the consumer.
+var errDrifted = errors.New("the consumer has drifted")
+
+// watch checks the consumer at intervals until ctx ends. It logs pauses, and records the floor. If
+// the consumer has drifted (settings that would lose or delay events), watch returns errDrifted,
+// but at most once per interval: a tool may set the settings back again and again. If the consumer
+// was deleted and created again, watch returns an error too. The broker reports that only to a
+// process that has a request. If events may be acknowledged that are not decided, watch returns
+// errUndecided.
+func (s *DurableReader) watch(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer) error {
+	made := durable.CachedInfo().Created
 	var noted, paused time.Time
 	for ; ctx.Err() == nil; pause.For(ctx, s.LookEvery) {
 		info, err := durable.Info(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.Log.DebugContext(ctx, "cannot read the consumer's state", "error", err)
+				s.revive(ctx, err)
 			}
 			continue
 		}
@@ -116,19 +124,32 @@ func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) e
 		if !info.Created.Equal(made) {
 			return fmt.Errorf("%w, and created again", jetstream.ErrConsumerDeleted)
 		}
-		found := consumer.Drift(info.Config, want)
-		if len(found) > 0 && !slices.Equal(found, faults) {
-			s.Log.ErrorContext(ctx, "consumer has drifted",
-				"stream", s.Stream, "consumer", info.Name, "faults", strings.Join(found, "; "))
+		want := s.wanted
+		//guard:versions-do-not-correct-each-other false
+		if s.stuck == nil && info.Config.Metadata[identity.AckWaitKey] != want.Metadata[identity.AckWaitKey] {
+			want.AckWait = info.Config.AckWait // another version of the service has set it
 		}
-		faults = found
+		faults, again := consumer.Drift(info.Config, want)
 		s.view.Store(&View{Pending: float64(info.NumPending), AckPending: float64(info.NumAckPending), Drifted: len(faults) > 0, Paused: info.Paused})
 		paused = s.reportPause(ctx, info, paused)
+		switch {
+		case len(faults) == 0: // the settings include what another process added
+			s.wanted, s.stuck = info.Config, nil
+		//guard:a-running-process-corrects-drift false
+		case !slices.Equal(faults, s.stuck) && time.Since(s.corrected) >= s.LookEvery:
+			return errDrifted
+		}
+		//guard:the-floor-of-a-limited-consumer-is-not-recorded false
+		if again { // the broker's floor may be beyond events that it dropped
+			continue
+		}
 		//guard:a-running-process-knows-up-to-where-the-backfill-is-decided remove
 		s.decided.Store(max(s.decided.Load(), info.AckFloor.Stream))
 		if time.Since(noted) >= s.FloorEvery {
 			noted = time.Now()
-			s.noteFloor(ctx, info.AckFloor.Stream)
+			if err := s.noteFloor(ctx, stream, info); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -149,16 +170,6 @@ func (s *DurableReader) reportPause(ctx context.Context, info *jetstream.Consume
 	return until
 }
 
-// noteFloor records the sequence up to which all messages are decided.
-func (s *DurableReader) noteFloor(ctx context.Context, floor uint64) {
-	if floor == 0 {
-		return
-	}
-	if err := s.records.Raise(ctx, s.created(), floor); err != nil && ctx.Err() == nil {
-		s.Log.DebugContext(ctx, "floor not recorded, the next check records it", "error", err)
-	}
-}
-
 // Ack acknowledges a decided message if the consumer that sent the message is still in use. If a
 // new consumer has replaced that consumer, Ack sends nothing. Both consumers have the same name,
 // and an acknowledgement names only a sequence. So if the stream lost the message and stored
@@ -174,6 +185,7 @@ func (s *DurableReader) Ack(ctx context.Context, d *delivery.Delivery) {
 // HandBack gives back to the broker a message that was not decided. The broker delivers the message
 // again at once, perhaps to another process.
 func (s *DurableReader) HandBack(ctx context.Context, d *delivery.Delivery) {
+	s.own.left(d.Place.Number)
 	s.answer(ctx, d.Msg.Nak(), "hand back")
 	s.InFlight.drop(d.Msg)
 }
@@ -181,6 +193,7 @@ func (s *DurableReader) HandBack(ctx context.Context, d *delivery.Delivery) {
 // Delay gives back to the broker a message that could not even be held. The broker delivers the
 // message again later.
 func (s *DurableReader) Delay(ctx context.Context, d *delivery.Delivery, _ error) {
+	s.own.left(d.Place.Number)
 	s.answer(ctx, d.Msg.NakWithDelay(delayed), "nak")
 	s.InFlight.drop(d.Msg)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/jsremedy"
 )
 
 // ErrOtherStream says that a handler subscribes to another stream than the stream that is recorded
@@ -43,6 +44,11 @@ type Config struct {
 	AckWait    time.Duration
 	LookEvery  time.Duration // how often to check the consumer
 	FloorEvery time.Duration // how often to record the floor of a durable consumer
+
+	// OwnKeys says that a function of the subscription makes the dedupe keys. Then the reader cannot
+	// tell whether an event that another process acknowledged is decided: that process may have
+	// another version of the function.
+	OwnKeys bool
 }
 
 // Receiver is the handler that gets the deliveries.
@@ -54,6 +60,10 @@ type Receiver interface {
 	// Begin prepares a term. The reader calls it when this process begins to read for an ordered
 	// handler.
 	Begin(ctx context.Context) error
+
+	// Undecided returns the first of the deliveries that the handler has not decided according to
+	// the database, or nil. The deliveries may lack their bodies.
+	Undecided(ctx context.Context, all []*delivery.Delivery) (*delivery.Delivery, error)
 
 	// Lost reports a loss. The reader calls it if the handler may have missed events, or may get
 	// events again.
@@ -70,11 +80,18 @@ type Records interface {
 	// Recreate records that the stream was created again, and where it begins.
 	Recreate(ctx context.Context, created time.Time, floor uint64) error
 
-	// Raise records the sequence up to which every event is decided. Lower records a lower
-	// sequence, because the recorded one was too high, and returns the sequence backfill. If the
-	// floor becomes lower, that is 0: the handler decided some of the events that it reads again.
-	Raise(ctx context.Context, created time.Time, floor uint64) error
+	// Place returns the recorded floor, up to which every event is decided, and whether it was
+	// recorded within the given time. Raise records a floor, if at is what is recorded and the
+	// database server is still the same. Lower records a lower sequence, because the recorded one
+	// was too high, and returns the sequence backfill. If the floor becomes lower, that is 0: the
+	// handler decided some of the events that it reads again.
+	Place(ctx context.Context, created time.Time, within time.Duration) (delivery.Recorded, error)
+	Raise(ctx context.Context, created time.Time, at delivery.Recorded, floor uint64) error
 	Lower(ctx context.Context, created time.Time, floor uint64) (backfill uint64, err error)
+
+	// Skip records that the handler got another subject when its consumer had delivered the messages
+	// up to the sequence through. It has skipped messages of that subject up to there.
+	Skip(ctx context.Context, created time.Time, through uint64) error
 
 	// Lead takes the lease to read for an ordered handler. It returns nil while another
 	// process has the lease.
@@ -102,10 +119,18 @@ type View struct {
 
 // Plain replaces a misleading error of the client library. If there is no connection to
 // the broker, the library says that its reconnect buffer is full, but Postroom's
-// connections have no such buffer.
-func Plain(err error) error {
-	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+// connections have no such buffer. Plain also says why the client could not connect, and which
+// permission may be the reason why a request got no answer.
+func Plain(err error, nc *nats.Conn) error {
+	last := nc.LastError() // nil, or ErrInvalidConnection if nc is nil
+	switch {
+	//guard:the-reader-says-why-there-is-no-connection false
+	case errors.Is(err, nats.ErrReconnectBufExceeded) && last != nil:
+		return fmt.Errorf("%w: %w", errNoBroker, last)
+	case errors.Is(err, nats.ErrReconnectBufExceeded):
 		return errNoBroker
+	case errors.Is(err, context.DeadlineExceeded) && errors.Is(last, nats.ErrPermissionViolation):
+		return fmt.Errorf("%w: %w", err, last)
 	}
 	return err
 }
@@ -212,14 +237,24 @@ func (s *subscriber) infoOf(ctx context.Context, stream jetstream.Stream) (*jets
 // connection does not reconnect.
 func (s *subscriber) refuseClosed(err error) error {
 	if s.Conn.IsClosed() {
-		return postroom.Unrecoverable(fmt.Errorf("%w: %w", nats.ErrConnectionClosed, err))
+		return postroom.Unrecoverable(fmt.Errorf("%w: %w", jsremedy.Closed(s.Conn), err))
 	}
 	return err
 }
 
-// mayNotRead reports whether the broker forbids this user to read single messages. The broker does
-// not answer such a request. It only reports an error on the connection.
-func (s *subscriber) mayNotRead() bool {
+// revive makes a deaf connection connect again, if err says that a request got no answer.
+func (s *subscriber) revive(ctx context.Context, err error) {
+	//guard:a-deaf-reader-connects-again false
+	if errors.Is(err, context.DeadlineExceeded) && s.Conn.IsConnected() {
+		jsremedy.Revive(ctx, s.Conn, jsremedy.AboutStream(s.Stream))
+	}
+}
+
+// mayNot reports whether the broker forbids this user requests whose subject contains the given
+// text: ".GET." for reading single messages. It also reports whether the broker forbids the user to
+// subscribe to a subject that contains the text. The broker does not answer then. It only reports an
+// error on the connection.
+func (s *subscriber) mayNot(request string) bool {
 	err := s.Conn.LastError()
-	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), ".GET.")
+	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), request)
 }

@@ -132,6 +132,21 @@ func (t *Term) Read(_ context.Context, limit int, into []eventlog.Event) (eventl
 	return eventlog.Page{Events: page}, nil
 }
 
+// PutBack does nothing.
+func (t *Term) PutBack([]int64) {}
+
+// ReadAgain returns the events with the given seqs.
+func (t *Term) ReadAgain(_ context.Context, seqs []int64) (page eventlog.Page, through int64, err error) {
+	t.log.Mu.Lock()
+	defer t.log.Mu.Unlock()
+	for _, ev := range t.log.Events {
+		if slices.Contains(seqs, ev.Seq) {
+			page.Events = append(page.Events, ev)
+		}
+	}
+	return page, seqs[len(seqs)-1], nil
+}
+
 // ReadRepublish returns no republish.
 func (t *Term) ReadRepublish(context.Context, int) (eventlog.RepublishPage, error) {
 	return eventlog.RepublishPage{}, nil
@@ -157,6 +172,9 @@ func (t *Term) Record(_ context.Context, p eventlog.Progress) error {
 	}
 	return nil
 }
+
+// Unrecorded returns zero, because Record notes everything.
+func (t *Term) Unrecorded() (held, other int) { return 0, 0 }
 
 // Positions returns none.
 func (t *Term) Positions() []eventlog.StreamPosition { return nil }

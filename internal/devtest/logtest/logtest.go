@@ -94,8 +94,20 @@ func WantIDs(t *testing.T, got []string, want ...string) {
 // Record records events as published.
 func Record(t *testing.T, term eventlog.Term, seqs ...int64) {
 	t.Helper()
-	if err := term.Record(t.Context(), eventlog.Progress{Published: seqs}); err != nil {
-		t.Fatal(err)
+	RecordAll(t, term, eventlog.Progress{Published: seqs})
+}
+
+// RecordAll makes as many recordings as a progress needs.
+func RecordAll(t *testing.T, term eventlog.Term, p eventlog.Progress) {
+	t.Helper()
+	for {
+		if err := term.Record(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		if held, other := term.Unrecorded(); held+other == 0 {
+			return
+		}
+		p = eventlog.Progress{}
 	}
 }
 

@@ -26,7 +26,8 @@ SET max_parallel_workers_per_gather = 0;
 
 -- Settings that the role or the database has for other programs must not disturb the relay. The
 -- first pass after an outage takes long, and a time limit would end it. At the isolation level
--- serializable, the relay's reads could make serializable transactions of producers fail.
+-- serializable, the relay's reads could make serializable transactions of producers fail. The relay
+-- does not change default_transaction_read_only: some providers set it while a disk is nearly full.
 --guard:the-relays-own-statement-timeout remove
 SET statement_timeout = 0;
 --guard:the-relays-own-lock-timeout remove
@@ -37,8 +38,6 @@ FROM pg_settings
 WHERE name IN ('idle_session_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout'); -- some versions of PostgreSQL do not have transaction_timeout
 --guard:the-relays-own-isolation remove
 SET default_transaction_isolation = 'read committed';
---guard:the-relays-own-read-only remove
-SET default_transaction_read_only = off;
 
 -- With this setting, statements fail if row-level security is enabled while the relay leads.
 -- Without it, they would leave out rows, and these rows would count as published.

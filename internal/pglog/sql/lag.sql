@@ -1,9 +1,10 @@
 -- How far behind the relay is, and how many events are held.
 --
 -- As the oldest event that is committed and not recorded as published, the statement takes the
--- older of two events: the first event above high, and the first event of pending. The statement
--- computes the number of such events from the seqs, so unused seqs count as events. It reads at
--- most 100,000 held events. An event whose time is outside the years 1 to 9999, or in the future, has
+-- oldest of three events: the first event above high, the first event of pending, and, if the relay
+-- catches up with late events, the first event that it has not passed. The statement computes the
+-- number of such events from the seqs, so unused seqs count as events, and so do published events
+-- between those with which the relay catches up. It reads at most 100,000 held events. An event whose time is outside the years 1 to 9999, or in the future, has
 -- no age.
 --
 -- The statement finds the writers of the log by their lock on the table outbox. A transaction keeps
@@ -14,8 +15,9 @@
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).
 -- Called  by Log.Lag.
-SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - least(above.at, owed.at)), 0), 0)::float8 AS age,
-       greatest(coalesce(last.seq, 0) - r.high, 0) + coalesce((SELECT sum(pg_catalog.upper(p) - pg_catalog.lower(p)) FROM pg_catalog.unnest(r.pending) p), 0)::bigint AS events,
+SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - least(above.at, owed.at, behind.at)), 0), 0)::float8 AS age,
+       greatest(coalesce(last.seq, 0) - r.high, 0) + coalesce((SELECT sum(pg_catalog.upper(p) - pg_catalog.lower(p)) FROM pg_catalog.unnest(r.pending) p), 0)::bigint
+           + CASE WHEN behind.at IS NOT NULL THEN r.high - r.catch_up_passed ELSE 0 END AS events,
        s.last_value - (NOT s.is_called)::int AS appended,
        held.*, writers.*
 FROM postroom.relay r
@@ -24,6 +26,9 @@ LEFT JOIN LATERAL (SELECT seq FROM postroom.outbox ORDER BY seq DESC LIMIT 1) la
 LEFT JOIN LATERAL (SELECT postroom.clamped(created_at) AS at FROM postroom.outbox WHERE seq > r.high ORDER BY seq LIMIT 1) above ON true
 LEFT JOIN LATERAL (SELECT postroom.clamped(created_at) AS at FROM postroom.outbox
                    WHERE seq >= pg_catalog.lower(r.pending) AND seq < pg_catalog.upper(r.pending) ORDER BY seq LIMIT 1) owed ON true
+LEFT JOIN LATERAL (SELECT postroom.clamped(created_at) AS at FROM postroom.outbox
+                   --guard:the-lag-counts-what-a-relay-catches-up-with false
+                   WHERE r.catch_up_snap::text OPERATOR(pg_catalog.<>) r.snap::text AND seq > r.catch_up_passed AND seq <= r.high ORDER BY seq LIMIT 1) behind ON true
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE next_at IS NOT NULL AND class IS NULL AND key IS NULL) AS scheduled,
            count(*) FILTER (WHERE next_at IS NOT NULL AND (class IS NOT NULL OR key IS NOT NULL)) AS retrying,

@@ -17,9 +17,11 @@ WITH durable AS (SELECT set_config('synchronous_commit', 'on', true) AS setting)
 UPDATE postroom.relay
 SET epoch = epoch + 1,
     owner = $1,
-    expires_at = clock_timestamp() + $2::interval
+    expires_at = clock_timestamp() + $2::interval, lease = $2::interval,
+    timeline = greatest((SELECT timeline_id FROM pg_control_checkpoint()), (SELECT min_recovery_end_timeline FROM pg_control_recovery())) -- the second is the newer one until the first checkpoint after a promotion
 FROM durable
 WHERE durable.setting = 'on' AND (expires_at < clock_timestamp() OR owner = $1)
 RETURNING epoch, high, floor, snap::text, pending::text,
     cluster <> (SELECT system_identifier FROM pg_control_system()) AS restored,
-    (SELECT id::text FROM postroom.instance) AS instance, streams;
+    (SELECT id::text FROM postroom.instance) AS instance, streams,
+    coalesce(catch_up_snap::text, '') AS catch_up_snap, catch_up_passed, catch_up_open::text AS catch_up_open;

@@ -9,7 +9,7 @@
 -- snapshot and were not visible in $3. The transaction of such a row was in progress in $3 (xip) or
 -- began later (from xmax on). No other row can have become visible. So the relay loses no row, and
 -- need not remember gaps in the seqs. If part 1 has one row more than $4, or ends at 4 MiB (see
--- below), there may be more late rows: see late_ranges.sql.
+-- below), it may lack late rows, also lower ones: see late_by_xid.sql. So it need not read more rows.
 --
 -- The cost of part 1 must depend only on the number of late rows, even if many rows were committed
 -- since $3. The limits of seq are conditions of the index (xid, seq). So the server skips rows
@@ -22,25 +22,26 @@
 -- late_by_xid.sql or late_by_seq.sql in steps.
 --
 -- The statement does not return values that are too large for an event: it returns NULL for data,
--- and 0 for headers. pg_column_size returns the size in the table, which is smaller if headers are
--- compressed. So the server must decompress such headers to find their real size. hold.sql says how
--- the relay holds a row with such values.
+-- 0 for headers, and the beginning of a text. Otherwise one row could have more than a relay has
+-- memory for, or than the server can return. hold.sql says how the relay holds a row with such values.
 --
--- Each part ends with the row that brings its data to 4 MiB (eventlog.PageBytes) or more. The
--- statement has this limit because the relay does not know the sizes of the next rows beforehand.
--- octet_length does not decompress data, and the server does not fetch data that the statement
--- leaves out. A running sum over complete rows takes a tenth of the time of a pass. So for the next
--- page (part 2), the first condition computes the total of the data. The second condition searches
--- for the last row of the page only if that total is too large.
+-- Each part ends with the row that brings its data and headers (the column size) to 4 MiB
+-- (eventlog.PageBytes) or more. The statement has this limit because the relay does not know the
+-- sizes of the next rows beforehand. octet_length does not decompress data, and the server does not
+-- fetch data that the statement leaves out. postroom.header_bytes measures headers. A running sum over
+-- complete rows takes a tenth of the time of a pass. So for the next page (part 2), the first condition
+-- computes the total. The second condition searches for the last row of the page only if that total is
+-- too large.
 --
 -- For an event of the log, the column scheduled says whether the event must be published later, by
--- this database's clock. If so, the relay holds the event. The note is 'due' if the event was
--- scheduled and its time has come. Then the relay checks whether the producer has cancelled the
--- event: see unlocked.sql. For a held event (part 3), the note has its attempts, the attempt after
--- which it is dead, the number of its replays, its republish, and whether its values differ from
--- those in the log. The column scheduled is true if the held event has no order among the events of
--- its key. For an event with an order, the statement also returns the events that wait behind it,
--- up to the next dead one: at most 100 events of a key.
+-- this database's clock. If so, the relay holds the event. If data is too large for an event, the note
+-- is its size in the table, so that the relay knows how much it writes to held. Otherwise the note is
+-- 'due' if the event was scheduled and its time has come. Then the relay checks whether the producer
+-- has cancelled the event: see unlocked.sql. For a held event (part 3), the note has its attempts, the
+-- attempt after which it is dead, the number of its replays, its republish, whether its values differ
+-- from those in the log, and whether held has no later event of its key. The column scheduled is true
+-- if the held event has no order among the events of its key. For an event with an order, the statement
+-- also returns the events that wait behind it, up to the next dead one.
 --
 -- "(SELECT 'outbox')" keeps the planner from using the index held_outgoing in part 3. A plan that
 -- was made while held was empty could use that index, and read all of it.
@@ -58,7 +59,8 @@ WITH late AS (
         CROSS JOIN LATERAL (SELECT * FROM postroom.outbox o
                             WHERE (o.xid, o.seq) > (ended.xid, $2) AND (o.xid, o.seq) <= (ended.xid, $1)
                             ORDER BY o.xid, o.seq
-                            OFFSET 0) o
+                            --guard:a-pass-reads-a-page-of-late-rows do OFFSET 0
+                            LIMIT $4::bigint + 1) o
         --guard:late-row-rule false
         --guard:open-transactions-cost-a-pass-nothing = @2 IS NOT NULL
         --planted:late-rows-ignored false
@@ -70,7 +72,8 @@ WITH late AS (
            --guard:late-rows-cost-no-rows-above-high = seq + 0 <= $1 AND seq + 0 > $2
            AND seq <= $1 AND seq > $2
          ORDER BY xid, seq
-         OFFSET 0)
+         --guard:a-pass-reads-a-page-of-late-rows/2 do OFFSET 0
+         LIMIT $4::bigint + 1)
     ) late
     ORDER BY seq
     LIMIT $4::bigint + 1
@@ -90,60 +93,85 @@ WITH late AS (
         LIMIT $4
     ) due
     CROSS JOIN LATERAL (
-        SELECT *, false AS blocked FROM postroom.held WHERE due.key IS NULL AND id = due.id
+        SELECT *, false AS blocked, false AS last FROM postroom.held WHERE due.key IS NULL AND id = due.id
         UNION ALL
-        (SELECT *, bool_or(dead_at IS NOT NULL) OVER (ORDER BY pos) AS blocked
+        (SELECT *, bool_or(dead_at IS NOT NULL) OVER (ORDER BY pos) AS blocked,
+                --guard:the-last-held-event-of-a-key-is-told do false AS last
+                lead(pos) OVER (ORDER BY pos) IS NULL AND row_number() OVER (ORDER BY pos) < $4 AS last
          FROM (SELECT * FROM postroom.held
                WHERE handler = (SELECT 'outbox') AND key = due.key AND pos >= due.pos
                ORDER BY pos
-               LIMIT 100) behind)
+               --guard:a-key-drains-by-pages do LIMIT least($4, 100)
+               LIMIT $4) behind)
     ) held
     --guard:events-behind-a-dead-one-wait true
     WHERE NOT held.blocked
     LIMIT $4
 )
-SELECT 0 AS part, 0::bigint AS seq, pg_current_snapshot()::text AS note, pg_backend_pid()::text AS event_id,
-       NULL::text AS source, NULL::text AS type, NULL::text AS subject, NULL::text AS key, NULL::text AS content_type,
-       NULL::text AS correlation_id, NULL::text AS causation_id, NULL::timestamptz AS occurred_at,
-       NULL::text AS trace_parent, NULL::text AS trace_state, NULL::jsonb AS headers, NULL::bytea AS data,
-       clock_timestamp() AS logged_at, false AS scheduled
-UNION ALL
-(SELECT 1, seq, CASE WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
-        occurred_at, trace_parent, trace_state,
-        CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END,
-        CASE WHEN octet_length(data) <= 983040 THEN data END,
-        greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
- FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
-                 OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-       FROM late) late
- --guard:late-events-are-bounded-by-their-bytes = @1 >= 0
- WHERE coalesce(before, 0) < 4194304
- ORDER BY seq)
-UNION ALL
-(SELECT 2, seq, CASE WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
-        occurred_at, trace_parent, trace_state,
-        CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END,
-        CASE WHEN octet_length(data) <= 983040 THEN data END,
-        greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
- FROM page
- --guard:a-page-is-bounded-by-its-bytes = @1 >= 0
- WHERE (SELECT coalesce(sum(octet_length(data)), 0) < 4194304
-        FROM (SELECT data FROM postroom.outbox WHERE seq > $1 ORDER BY seq LIMIT $4) sizes)
-    OR seq <= (SELECT max(seq)
-               FROM (SELECT seq, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
-                                 OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-                     FROM (SELECT seq, data FROM postroom.outbox WHERE seq > $1 ORDER BY seq LIMIT $4) sizes) sizes
-               WHERE coalesce(before, 0) < 4194304)
- ORDER BY seq)
-UNION ALL
-(SELECT 3, pos, format('%s %s %s %s %s', attempts, coalesce(last_attempt, 0), replays, coalesce(republish, 0), (raw_headers IS NOT NULL)::int),
-        event_id, source, type, subject, event_key, content_type, correlation_id, causation_id,
-        occurred_at, trace_parent, trace_state,
-        CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END,
-        CASE WHEN octet_length(data) <= 983040 THEN data END,
-        logged_at, key IS NULL
- FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
-                 OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-       FROM due) due
- --guard:due-events-are-bounded-by-their-bytes = @1 >= 0
- WHERE coalesce(before, 0) < 4194304);
+SELECT part, seq, note,
+       --guard:texts-that-are-too-large-are-not-read = event_id
+       CASE WHEN octet_length(event_id) <= 512 THEN event_id ELSE left(event_id, 513) END AS event_id,
+       CASE WHEN octet_length(source) <= 512 THEN source ELSE left(source, 513) END AS source,
+       CASE WHEN octet_length(type) <= 512 THEN type ELSE left(type, 513) END AS type,
+       CASE WHEN octet_length(subject) <= 512 THEN subject ELSE left(subject, 513) END AS subject,
+       CASE WHEN octet_length(key) <= 512 THEN key ELSE left(key, 513) END AS key,
+       CASE WHEN octet_length(content_type) <= 512 THEN content_type ELSE left(content_type, 513) END AS content_type,
+       CASE WHEN octet_length(correlation_id) <= 512 THEN correlation_id ELSE left(correlation_id, 513) END AS correlation_id,
+       CASE WHEN octet_length(causation_id) <= 512 THEN causation_id ELSE left(causation_id, 513) END AS causation_id,
+       occurred_at,
+       CASE WHEN octet_length(trace_parent) <= 512 THEN trace_parent ELSE left(trace_parent, 513) END AS trace_parent,
+       CASE WHEN octet_length(trace_state) <= 512 THEN trace_state ELSE left(trace_state, 513) END AS trace_state,
+       headers, data, logged_at, scheduled, size
+FROM (
+    SELECT 0 AS part, 0::bigint AS seq, pg_current_snapshot()::text AS note, pg_backend_pid()::text AS event_id,
+           NULL::text AS source, NULL::text AS type, NULL::text AS subject, NULL::text AS key, NULL::text AS content_type,
+           NULL::text AS correlation_id, NULL::text AS causation_id, NULL::timestamptz AS occurred_at,
+           NULL::text AS trace_parent, NULL::text AS trace_state, NULL::jsonb AS headers, NULL::bytea AS data,
+           clock_timestamp() AS logged_at, false AS scheduled, 0::bigint AS size
+    UNION ALL
+    (SELECT 1, seq, CASE WHEN octet_length(data) > 983040 THEN pg_column_size(data)::text WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
+            occurred_at, trace_parent, trace_state,
+            CASE WHEN postroom.headers_fit(headers) THEN headers WHEN headers IS NOT NULL THEN '0' END,
+            CASE WHEN octet_length(data) <= 983040 THEN data END,
+            greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false), size
+     FROM (SELECT *, sum(size) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+           FROM (SELECT *, (CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
+                            + coalesce(postroom.header_bytes(headers), 0))::bigint AS size FROM late) late) late
+     --guard:late-events-are-bounded-by-their-bytes = @1 >= 0
+     WHERE coalesce(before, 0) < 4194304
+     ORDER BY seq)
+    UNION ALL
+    (SELECT 2, seq, CASE WHEN octet_length(data) > 983040 THEN pg_column_size(data)::text WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
+            occurred_at, trace_parent, trace_state,
+            CASE WHEN postroom.headers_fit(headers) THEN headers WHEN headers IS NOT NULL THEN '0' END,
+            CASE WHEN octet_length(data) <= 983040 THEN data END,
+            greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false),
+            (CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
+             + coalesce(postroom.header_bytes(headers), 0))::bigint
+     FROM page
+     --guard:a-page-is-bounded-by-its-bytes = @1 >= 0
+     WHERE (SELECT coalesce(sum(octet_length(data)), 0)
+                   --guard:the-headers-of-a-page-are-bounded remove
+                   + coalesce(sum(postroom.header_bytes(headers)), 0)
+                   < 4194304
+            FROM (SELECT data, headers FROM postroom.outbox WHERE seq > $1 ORDER BY seq LIMIT $4) sizes)
+        OR seq <= (SELECT max(seq)
+                   FROM (SELECT seq, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
+                                          + coalesce(postroom.header_bytes(headers), 0))
+                                     OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+                         FROM (SELECT seq, data, headers FROM postroom.outbox WHERE seq > $1 ORDER BY seq LIMIT $4) sizes) sizes
+                   WHERE coalesce(before, 0) < 4194304)
+     ORDER BY seq)
+    UNION ALL
+    (SELECT 3, pos, format('%s %s %s %s %s %s', attempts, coalesce(last_attempt, 0), replays, coalesce(republish, 0), (raw_headers IS NOT NULL)::int, last::int),
+            event_id, source, type, subject, event_key, content_type, correlation_id, causation_id,
+            occurred_at, trace_parent, trace_state,
+            CASE WHEN postroom.headers_fit(headers) THEN headers WHEN headers IS NOT NULL THEN '0' END,
+            CASE WHEN octet_length(data) <= 983040 THEN data END,
+            logged_at, key IS NULL, size
+     FROM (SELECT *, sum(size) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+           FROM (SELECT *, (CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
+                            + coalesce(postroom.header_bytes(headers), 0))::bigint AS size FROM due) due) due
+     --guard:due-events-are-bounded-by-their-bytes = @1 >= 0
+     WHERE coalesce(before, 0) < 4194304)
+) AS read;

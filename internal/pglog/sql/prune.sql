@@ -2,7 +2,7 @@
 -- step. It returns no row if another epoch began.
 --
 -- $2 the seq to begin at: the column next of the previous step, or 0   $3 how long rows are kept,
--- by this database's clock
+-- by this database's clock and by the leader's   $4 the latest time that the leader believes
 --
 -- The statement deletes rows that are old enough ($3) and published according to the recorded
 -- state. The seq of such a row is at most high and below all of pending, and its transaction is
@@ -17,13 +17,13 @@
 -- of the step is. If the step has only such rows, the statement looks at the rows that are 1, 2, 4
 -- and so on up to 2^40 seqs behind them. While no later row is old enough, such a row stays.
 --
--- A step deletes at most 1,000 rows and 4 MiB of values. The limit of 4 MiB is necessary because
--- the server stores a large value in several rows, and deletes them all. A step searches for the
--- first row from $2 on, 10,000 seqs at a time, for at most 10 ms. Deleted rows leave index entries,
--- which cost time until a vacuum removes them. A vacuum cannot remove them while an old transaction
--- is open, and may leave them there while they are few compared with the table. A step that begins
--- at the end of the previous step reads none of these entries. A step that begins at 0 reads as
--- many of them as its time allows.
+-- A step deletes at most 1,000 rows and 4 MiB of values, or one row with more: SQL that says that it
+-- has checked its row can write such a row. The limit of 4 MiB is necessary because the server stores
+-- a large value in several rows, and deletes them all. A step searches for the first row from $2 on,
+-- 10,000 seqs at a time, for at most 10 ms. Deleted rows leave index entries, which cost time until a
+-- vacuum removes them. A vacuum cannot remove them while an old transaction is open, and may leave
+-- them there while they are few compared with the table. A step that begins at the end of the previous
+-- step reads none of these entries. A step that begins at 0 reads as many of them as its time allows.
 --
 -- The numbers are constants because the planner assumes that LIMIT $n returns a tenth of the table.
 -- The row of relay stays locked until the rows are deleted. So the recorded state cannot change
@@ -51,8 +51,11 @@ WITH RECURSIVE leader AS (
 ), start AS (
     SELECT max(coalesce(found, at + 10000)) AS at FROM search
 ), batch AS (
-    SELECT o.seq, o.ctid, sum(o.size) OVER (ORDER BY o.seq) > 4194304 AS beyond,
-           o.created_at <= clock_timestamp() - $3::interval AS old,
+    SELECT o.seq, o.ctid,
+           --guard:a-step-of-pruning-removes-a-row 2 true
+           sum(o.size) OVER (ORDER BY o.seq) > 4194304 AND row_number() OVER (ORDER BY o.seq) > 1 AS beyond,
+           --guard:pruning-believes-two-clocks = o.created_at <= greatest(clock_timestamp(), $4::timestamptz) - $3::interval
+           o.created_at <= least(clock_timestamp(), $4::timestamptz) - $3::interval AS old,
            o.created_at > clock_timestamp() + interval '1 min' AS ahead,
            o.seq > leader.floor AND NOT pg_visible_in_snapshot(o.xid, leader.snap) AS late
     FROM leader, LATERAL (
@@ -71,7 +74,7 @@ WITH RECURSIVE leader AS (
                          CROSS JOIN generate_series(0, 40) AS step
                          CROSS JOIN LATERAL (SELECT seq, created_at FROM postroom.outbox
                                              WHERE seq >= last.seq + (1::bigint << step) ORDER BY seq LIMIT 1) o
-                         WHERE o.created_at <= clock_timestamp() - $3::interval) END,
+                         WHERE o.created_at <= least(clock_timestamp(), $4::timestamptz) - $3::interval) END,
                     0) AS old
     FROM batch
 ), judged AS (

@@ -9,13 +9,22 @@
 -- It returns the newest checkpoint too, with the events that note_published.sql has added to it so
 -- far.
 --
+-- If the relay catches up with a long backlog, caught_up_snap and caught_up say which of its late
+-- events it has read: those up to this seq that are visible in this snapshot. The column pending has
+-- those of them that are not published. If the backlog is pending, the column pending has what is left
+-- of it.
+--
 -- Locks   none.
 -- Index   relay_checkpoint_pkey (id): there are few. republish_running (id), republish_pkey (id).
 -- Called  by Log.Entries.
 WITH checkpoint AS (
     SELECT high, floor, snap, pending FROM postroom.relay_checkpoint WHERE id = $1
 )
-SELECT r.high, r.floor, r.snap::text AS snap, r.pending::text AS pending,
+SELECT r.high, r.floor, r.snap::text AS snap,
+       (CASE WHEN r.catch_up_snap::text = r.snap::text
+             THEN r.pending OPERATOR(pg_catalog.-) int8multirange(int8range(NULL::bigint, r.catch_up_passed, '[]'::text)) OPERATOR(pg_catalog.+) r.catch_up_open
+             ELSE r.pending END)::text AS pending,
+       coalesce(r.catch_up_snap, r.snap)::text AS caught_up_snap, r.catch_up_passed AS caught_up,
        coalesce(checkpoint.high, 0) AS above, coalesce(checkpoint.floor, 0) AS above_floor, checkpoint.snap::text AS above_snap,
        (coalesce(checkpoint.pending, '{}')
             OPERATOR(pg_catalog.+) coalesce((SELECT pg_catalog.range_agg(s) FROM postroom.relay_checkpoint c, pg_catalog.unnest(c.published_held) s

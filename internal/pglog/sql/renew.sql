@@ -4,5 +4,5 @@
 -- Index   none; one row.
 -- Called  by Term.Renew, by Term.Record if there is nothing to record, and by Log.Lead after it adopted a restored log.
 UPDATE postroom.relay
-SET expires_at = clock_timestamp() + $2::interval
+SET expires_at = clock_timestamp() + $2::interval, lease = $2::interval
 WHERE epoch = $1;

@@ -16,6 +16,9 @@
 -- held events, because the relay or an operator decides about them, and events that were discarded
 -- or cancelled. Skipped events count for $3, and for the 4 MiB limit of a page (see pass.sql), too.
 --
+-- A republish may have many types and keys. "IN" makes the server hash them once for the statement. "= ANY"
+-- would search and decompress the list for each row.
+--
 -- "OFFSET 0" makes the planner look up held and archive for each event. A plan that was made
 -- while these tables were empty would read all of them.
 --
@@ -42,24 +45,33 @@ WITH running AS (
     FROM narrowed
 ), part AS (
     SELECT begun.*, least(last, coalesce(at, last) + 1999) AS through,
-           these * int8multirange(int8range(at, at + 2000)) AS those
+           these * int8multirange(int8range(at, at + 2000)) AS those,
+           -- a part of it, because pending may be long. If the relay catches up with pending, it has passed a part.
+           (SELECT CASE WHEN catch_up_snap::text = snap::text
+                        THEN pending * int8multirange(int8range(greatest(at, catch_up_passed + 1), greatest(at + 2000, catch_up_passed + 1))) + catch_up_open
+                        ELSE pending * int8multirange(int8range(at, at + 2000)) END
+            FROM postroom.relay) AS unpublished
     FROM begun
 ), found AS MATERIALIZED (
     SELECT o.*,
-           o.seq <= relay.high AND NOT relay.pending @> o.seq
-               AND (o.seq <= relay.floor OR pg_visible_in_snapshot(o.xid, relay.snap))
+           o.seq <= relay.high AND NOT part.unpublished @> o.seq
+               AND (o.seq <= relay.floor OR pg_visible_in_snapshot(o.xid, relay.snap)
+                    --guard:what-a-relay-caught-up-with-is-republished false
+                    OR o.seq <= relay.catch_up_passed AND pg_visible_in_snapshot(o.xid, relay.catch_up_snap))
                AND NOT EXISTS (SELECT FROM postroom.held WHERE handler = 'outbox' AND pos = o.seq OFFSET 0)
                AND NOT EXISTS (SELECT FROM postroom.archive WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) AS goes
     FROM part
     CROSS JOIN LATERAL (
-        SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS bytes
+        SELECT *, sum(size) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS bytes
         FROM (
-            SELECT *
+            SELECT *, (CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
+                       + coalesce(postroom.header_bytes(headers), 0))::bigint AS size
             FROM postroom.outbox
             WHERE seq >= part.at AND seq <= part.through
               AND (part.those IS NULL OR part.those @> seq)
-              AND (part.types IS NULL OR type = ANY (part.types))
-              AND (part.keys IS NULL OR key = ANY (part.keys))
+              AND (part.types IS NULL OR type IN (SELECT unnest(types) FROM running))
+              --guard:a-republish-of-many-keys-is-read-fast = (part.keys IS NULL OR key = ANY (part.keys))
+              AND (part.keys IS NULL OR key IN (SELECT unnest(keys) FROM running))
               AND (part.since IS NULL OR created_at >= part.since)
               AND (part.until IS NULL OR created_at < part.until)
             ORDER BY seq
@@ -68,7 +80,7 @@ WITH running AS (
     ) o
     CROSS JOIN postroom.relay
     --guard:events-of-a-republish-are-bounded-by-their-bytes true
-    WHERE o.bytes - CASE WHEN octet_length(o.data) <= 983040 THEN octet_length(o.data) ELSE 0 END < 4194304
+    WHERE o.bytes - o.size < 4194304
 ), reached AS (
     --guard:a-republish-goes-on-where-the-bytes-ended 1.2 false
     SELECT CASE WHEN count(*) = $3 OR max(bytes) >= 4194304 THEN max(seq) ELSE (SELECT through FROM part) END AS seq,
@@ -85,14 +97,14 @@ SELECT 0 AS part, 0::bigint AS seq,
        NULL::text AS source, NULL::text AS type, NULL::text AS subject, NULL::text AS key, NULL::text AS content_type,
        NULL::text AS correlation_id, NULL::text AS causation_id, NULL::timestamptz AS occurred_at,
        NULL::text AS trace_parent, NULL::text AS trace_state, NULL::jsonb AS headers, NULL::bytea AS data,
-       clock_timestamp() AS logged_at, false AS scheduled
+       clock_timestamp() AS logged_at, false AS scheduled, 0::bigint AS size
 FROM reached
 UNION ALL
 (SELECT 2, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
         occurred_at, trace_parent, trace_state,
-        CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END,
+        CASE WHEN postroom.headers_fit(headers) THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
-        greatest(created_at, not_before), false
+        greatest(created_at, not_before), false, size
  FROM found
  WHERE goes
  ORDER BY seq);

@@ -47,32 +47,125 @@ type deferrals struct {
 	returned []int64                // seqs of events that were read from the table held and stay there
 	blocked  map[string]*blockedKey // keys that have events in the table held
 	fresh    []*blockedKey          // the blocked keys that got events since the last TakeHeld
+	recorded int64                  // see SetRecorded
+
+	parked load // events that wait here although their keys have events in the table held
 
 	refused            int // the number of refused events and of the events that wait behind them, at countedAt
 	countedAt, sweptAt time.Time
 }
 
-// blockedKey is a key with events in the table held. Its later events go there too.
+// blockedKey is a key with events in the table held. Its later events go there too, until all those
+// of the table are read. As the writers of the key go on meanwhile, the table might never be empty.
+// So when the last event of the key in that table is read, later events wait here (parked) for the
+// few that are on their way to the table. When these are read too, the key is open: all its events
+// are here, in their order.
 type blockedKey struct {
 	recording int64 // the number of the recording (one write of results to the log) that stores the last event of the key in the table held
-	fresh     bool
+	fresh     bool  // no recording has taken the last event of the key for the table held
+	draining  bool  // all events that the table held had are read; some may be on their way to it
+	open      bool  // the events in the table held are here, too, and no others are on their way to it
+
+	last   int64 // the last event of the key that was read from the table held, or passed to it
+	parked []eventlog.Event
+	bytes  int // of parked
 }
 
-// deferBehindKey moves an event to the table held if its key has events there. It reports whether
-// it moved the event.
-func (l *deferrals) deferBehindKey(seq int64, key string) bool {
-	b, ok := l.blocked[key]
-	if ok {
-		l.held = append(l.held, eventlog.Deferral{Seq: seq, Key: key})
-		l.markFresh(b)
+// isOnItsWay reports whether events of the key may be missing in what was read after the recording
+// with the given number.
+func (b *blockedKey) isOnItsWay(recorded int64) bool { return b.fresh || b.recording > recorded }
+
+// SetRecorded sets which recording had stored its events in the table held before the next events to
+// add were read: the one with this number, and all before it.
+func (l *deferrals) SetRecorded(number int64) { l.recorded = max(l.recorded, number) }
+
+// keepBack keeps an event back if its key has events in the table held, or too many events here. It
+// reports whether it did.
+func (l *Scheduler) keepBack(ev *eventlog.Event, key string) bool {
+	b := l.blocked[key]
+	switch {
+	case b == nil || b.open || l.keys[key].isPutBack():
+		return l.putBackCrowded(ev.Seq, key)
+	//guard:a-key-leaves-held-while-its-writers-go-on false
+	//guard:a-late-event-goes-to-held-before-those-that-are-there 2 true
+	case b.draining && ev.Seq > b.last && !l.isCrowded(key, b) && l.parked.size < l.limit/holdShare && l.parked.bytes < MaxBytes/holdShare:
+		l.park(b, ev)
+		return true
 	}
-	return ok
+	l.hold(l.defers(key), eventlog.Deferral{Seq: ev.Seq, Key: key})
+	return true
 }
 
-func (l *deferrals) markFresh(b *blockedKey) {
+// hold passes an event of a blocked key to the table held.
+func (l *deferrals) hold(b *blockedKey, d eventlog.Deferral) {
+	l.held = append(l.held, d)
+	b.last = max(b.last, d.Seq)
 	if !b.fresh {
 		b.fresh = true
 		l.fresh = append(l.fresh, b)
+	}
+}
+
+// isCrowded reports whether so many events of a blocked key are here that others may find no room.
+func (l *Scheduler) isCrowded(key string, b *blockedKey) bool {
+	q := l.keys[key]
+	return q.events+len(b.parked) >= l.limit/crowdShare || q.bytes+b.bytes >= MaxBytes/crowdShare
+}
+
+// defers blocks a key whose next event goes to the table held. Its parked events go there before.
+func (l *Scheduler) defers(key string) *blockedKey {
+	b := l.blocked[key]
+	b.open, b.draining = false, false
+	for _, ev := range l.unpark(b) {
+		l.hold(b, eventlog.Deferral{Seq: ev.Seq, Key: key})
+	}
+	return b
+}
+
+// park keeps an event of a blocked key here.
+func (l *Scheduler) park(b *blockedKey, ev *eventlog.Event) {
+	size := ev.Size()
+	b.parked = append(b.parked, *ev)
+	b.bytes += size
+	for _, all := range []*load{&l.load, &l.parked} {
+		all.size++
+		all.bytes += size
+	}
+}
+
+// unpark removes the parked events of a key, and returns them.
+func (l *Scheduler) unpark(b *blockedKey) []eventlog.Event {
+	parked := b.parked
+	for _, all := range []*load{&l.load, &l.parked} {
+		all.size -= len(parked)
+		all.bytes -= b.bytes
+	}
+	b.parked, b.bytes = nil, 0
+	return parked
+}
+
+// readLastHeld notes that the last event of a key in the table held was read.
+func (l *Scheduler) readLastHeld(key string, seq int64) {
+	b := l.blocked[key]
+	if b != nil {
+		b.last = max(b.last, seq)
+	}
+	switch {
+	case b == nil || b.open:
+	//guard:a-key-opens-when-all-its-events-are-here false
+	case b.isOnItsWay(l.recorded):
+		b.draining = true
+	default:
+		l.reopen(key, b)
+	}
+}
+
+// reopen lets the parked events of a key, and later ones, follow those that are here.
+func (l *Scheduler) reopen(key string, b *blockedKey) {
+	b.open, b.draining = true, false
+	parked := l.unpark(b)
+	for i := range parked {
+		l.append(&parked[i], key)
 	}
 }
 
@@ -201,23 +294,26 @@ func (l *Scheduler) moveToHeld(e *Entry, o broker.Outcome) *eventlog.Failure {
 	if e.IsRepublished() {
 		holding.RepublishID = e.RepublishID
 	}
-	l.held = append(l.held, holding)
-	if key != "" {
-		l.blockKey(key, e.next)
+	if key == "" {
+		l.held = append(l.held, holding)
+	} else {
+		l.blockKey(key, holding, e.next)
 	}
 	l.release(e)
 	return failure
 }
 
-// blockKey moves the waiting events of a key to the table held. Later events of the key follow.
-func (l *Scheduler) blockKey(key string, waiting *Entry) {
-	b, ok := l.blocked[key]
-	if !ok {
+// blockKey moves an event and the waiting events of its key to the table held. Later events of the key
+// follow.
+func (l *Scheduler) blockKey(key string, first eventlog.Deferral, waiting *Entry) {
+	q := l.keys[key]
+	delete(l.keys, key)
+	b := l.blocked[key]
+	if b == nil {
 		b = &blockedKey{}
 		l.blocked[key] = b
 	}
-	l.markFresh(b)
-	delete(l.keys, key)
+	l.hold(b, first)
 	var repeats []eventlog.Event // events of republishes, which do not wait for held events
 	for e := waiting; e != nil; {
 		switch {
@@ -226,13 +322,17 @@ func (l *Scheduler) blockKey(key string, waiting *Entry) {
 		case e.Held:
 			l.returned = append(l.returned, e.Seq)
 		default:
-			l.held = append(l.held, eventlog.Deferral{Seq: e.Seq, Key: key})
+			l.hold(b, eventlog.Deferral{Seq: e.Seq, Key: key})
 		}
 		next := e.next
 		l.release(e)
 		e = next
 	}
-	l.putBack(repeats)
+	for _, seq := range l.forget(key, &q) {
+		l.hold(b, eventlog.Deferral{Seq: seq, Key: key})
+	}
+	l.defers(key)
+	l.addAgain(repeats)
 }
 
 // TakeHeld returns the events that the recording with the given number must store in the table
@@ -248,16 +348,17 @@ func (l *deferrals) TakeHeld(recording int64) (held []eventlog.Deferral, returne
 
 // Block blocks the given keys, which had events in the table held after the recording with the
 // given number. It releases each other key, unless a later recording moves its events there.
-func (l *deferrals) Block(keys []string, recorded int64) {
+func (l *Scheduler) Block(keys []string, recorded int64) {
 	stored := make(map[string]struct{}, len(keys))
 	for _, key := range keys {
 		stored[key] = struct{}{}
 		if l.blocked[key] == nil {
-			l.blocked[key] = &blockedKey{recording: recorded}
+			l.blocked[key] = &blockedKey{}
 		}
 	}
 	for key, b := range l.blocked {
-		if _, ok := stored[key]; !ok && !b.fresh && b.recording <= recorded {
+		if _, ok := stored[key]; !ok && !b.isOnItsWay(recorded) {
+			l.reopen(key, b)
 			delete(l.blocked, key)
 		}
 	}

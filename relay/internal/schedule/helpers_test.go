@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // nextEntries is next with the entries of the messages.
@@ -12,6 +13,17 @@ func (l *Scheduler) nextEntries(n int, now time.Time) (entries []*Entry) {
 		entries = append(entries, EntryOf(m))
 	}
 	return entries
+}
+
+// readBack reads again what the scheduler asks for: events that it has put back into the log.
+func (l *Scheduler) readBack(log map[int64]eventlog.Event) {
+	if seqs := l.Ask(); len(seqs) > 0 {
+		events := make([]eventlog.Event, len(seqs))
+		for i, seq := range seqs {
+			events[i] = log[seq]
+		}
+		l.AddAgain(events, seqs[len(seqs)-1])
+	}
 }
 
 // messagesOf returns the messages of entries.

@@ -10,7 +10,7 @@ type republishes struct {
 	cancelled map[int64]struct{}         // the ids of cancelled republishes
 	dropped   []eventlog.RepublishResult // events of cancelled republishes
 	gone      int                        // events of republishes that left since TakeGone
-	goneBytes int                        // the bytes of these events' data
+	goneBytes int                        // the bytes of these events
 }
 
 // IsRepublished reports whether an event was read from the log for a republish. It returns false if
@@ -24,19 +24,18 @@ func (l *Scheduler) releaseKey(e *Entry) {
 	if !e.IsRepublished() || key == "" {
 		return
 	}
-	if e.next == nil {
-		delete(l.keys, key)
-	} else {
+	l.leave(e, key)
+	if e.next != nil {
 		l.ready.push(e.next)
 	}
 	e.next, e.Unordered = nil, true
 }
 
-// putBack adds events again that were released but must stay in the scheduler.
-func (l *Scheduler) putBack(events []eventlog.Event) {
+// addAgain adds events again that were released but must stay in the scheduler.
+func (l *Scheduler) addAgain(events []eventlog.Event) {
 	for i := range events {
 		l.gone--
-		l.goneBytes -= len(events[i].Data)
+		l.goneBytes -= events[i].Size()
 	}
 	l.Add(events)
 }
@@ -65,12 +64,12 @@ func (l *Scheduler) dropCancelled(e *Entry) bool {
 func (l *republishes) countGone(e *Entry) {
 	if e.IsRepublished() {
 		l.gone++
-		l.goneBytes += len(e.Data)
+		l.goneBytes += e.size
 	}
 }
 
-// TakeGone returns how many events of republishes left the scheduler since the last call, the bytes
-// of their data, and which of these events were dropped.
+// TakeGone returns how many events of republishes left the scheduler since the last call, their
+// bytes, and which of these events were dropped.
 func (l *republishes) TakeGone() (events, bytes int, dropped []eventlog.RepublishResult) {
 	events, bytes, dropped = l.gone, l.goneBytes, l.dropped
 	l.gone, l.goneBytes, l.dropped = 0, 0, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// MaxBytes limits the data of events that are read and not yet published. The last page may exceed
-// this limit a little.
+// MaxBytes limits the data and the headers of events that are read and not yet published. The last
+// page may exceed this limit a little.
 const MaxBytes = 64 << 20
 
 // Scheduler decides which event may be sent next. Events of a key are sent one at a time, or
@@ -24,12 +24,12 @@ const MaxBytes = 64 << 20
 // The reason is that the relay repeats a publish with an unknown outcome. If a later event of the
 // key were in flight, the broker could store the later event before the repetition.
 type Scheduler struct {
-	limit    int               // the largest number of events that may be read and not published
-	keys     map[string]*Entry // the last event of each key
-	ready    fifo[*Entry]      // events that may be sent
-	retries  retries           // events that failed, to be sent again when due
-	storedAt time.Time         // when the broker last stored any event
-	free     []*Entry          // entries for reuse
+	limit    int                 // the largest number of events that may be read and not published
+	keys     map[string]keyQueue // the events of each key
+	ready    fifo[*Entry]        // events that may be sent
+	retries  retries             // events that failed, to be sent again when due
+	storedAt time.Time           // when the broker last stored any event
+	free     []*Entry            // entries for reuse
 
 	batching bool // events go in atomic batches, several of a key in one batch
 	loaded   int  // bytes in the batch that is being made
@@ -37,6 +37,7 @@ type Scheduler struct {
 	load
 	streamTable
 	deferrals   // events for the table held
+	crowd       // keys with too many events
 	republishes // events of republishes
 }
 
@@ -44,7 +45,7 @@ type Scheduler struct {
 type load struct {
 	size  int // events that were added and are not done
 	sent  int // events in flight
-	bytes int // bytes of data of all events
+	bytes int // bytes of data and headers of all events
 }
 
 // Size returns the number of events that were added and are not done.
@@ -53,7 +54,7 @@ func (l *load) Size() int { return l.size }
 // InFlight returns the number of events that were sent and have no outcome.
 func (l *load) InFlight() int { return l.sent }
 
-// Bytes returns the bytes of data of all events that were added and are not done.
+// Bytes returns the bytes of data and headers of all events that were added and are not done.
 func (l *load) Bytes() int { return l.bytes }
 
 // streamTable has the scheduler's knowledge of streams.
@@ -88,6 +89,7 @@ type Entry struct {
 	Sent  time.Time // when the event was last sent
 	Batch any       // what the relay knows of the batch in which the event was last sent
 
+	size         int       // bytes of data and headers
 	next         *Entry    // the next event of its key
 	stream       *stream   // the stream to which the event was sent, if known
 	refusedAt    time.Time // the time of the first sending that the broker refused or could not take
@@ -110,9 +112,10 @@ func (e *Entry) Copy() wire.Copy {
 // atomic batches.
 func New(limit int, batching bool) *Scheduler {
 	return &Scheduler{
-		limit: limit, batching: batching, keys: make(map[string]*Entry),
+		limit: limit, batching: batching, keys: make(map[string]keyQueue),
 		streamTable: streamTable{routes: make(map[string]*stream), streams: make(map[string]*stream)},
 		deferrals:   deferrals{blocked: make(map[string]*blockedKey)},
+		crowd:       crowd{crowded: make(map[string]struct{})},
 	}
 }
 
@@ -120,30 +123,37 @@ func New(limit int, batching bool) *Scheduler {
 func (l *Scheduler) Add(events []eventlog.Event) {
 	for i := range events {
 		ev := &events[i]
-		key := ev.Key
-		if ev.Unordered {
-			key = ""
-		}
+		key := ev.OrderKey()
 		//guard:behind-what-is-held false
-		if key != "" && !ev.Held && ev.RepublishID == 0 && l.deferBehindKey(ev.Seq, key) {
+		if key != "" && !ev.Held && ev.RepublishID == 0 && l.keepBack(ev, key) {
 			continue
 		}
-		e := l.entry()
-		e.Event = *ev
-		l.size++
-		l.bytes += len(ev.Data)
-		if key == "" {
-			l.ready.push(e)
-			continue
+		l.append(ev, key)
+		if ev.LastHeld && key != "" {
+			l.readLastHeld(key, ev.Seq)
 		}
-		if last, busy := l.keys[key]; busy {
-			//guard:one-in-flight-for-each-key do @; l.ready.push(e)
-			last.next = e
-		} else {
-			l.ready.push(e)
-		}
-		l.keys[key] = e
 	}
+}
+
+// append adds an event behind the others of its key.
+func (l *Scheduler) append(ev *eventlog.Event, key string) {
+	e := l.entry()
+	e.Event, e.size = *ev, ev.Size()
+	l.size++
+	l.bytes += e.size
+	if key == "" {
+		l.ready.push(e)
+		return
+	}
+	q := l.keys[key]
+	if q.last != nil {
+		//guard:one-in-flight-for-each-key do @; l.ready.push(e)
+		q.last.next = e
+	} else {
+		l.ready.push(e)
+	}
+	q.last, q.events, q.bytes = e, q.events+1, q.bytes+e.size
+	l.keys[key] = q
 }
 
 // Next returns up to n events to send now. Retries come first, because they are older.
@@ -217,7 +227,7 @@ func (l *Scheduler) send(batch []*broker.Message, e *Entry, now time.Time) []*br
 	if e.AckGroup = ""; e.stream != nil && !e.stream.unavailable && e.tries == 0 && !e.Held && e.next == nil { // an event with a next event of its key is in no group, because the next event would wait for the complete group
 		e.AckGroup = e.stream.name
 	}
-	l.loaded += len(e.Data)
+	l.loaded += e.size
 	if e.stream != nil {
 		e.stream.sent++
 	}
@@ -255,6 +265,7 @@ const maxRoutes = 10_000
 func (l *Scheduler) Done(e *Entry, name string, now time.Time) {
 	s := l.endFlight(e, name)
 	l.storedAt = now
+	l.mayPutBack = l.limit / crowdShare
 	if s != nil {
 		s.storedAt = now
 		s.stored++
@@ -263,9 +274,8 @@ func (l *Scheduler) Done(e *Entry, name string, now time.Time) {
 		}
 	}
 	if key := e.OrderKey(); key != "" {
-		if e.next == nil {
-			delete(l.keys, key)
-		} else {
+		l.leave(e, key)
+		if e.next != nil {
 			l.releaseNext(e.next)
 		}
 	}
@@ -333,7 +343,7 @@ func (l *Scheduler) entry() *Entry {
 // release removes an event from the scheduler.
 func (l *Scheduler) release(e *Entry) {
 	l.size--
-	l.bytes -= len(e.Data)
+	l.bytes -= e.size
 	l.countGone(e)
 	*e = Entry{}
 	l.free = append(l.free, e)

@@ -34,6 +34,7 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 		l := New(40, false)
 		now := time.Unix(1000, 0)
 		var seq int64
+		log := map[int64]eventlog.Event{}
 		inFlight := map[int64]*Entry{}
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
 
@@ -63,6 +64,7 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 			}
 		}
 		send := func(t *rapid.T) {
+			l.readBack(log)
 			for _, f := range l.nextEntries(rapid.IntRange(1, 5).Draw(t, "window"), now) {
 				for other, g := range inFlight {
 					if f.Key != "" && g.Key == f.Key {
@@ -81,6 +83,7 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 					subject := rapid.SampledFrom([]string{"s", "t"}).Draw(t, "subject")
 					page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
 					added[key] = append(added[key], seq)
+					log[seq] = page[len(page)-1]
 				}
 				l.Add(page)
 				l.MakeRoom(now)
@@ -98,7 +101,7 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 			},
 		})
 
-		for l.size > 0 {
+		for l.size+l.count > 0 {
 			now = now.Add(3 * time.Second)
 			send(t)
 			for len(inFlight) > 0 {

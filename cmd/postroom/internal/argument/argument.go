@@ -2,7 +2,6 @@
 package argument
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -23,17 +22,35 @@ func ID(arg string) (int64, error) {
 
 // Time parses the value of a flag: a time, or a duration that is counted back from now. For an
 // empty value it returns the zero time.
-func Time(flag, s string) (time.Time, error) {
+func Time(flag, s string) (time.Time, error) { return timeAt(time.Now(), flag, s) }
+
+func timeAt(now time.Time, flag, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
 	if ago, err := time.ParseDuration(s); err == nil && ago >= 0 {
-		return time.Now().Add(-ago), nil
+		return now.Add(-ago), nil
 	}
 	if at, ok := Stamp(s); ok {
 		return at, nil
 	}
 	return time.Time{}, exit.Usagef("--%s: write a time, 2026-01-31T03:00:00Z, or how long ago it was, 90m", flag)
+}
+
+// Span parses the values of two flags with times, of which the first has to be before the second. For
+// an empty value it returns the zero time.
+func Span(sinceFlag, since, untilFlag, until string) (from, to time.Time, err error) {
+	now := time.Now() // once, so that two equal durations are the same time
+	if from, err = timeAt(now, sinceFlag, since); err != nil {
+		return from, to, err
+	}
+	if to, err = timeAt(now, untilFlag, until); err != nil {
+		return from, to, err
+	}
+	if !from.IsZero() && !to.IsZero() && !from.Before(to) {
+		return from, to, exit.Usagef("--%s must be before --%s", sinceFlag, untilFlag)
+	}
+	return from, to, nil
 }
 
 // Stamp parses a time. A time without a time zone is in UTC.
@@ -45,44 +62,6 @@ func Stamp(s string) (time.Time, bool) {
 	}
 	return time.Time{}, false
 }
-
-// Conditions is for flags that select events: it makes them refuse an empty value. An empty value
-// would select all events, so a script with an empty variable would change all of them.
-func Conditions(cmd *cobra.Command, flags ...string) {
-	for _, name := range flags {
-		f := cmd.Flags().Lookup(name)
-		if f.DefValue == "[]" {
-			f.DefValue = "" // so that the help prints no default
-		}
-		f.Value = condition{f.Value}
-	}
-}
-
-// A condition is the value of a flag that selects events.
-type condition struct {
-	value interface {
-		String() string
-		Set(s string) error
-		Type() string
-	}
-}
-
-func (c condition) Set(s string) error {
-	//guard:an-empty-value-is-no-condition false
-	if s == "" {
-		return errors.New("it is empty; give a value, or leave the flag out")
-	}
-	return c.value.Set(s)
-}
-
-func (c condition) String() string {
-	if s := c.value.String(); s != "[]" {
-		return s
-	}
-	return ""
-}
-
-func (c condition) Type() string { return c.value.Type() }
 
 // IDs accepts any number of arguments if each is an id.
 func IDs(_ *cobra.Command, args []string) error {
@@ -105,12 +84,14 @@ func OneID(what string) cobra.PositionalArgs {
 	}
 }
 
-// Limit returns a usage error if the value of --limit is not from 1 to 1000.
-func Limit(n int) error {
-	if n < 1 || n > 1000 {
-		return exit.Usagef("--limit is %d, want 1 to 1000", n)
+// OneName accepts exactly one argument that is not empty. The parameter want says what it names.
+func OneName(want string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 || args[0] == "" {
+			return exit.Usagef("give %s", want)
+		}
+		return nil
 	}
-	return nil
 }
 
 // StreamNames checks names of streams. Its error does not contain the invalid name, because a

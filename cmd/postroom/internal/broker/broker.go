@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/address"
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
@@ -47,6 +48,7 @@ func (b *Target) AddFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&b.url, "nats-url", "", "NATS URL (env POSTROOM_NATS_URL, NATS_URL)")
 	cmd.Flags().StringVar(&b.creds, "nats-creds", "", "file with the credentials of a NATS user")
 	command.NoFileCompletion(cmd, "nats-url")
+	argument.Conditions(cmd, "nats-url", "nats-creds")
 }
 
 // Connect connects to the broker.

@@ -18,11 +18,15 @@ import (
 
 // Ask asks a person a question, and returns nil if the answer is yes. If the program is interrupted
 // before the person answers, Ask returns an error. If there is no terminal, it returns an error that
-// names --yes. The error also contains the text look, which names commands and flags that show the
-// events.
+// names --yes, and --dry-run if the command has this flag. The text look, which may be empty, is
+// another way to see the events first.
 func Ask(cmd *cobra.Command, question, look string) error {
 	in := cmd.InOrStdin()
 	if file, ok := in.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
+		//guard:advice-names-flags-that-exist true
+		if cmd.Flag("dry-run") != nil {
+			look = strings.TrimSuffix("--dry-run or "+look, " or ")
+		}
 		return exit.Usagef("%s There is no terminal to ask you: give --yes, or look first with %s", question, look)
 	}
 	output.Report(cmd.ErrOrStderr(), "%s [y/N] ", question)

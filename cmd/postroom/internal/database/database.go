@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/address"
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/internal/remedy"
@@ -42,6 +43,7 @@ func (d *Target) At(url string) Target { return Target{getenv: d.getenv, url: ur
 func (d *Target) AddSchemaFlag(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVar(&d.name, "schema", "", "schema of the tables (default "+schema.DefaultName+"; env POSTROOM_SCHEMA)")
 	command.NoFileCompletion(cmd, "schema")
+	argument.Conditions(cmd, "schema")
 }
 
 // AddURLFlag adds --database-url. The command reads the environment only when it runs. If the URL
@@ -49,6 +51,7 @@ func (d *Target) AddSchemaFlag(cmd *cobra.Command) {
 func (d *Target) AddURLFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.url, "database-url", "", "PostgreSQL URL (env POSTROOM_DATABASE_URL, DATABASE_URL)")
 	command.NoFileCompletion(cmd, "database-url")
+	argument.Conditions(cmd, "database-url")
 }
 
 // Schema returns the schema's name.

@@ -19,11 +19,6 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-// ask asks a person before a command changes dead events.
-func ask(cmd *cobra.Command, question string) error {
-	return confirm.Ask(cmd, question, "--dry-run or 'postroom dead list'")
-}
-
 func newDiscard(d *commands) *cobra.Command {
 	var w filterFlags
 	var limit int
@@ -34,7 +29,7 @@ func newDiscard(d *commands) *cobra.Command {
 If a discarded event is delivered again, it stays discarded. 'postroom dead reopen'
 brings a discarded event back.`,
 		Example: `  postroom dead discard 4711 --reason 'test order'
-  postroom dead discard --cause 1f0c… --reason 'customer is gone' --yes`,
+  postroom dead discard --cause 1f0c9a7d5e3b2c48a6d0f1e2b3c4d5e6 --reason 'customer is gone' --yes`,
 		Args:              argument.IDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,6 +45,7 @@ brings a discarded event back.`,
 	}
 	cmd.Flags().IntVar(&limit, "limit", 0, "discard at most this many events, those that died first (default all)")
 	command.NoFileCompletion(cmd, "limit")
+	argument.AtLeast(cmd, "limit", &limit, 1)
 	w.addFlags(cmd)
 	w.addAll(cmd, "all dead events")
 	d.AddAuditFlags(cmd)
@@ -83,6 +79,7 @@ at which events were discarded.`,
 	}
 	cmd.Flags().IntVar(&limit, "limit", 0, "reopen at most this many events, those that were discarded first (default all)")
 	command.NoFileCompletion(cmd, "limit")
+	argument.AtLeast(cmd, "limit", &limit, 1)
 	w.addFlags(cmd)
 	cmd.Flags().Lookup("since").Usage = "events that were discarded at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)"
 	cmd.Flags().Lookup("until").Usage = "events that were discarded before this time"
@@ -114,8 +111,12 @@ func (d *commands) change(cmd *cobra.Command, f deadletter.Filter, limit int, ve
 		if n == 0 {
 			return fmt.Errorf("%s: there is no such event to %s", deadview.Filter(f), verb)
 		}
+		look := "'postroom dead list'"
+		if f.Discarded {
+			look = "'postroom dead list --discarded'"
+		}
 		if !d.Yes {
-			if err := ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, output.Plural(int(n), "event"), deadview.Filter(f))); err != nil {
+			if err := confirm.Ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, output.Plural(int(n), "event"), deadview.Filter(f)), look); err != nil {
 				return err
 			}
 		}
@@ -196,6 +197,8 @@ call is unknown. Calls that are done are not made again.`,
 	flags.StringArrayVar(&headers, "header", nil, "name=value; can be repeated. The headers that you give replace all headers; --header '' removes all headers")
 	flags.IntVar(&revision, "revision", 0, "refuse the edit if the event does not have this revision (default any)")
 	command.NoFileCompletion(cmd, "content-type", "header", "revision")
+	argument.AtLeast(cmd, "revision", &revision, 0)
+	argument.Conditions(cmd, "data", "content-type")
 	d.AddAuditFlags(cmd)
 	d.DB.AddURLFlag(cmd)
 	command.AddJSON(cmd, &d.JSON)
@@ -210,10 +213,14 @@ func editChange(stdin io.Reader, data, contentType string, headers []string, rep
 	}
 	for _, h := range headers {
 		name, value, ok := strings.Cut(h, "=")
+		_, again := c.Headers[name]
 		switch {
 		case h == "":
-		case !ok:
+		case !ok || name == "":
 			return c, exit.Usagef("--header: write name=value")
+		//guard:a-header-is-given-once false
+		case again:
+			return c, exit.Usagef("--header %s is given twice", output.Quoted(name))
 		default:
 			c.Headers[name] = value
 		}
@@ -279,6 +286,7 @@ not, the next attempt makes the call.`,
 	flags.BoolVar(&not, "not-happened", false, "the call did not happen")
 	flags.StringVar(&result, "result", "", "what the step would have returned to the handler")
 	command.NoFileCompletion(cmd, "step", "result")
+	argument.Conditions(cmd, "step")
 	d.AddAuditFlags(cmd)
 	d.DB.AddURLFlag(cmd)
 	command.AddJSON(cmd, &d.JSON)

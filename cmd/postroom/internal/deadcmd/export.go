@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/confirm"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
@@ -46,6 +48,7 @@ edit, and for a discarded event who discarded it and why.`,
 		},
 	}
 	cmd.Flags().StringVar(&file, "output", "", "file to write; it must not exist yet (default standard output)")
+	argument.Conditions(cmd, "output")
 	cmd.Flags().BoolVar(&w.f.Discarded, "discarded", false, "discarded events instead of dead ones; --since and --until then select by the time of the discard")
 	w.addFlags(cmd)
 	d.DB.AddURLFlag(cmd)
@@ -102,7 +105,7 @@ discard them, with a reason.`,
 		Args:    command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case olderThan <= 0:
+			case olderThan == 0:
 				return exit.Usagef("how old? Give --older-than, for instance 2160h")
 			case file == "":
 				return exit.Usagef("where to keep the events? Give --output, a file that does not exist yet")
@@ -114,6 +117,8 @@ discard them, with a reason.`,
 	cmd.Flags().DurationVar(&olderThan, "older-than", 0, "remove events that were discarded longer ago than this (required)")
 	cmd.Flags().StringVar(&file, "output", "", "file to write; it must not exist yet (required)")
 	command.NoFileCompletion(cmd, "older-than")
+	argument.Positive(cmd, "older-than", &olderThan, "2160h")
+	argument.Conditions(cmd, "output")
 	d.AddAuditFlags(cmd)
 	d.AddYes(cmd)
 	d.DB.AddURLFlag(cmd)
@@ -136,7 +141,7 @@ func purge(cmd *cobra.Command, d *commands, store *deadletter.Store, before time
 		return err
 	}
 	if !d.Yes {
-		if err := ask(cmd, fmt.Sprintf("permanently remove %s that were discarded before %s?", atLeast(n, more, "event"), output.Stamp(before))); err != nil {
+		if err := confirm.Ask(cmd, fmt.Sprintf("permanently remove %s that were discarded before %s?", atLeast(n, more, "event"), output.Stamp(before)), fmt.Sprintf("'postroom dead list --discarded --until %s'", output.Stamp(before))); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,8 @@
 package deadcmd
 
 import (
+	"regexp"
+
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
@@ -35,7 +37,11 @@ func (w *filterFlags) addFlags(cmd *cobra.Command) {
 	} {
 		flags.StringVar(flag.to, flag.name, "", flag.usage)
 		command.NoFileCompletion(cmd, flag.name)
-		argument.Conditions(cmd, flag.name)
+	}
+	cause := regexp.MustCompile(`^[0-9a-f]{32}$`)
+	argument.Check(cmd, "cause", "want 32 hexadecimal digits, as 'postroom dead groups' shows them", func() bool { return cause.MatchString(w.f.Cause) })
+	for _, name := range []string{"handler", "type", "key", "class", "cause", "source", "event", "text", "since", "until"} {
+		argument.Conditions(cmd, name)
 	}
 }
 
@@ -55,10 +61,7 @@ func (w *filterFlags) filter(ids []string) (deadletter.Filter, error) {
 		f.IDs = append(f.IDs, id)
 	}
 	var err error
-	if f.Since, err = argument.Time("since", w.since); err != nil {
-		return f, err
-	}
-	f.Until, err = argument.Time("until", w.until)
+	f.Since, f.Until, err = argument.Span("since", w.since, "until", w.until)
 	return f, err
 }
 

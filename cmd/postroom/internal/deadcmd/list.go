@@ -86,11 +86,12 @@ with --text. If it stopped at that limit, it prints how to continue.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&limit, "limit", 50, "how many events to show, up to 1000")
+	flags.IntVar(&limit, "limit", 50, "how many events to show, 1 to 1000")
 	flags.StringVar(&after, "after", "", "show the next page: the value that the last page printed at its end")
 	flags.BoolVar(&count, "count", false, "print only how many events match")
 	flags.BoolVar(&w.f.Discarded, "discarded", false, "discarded events instead of dead ones; --since and --until then select by the time of the discard")
 	command.NoFileCompletion(cmd, "limit", "after")
+	argument.PageLimit(cmd, &limit)
 	w.addFlags(cmd)
 	d.DB.AddURLFlag(cmd)
 	command.AddJSON(cmd, &d.JSON)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/confirm"
 	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
@@ -56,8 +57,8 @@ func newReplay(d *commands) *cobra.Command {
 		Use:   "replay [ID...]",
 		Short: "Run dead events again",
 		Long:  replayHelp,
-		Example: `  postroom dead replay --cause 1f0c… --dry-run
-  postroom dead replay --cause 1f0c… --canary 10 --reason 'vendor fixed it'
+		Example: `  postroom dead replay --cause 1f0c9a7d5e3b2c48a6d0f1e2b3c4d5e6 --dry-run
+  postroom dead replay --cause 1f0c9a7d5e3b2c48a6d0f1e2b3c4d5e6 --canary 10 --reason 'vendor fixed it'
   postroom dead replay 4711 4712
   postroom dead replay --handler billing.charge --since 2h --rate 50 --stop-at 0.02
   postroom dead replay --handler outbox --as-new --yes`,
@@ -91,6 +92,13 @@ func newReplay(d *commands) *cobra.Command {
 	flags.DurationVar(&w.wait, "wait", 5*time.Second, "with --dry-run: how long to wait for the dry runs")
 	flags.BoolVar(&w.detach, "detach", false, "make the replay and do not run it; 'postroom dead resume' runs it")
 	command.NoFileCompletion(cmd, "limit", "attempts", "rate", "canary", "stop-at", "try", "wait")
+	argument.AtLeast(cmd, "limit", &w.options.Limit, 1)
+	argument.Between(cmd, "attempts", &w.options.Attempts, 1, 1000)
+	argument.Rate(cmd, "rate", &w.options.Rate)
+	argument.AtLeast(cmd, "canary", &w.options.Canary, 0)
+	argument.Between(cmd, "stop-at", &w.options.StopAt, 0, 1)
+	argument.AtLeast(cmd, "try", &w.try, 0)
+	argument.AtLeast(cmd, "wait", &w.wait, time.Millisecond)
 	w.filter.addFlags(cmd)
 	w.filter.addAll(cmd, "all dead events")
 	d.AddAuditFlags(cmd)
@@ -115,7 +123,7 @@ func (d *commands) replay(cmd *cobra.Command, store *deadletter.Store, f deadlet
 		if err := printPreview(cmd.ErrOrStderr(), groups); err != nil {
 			return err
 		}
-		if err := ask(cmd, fmt.Sprintf("replay %s?", output.Plural(int(all), "event"))); err != nil {
+		if err := confirm.Ask(cmd, fmt.Sprintf("replay %s?", output.Plural(int(all), "event")), "'postroom dead list'"); err != nil {
 			return err
 		}
 	}
@@ -245,6 +253,8 @@ replay is 'idle', no process runs it: 'postroom dead resume' continues it.`,
 	flags.Int64Var(&before, "before", 0, "only replays with a lower id")
 	flags.BoolVar(&running, "running", false, "only running replays")
 	command.NoFileCompletion(cmd, "limit", "before")
+	argument.AtLeast(cmd, "limit", &limit, 1)
+	argument.AtLeast(cmd, "before", &before, 1)
 	d.DB.AddURLFlag(cmd)
 	command.AddJSON(cmd, &d.JSON)
 	return cmd

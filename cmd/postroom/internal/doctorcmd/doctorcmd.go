@@ -4,9 +4,11 @@ package doctorcmd
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
@@ -27,9 +29,9 @@ Each finding says what is wrong and, in the next line, what to type or to change
 check needs a right or a broker that the command does not have, the check is listed as
 skipped. The command changes nothing and reads no large table from end to end.
 
-Run it as the role of the relay or of an inbox, because it checks the rights and
-settings of its own role. With --producer-role it also checks roles that only write
-events.
+Run it as the role of an operator, who may read all tables, and as the roles of the relay
+and of the inboxes, because it checks the rights and settings of its own role. With
+--producer-role it also checks roles that only write events.
 
 To leave out findings that you know and accept, give the name of their check, which
 --json shows. To leave out only the finding about one subject, give check and subject:
@@ -63,12 +65,6 @@ func New(getenv func(string) string) *cobra.Command {
 			if err := argument.StreamNames(w.cfg.Streams); err != nil {
 				return err
 			}
-			if w.cfg.Retention <= 0 {
-				return exit.Usagef("--retention is %s, want a positive duration such as 72h", w.cfg.Retention)
-			}
-			if w.cfg.Lease < 0 {
-				return exit.Usagef("--lease is %s, want a positive duration such as 10s", w.cfg.Lease)
-			}
 			return w.run(cmd)
 		},
 	}
@@ -84,6 +80,9 @@ func New(getenv func(string) string) *cobra.Command {
 	flags.BoolVar(&w.verbose, "verbose", false, "also list the checks that passed")
 	command.AddJSON(cmd, &w.asJSON)
 	command.NoFileCompletion(cmd, "producer-role", "stream", "ignore", "retention", "lease")
+	argument.Positive(cmd, "retention", &w.cfg.Retention, "72h")
+	argument.AtLeast(cmd, "lease", &w.cfg.Lease, time.Second)
+	argument.Conditions(cmd, "producer-role", "stream", "ignore")
 	return cmd
 }
 
@@ -97,6 +96,11 @@ func (w *options) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer pool.Close()
+	written, err := pgx.ParseConfig(pool.Config().ConnConfig.ConnString())
+	if err != nil {
+		return fmt.Errorf("read the database URL: %w", err)
+	}
+	w.cfg.ExecMode = written.DefaultQueryExecMode // not that of the pool, with which the command works through every pooler
 	nc, unreachable, err := w.connect()
 	if err != nil {
 		return err
@@ -172,14 +176,15 @@ func reportText(report doctor.Report, verbose bool) string {
 	return b.String()
 }
 
-// mergeSkipped makes one finding of successive skipped checks that have the same reason, so that
-// the report does not repeat this reason.
+// mergeSkipped makes one finding of all skipped checks that have the same reason, so that the report
+// does not repeat this reason.
 func mergeSkipped(findings []doctor.Finding) []doctor.Finding {
 	var all []doctor.Finding
 	for _, f := range findings {
-		last := len(all) - 1
-		if f.Severity == doctor.Skipped && f.Subject == "" && last >= 0 && all[last].Text == f.Text && all[last].Remedy == f.Remedy {
-			all[last].Check += ", " + f.Check
+		i := slices.IndexFunc(all, func(o doctor.Finding) bool { return o.Text == f.Text && o.Remedy == f.Remedy && o.Subject == f.Subject })
+		//guard:a-reason-is-said-once false
+		if f.Severity == doctor.Skipped && f.Subject == "" && i >= 0 {
+			all[i].Check += ", " + f.Check
 			continue
 		}
 		all = append(all, f)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,6 +43,7 @@ func (c *change) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&c.all, "all", false, "all events that are held and not dead")
 	flags.BoolVar(&c.dryRun, "dry-run", false, "print how many events match, and their states; change nothing")
 	command.NoFileCompletion(cmd, "limit")
+	argument.AtLeast(cmd, "limit", &c.limit, 1)
 	c.AddAuditFlags(cmd)
 	c.AddYes(cmd)
 	c.AddCommonFlags(cmd)
@@ -58,9 +57,6 @@ func (c *change) filter(ids []string) (f held.Filter, err error) {
 	}
 	f = held.Filter{Handler: w.Handler, Type: w.Type, Key: w.Key, Class: w.Class, DueSince: w.DueSince, DueUntil: w.DueUntil}
 	for _, state := range w.States {
-		if !slices.Contains(changeableStates, string(state)) {
-			return f, exit.Usagef("--state is one of %s; 'postroom dead' is for dead events", strings.Join(changeableStates, ", "))
-		}
 		f.States = append(f.States, held.State(state))
 	}
 	for _, arg := range ids {
@@ -75,8 +71,6 @@ func (c *change) filter(ids []string) (f held.Filter, err error) {
 		return f, exit.Usagef("which events? Give their ids, or select them, for instance with --handler or --key, or give --all")
 	case !f.IsZero() && c.all:
 		return f, exit.Usagef("--all selects all events: leave out the other conditions")
-	case c.limit < 0:
-		return f, exit.Usagef("--limit is %d, want 1 or more", c.limit)
 	}
 	return f, nil
 }
@@ -105,7 +99,7 @@ func (c *change) run(cmd *cobra.Command, ids []string, verb string, do changeFun
 		}
 		n := len(set.IDs)
 		if !c.Yes {
-			if err := confirm.Ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, output.Plural(n, "event"), heldview.States(set.States)), "--dry-run or 'postroom held list'"); err != nil {
+			if err := confirm.Ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, output.Plural(n, "event"), heldview.States(set.States)), "'postroom held list'"); err != nil {
 				return err
 			}
 		}
@@ -186,7 +180,7 @@ Exit status 3: nothing was changed.`,
 		Args:              argument.IDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if flags := cmd.Flags(); flags.Changed("at") == flags.Changed("in") || at == "" && in <= 0 {
+			if flags := cmd.Flags(); flags.Changed("at") == flags.Changed("in") || at == "" && in == 0 {
 				return exit.Usagef("when? Give either --at, for instance 2026-02-01T08:00:00Z, or --in, for instance 2h")
 			}
 			when, ok := argument.Stamp(at)
@@ -204,6 +198,8 @@ Exit status 3: nothing was changed.`,
 	cmd.Flags().StringVar(&at, "at", "", "the new time, in UTC unless it names another time zone")
 	cmd.Flags().DurationVar(&in, "in", 0, "the new time, as a duration from now")
 	command.NoFileCompletion(cmd, "at", "in")
+	argument.Positive(cmd, "in", &in, "2h")
+	argument.Conditions(cmd, "at")
 	c.addFlags(cmd)
 	return cmd
 }

@@ -2,14 +2,12 @@
 package heldcmd
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
-	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/heldview"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/inspect"
@@ -55,7 +53,7 @@ func (w *filterFlags) add(cmd *cobra.Command, states []string) {
 	flags.StringVar(&w.dueSince, "due-since", "", "events that are due at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
 	flags.StringVar(&w.dueUntil, "due-until", "", "events that are due before this time")
 	command.NoFileCompletion(cmd, "handler", "type", "key", "class", "due-since", "due-until")
-	command.CompleteWords(cmd, "state", states)
+	argument.Words(cmd, "state", states, func() []string { return w.states })
 	argument.Conditions(cmd, "handler", "type", "key", "class", "due-since", "due-until", "state")
 }
 
@@ -63,15 +61,9 @@ func (w *filterFlags) add(cmd *cobra.Command, states []string) {
 func (w *filterFlags) filter() (f inspect.HeldFilter, err error) {
 	f = inspect.HeldFilter{Handler: w.handler, Type: w.typ, Key: w.key, Class: w.class}
 	for _, state := range w.states {
-		if !slices.Contains(states, state) {
-			return f, exit.Usagef("--state is one of %s", strings.Join(states, ", "))
-		}
 		f.States = append(f.States, inspect.State(state))
 	}
-	if f.DueSince, err = argument.Time("due-since", w.dueSince); err != nil {
-		return f, err
-	}
-	f.DueUntil, err = argument.Time("due-until", w.dueUntil)
+	f.DueSince, f.DueUntil, err = argument.Span("due-since", w.dueSince, "due-until", w.dueUntil)
 	return f, err
 }
 
@@ -97,9 +89,6 @@ process claimed the event, and that the claim expired before the event was done.
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := w.filter()
-			if err == nil {
-				err = argument.Limit(limit)
-			}
 			if err != nil {
 				return err
 			}
@@ -118,5 +107,7 @@ process claimed the event, and that the claim expired before the event was done.
 	cmd.Flags().StringVar(&after, "after", "", "show the next page: the value that the last page printed at its end")
 	s.AddFlags(cmd, false)
 	command.NoFileCompletion(cmd, "limit", "after")
+	argument.PageLimit(cmd, &limit)
+	argument.After(cmd, &after)
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/webhook"
@@ -46,22 +47,15 @@ func New(getenv func(string) string) *cobra.Command {
 		Short:   "Send a signed webhook to an endpoint, to test the endpoint",
 		Long:    long,
 		Example: example,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return exit.Usagef("give the URL of one endpoint")
-			}
+		Args:    argument.OneName("the URL of one endpoint"),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			r.url = args[0]
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := scheme(r.scheme, getenv("WEBHOOK_SECRET"))
 			switch {
 			case s == nil:
-				return exit.Usagef("--scheme must be standard, stripe, github, shopify, slack or hmac")
+				return exit.Usagef("give --scheme: standard, stripe, github, shopify, slack or hmac")
 			case getenv("WEBHOOK_SECRET") == "":
 				return exit.Usagef("set WEBHOOK_SECRET")
-			case r.times < 1:
-				return exit.Usagef("--times must be at least 1")
 			}
 			return r.send(cmd.Context(), s, cmd.OutOrStdout())
 		},
@@ -73,6 +67,10 @@ func New(getenv func(string) string) *cobra.Command {
 	flags.StringVar(&r.data, "data", "", "the body (default JSON with id and type)")
 	flags.DurationVar(&r.age, "age", 0, "age of the signature, to test whether the endpoint refuses an old webhook")
 	flags.IntVar(&r.times, "times", 1, "how many times to send the webhook")
+	argument.AtLeast(cmd, "times", &r.times, 1)
+	argument.Word(cmd, "scheme", []string{"standard", "stripe", "github", "shopify", "slack", "hmac"}, &r.scheme)
+	argument.Check(cmd, "age", "want a duration such as 10m", func() bool { return true }) // below 0: a time to come
+	argument.Conditions(cmd, "id", "type")
 	return cmd
 }
 

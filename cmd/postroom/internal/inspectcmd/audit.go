@@ -9,7 +9,6 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
-	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/heldview"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
@@ -34,14 +33,8 @@ also shows the parameters of each action. Changes nothing.`,
   postroom audit --replay 12 --json`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := argument.Limit(filter.Limit)
-			if err == nil && (filter.ReplayID < 0 || filter.Before < 0) {
-				err = exit.Usagef("--replay and --before are numbers above 0")
-			}
-			if err == nil {
-				filter.Since, err = argument.Time("since", since)
-			}
-			if err != nil {
+			var err error
+			if filter.Since, err = argument.Time("since", since); err != nil {
 				return err
 			}
 			return s.WithDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
@@ -64,6 +57,9 @@ also shows the parameters of each action. Changes nothing.`,
 	flags.IntVar(&filter.Limit, "limit", 100, "how many actions to show, 1 to 1000")
 	s.AddFlags(cmd, false)
 	command.NoFileCompletion(cmd, "actor", "action", "handler", "event", "replay", "since", "before", "limit")
+	argument.PageLimit(cmd, &filter.Limit)
+	argument.AtLeast(cmd, "replay", &filter.ReplayID, 1)
+	argument.AtLeast(cmd, "before", &filter.Before, 1)
 	argument.Conditions(cmd, "actor", "action", "handler", "event", "since")
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/eventsearch"
 )
 
 // NewEvents returns the group of commands on events.
@@ -44,19 +45,19 @@ func (w *eventFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&f.Limit, "limit", 100, "how many events to show, 1 to 1000")
 	flags.StringVar(&f.After, "after", "", "show the next page: the value that the last page printed at its end")
 	conditions := []string{"key", "type", "source", "correlation", "cause", "trace", "any", "since", "until"}
+	argument.PageLimit(cmd, &f.Limit)
+	argument.After(cmd, &f.After)
+	argument.Check(cmd, "trace", "want a trace id, 32 hexadecimal digits, or a traceparent", func() bool {
+		_, ok := eventsearch.TraceIDOf(f.TraceID)
+		return ok
+	})
 	argument.Conditions(cmd, conditions...)
 	command.NoFileCompletion(cmd, append(conditions, "limit", "after")...)
 }
 
 // read checks the values of the flags, and completes the filter.
 func (w *eventFlags) read() (err error) {
-	if err = argument.Limit(w.filter.Limit); err != nil {
-		return err
-	}
-	if w.filter.Since, err = argument.Time("since", w.since); err != nil {
-		return err
-	}
-	w.filter.Until, err = argument.Time("until", w.until)
+	w.filter.Since, w.filter.Until, err = argument.Span("since", w.since, "until", w.until)
 	return err
 }
 
@@ -200,12 +201,7 @@ names.`,
 		Args:              oneEvent,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if q.ID = args[0]; q.Depth < 1 || q.Depth > 100 {
-				return exit.Usagef("--depth is %d, want 1 to 100", q.Depth)
-			}
-			if err := argument.Limit(q.Limit); err != nil {
-				return err
-			}
+			q.ID = args[0]
 			return s.WithDatabases(cmd.Context(), urls, func(all []*inspect.Inspector, away error) error {
 				tree, err := inspect.Tree(cmd.Context(), q, all...)
 				if err != nil {
@@ -223,6 +219,8 @@ names.`,
 	s.DB.AddSchemaFlag(cmd)
 	command.AddJSON(cmd, &s.JSON)
 	command.NoFileCompletion(cmd, "source", "depth", "limit", "database-url")
-	argument.Conditions(cmd, "source")
+	argument.Between(cmd, "depth", &q.Depth, 1, 100)
+	argument.PageLimit(cmd, &q.Limit)
+	argument.Conditions(cmd, "source", "database-url")
 	return cmd
 }

@@ -2,7 +2,6 @@ package inspectcmd
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -59,19 +58,14 @@ handler 'outbox'. Changes nothing.`,
 	flags.StringVar(&wish.after, "after", "", "only keys that come after this one, written as handler/key")
 	s.AddFlags(cmd, false)
 	command.NoFileCompletion(cmd, "handler", "key", "limit", "after")
-	command.CompleteWords(cmd, "state", headStates)
+	argument.PageLimit(cmd, &wish.filter.Limit)
+	argument.Word(cmd, "state", headStates, &wish.state)
 	argument.Conditions(cmd, "handler", "key", "state")
 	return cmd
 }
 
 // read checks the values of the flags, and completes the filter.
 func (w *keyFlags) read() error {
-	if err := argument.Limit(w.filter.Limit); err != nil {
-		return err
-	}
-	if w.state != "" && !slices.Contains(headStates, w.state) {
-		return exit.Usagef("--state is one of %s", strings.Join(headStates, ", "))
-	}
 	w.filter.State = inspect.State(w.state)
 	if w.after == "" {
 		return nil

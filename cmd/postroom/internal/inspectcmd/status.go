@@ -32,7 +32,9 @@ handlers exist. If one of the following is wrong, the exit status is 3, and the 
 lines say what is wrong and what to do about it:
 
   - no relay leads
-  - an event has waited for more than a minute to be published
+  - an event has waited for more than ten seconds to be published
+  - a stream that stores events takes none, or no stream takes them
+  - the database was restored or moved, and no relay has led since
   - events are dead
   - events are due, and no process runs them
   - no process runs a handler, or reads the stream of an ordered handler
@@ -43,7 +45,8 @@ lines say what is wrong and what to do about it:
   - the broker cannot be reached
 
 Notes do not change the exit status. There are notes on a handler whose events no
-producer writes yet, on events of a type that no handler of this database reads, and on
+producer writes yet, on events of a type that no handler of this database reads, on
+handlers and relays that an operator has paused, on streams that can lose events, and on
 webhook endpoints that fail.`,
 		Example: `  postroom status --database-url postgres://localhost/shop --nats-url nats://localhost:4222
   postroom status --json | jq -r '.findings[] | .code'`,
@@ -107,7 +110,7 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 		}
 	}
 	if len(s.Findings) == 0 {
-		if err := output.Line(cmd.OutOrStdout(), "all is well"); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "%s", verdict(s)); err != nil {
 			return err
 		}
 	}
@@ -117,6 +120,18 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 		}
 	}
 	return nil
+}
+
+// verdict says how things are if there is no finding.
+func verdict(s *inspect.Status) string {
+	switch {
+	//guard:what-is-paused-is-not-well false
+	case len(s.Pauses) > 0:
+		return "nothing is wrong, but an operator has paused what the notes name"
+	case !s.Broker.Asked:
+		return "all is well in the database; the broker was not asked"
+	}
+	return "all is well"
 }
 
 func leader(r inspect.RelayStatus) string {

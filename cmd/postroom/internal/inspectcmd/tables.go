@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/cmd/postroom/internal/tableview"
@@ -40,6 +41,7 @@ If the role does not have pg_monitor, the output has no transactions of other ro
 	}
 	cmd.Flags().DurationVar(&cfg.Retention, "retention", 72*time.Hour, "the --retention of the relays")
 	command.NoFileCompletion(cmd, "retention")
+	argument.Positive(cmd, "retention", &cfg.Retention, "72h")
 	s.AddFlags(cmd, false)
 	return cmd
 }

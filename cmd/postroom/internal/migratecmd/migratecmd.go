@@ -11,10 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/database"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -53,9 +55,6 @@ it gives up: the migration is not applied, and you can run the command again.`,
   postroom migrate up --timeout 10m`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if timeout < 0 {
-				return exit.Usagef("--timeout is %s, want 0 (no limit) or more", timeout)
-			}
 			return db.With(cmd.Context(), func(conn *pgx.Conn, name string) error {
 				applied, err := migrate(cmd, conn, name, timeout)
 				err = errors.Join(err, printApplied(cmd, asJSON, applied))
@@ -63,7 +62,7 @@ it gives up: the migration is not applied, and you can run the command again.`,
 					err = schema.Require(cmd.Context(), conn, name) // returns an error if the schema is newer than this program
 				}
 				if err == nil && !asJSON && len(applied) == 0 {
-					err = output.Line(cmd.OutOrStdout(), "nothing to do: schema %s is up to date", name)
+					err = output.Line(cmd.OutOrStdout(), "nothing to do: schema %s of %s is up to date", name, remedy.DatabaseOf(conn))
 				}
 				return err
 			})
@@ -72,6 +71,7 @@ it gives up: the migration is not applied, and you can run the command again.`,
 	db.AddURLFlag(cmd)
 	command.AddJSON(cmd, &asJSON)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait for locks and for other migrations; 0 means no limit")
+	argument.AtLeast(cmd, "timeout", &timeout, 0)
 	return cmd
 }
 
@@ -123,7 +123,7 @@ for this program.`,
 					return err
 				}
 				if n := pending(steps); n > 0 {
-					return exit.Todof("schema %s: %s pending: run 'postroom migrate up'", name, output.Plural(n, "migration"))
+					return exit.Todof("schema %s of %s: %s pending: run 'postroom migrate up'", name, remedy.DatabaseOf(conn), output.Plural(n, "migration"))
 				}
 				return schema.Require(cmd.Context(), conn, name)
 			})

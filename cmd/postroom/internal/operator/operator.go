@@ -5,6 +5,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/actor"
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/database"
 )
@@ -37,6 +38,9 @@ func (o *Operator) AddAuditFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.actor, "actor", "", "your name for the audit (default the user and the machine; env POSTROOM_ACTOR)")
 	cmd.Flags().StringVar(&o.Reason, "reason", "", "your reason; the audit keeps it")
 	command.NoFileCompletion(cmd, "actor", "reason")
+	argument.Check(cmd, "actor", "want at most 255 bytes", func() bool { return len(o.actor) <= 255 })
+	argument.Check(cmd, "reason", "want at most 4096 bytes", func() bool { return len(o.Reason) <= 4096 })
+	argument.Conditions(cmd, "actor")
 }
 
 // AddYes adds the flag --yes.

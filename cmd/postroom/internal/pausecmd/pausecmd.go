@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/operator"
@@ -20,7 +21,7 @@ import (
 
 // oneHandler accepts the name of one handler.
 func oneHandler(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
+	if len(args) != 1 || args[0] == "" || len(args[0]) > 128 {
 		return exit.Usagef("give the name of one handler; 'postroom handlers' lists them")
 	}
 	return nil
@@ -100,6 +101,7 @@ func newPause(getenv func(string) string, pause func(s *control.Store, ctx conte
 	}
 	cmd.Flags().DurationVar(&length, "for", 0, "length of the pause, such as 2h (default until it is resumed)")
 	command.NoFileCompletion(cmd, "for")
+	argument.AtLeast(cmd, "for", &length, time.Second)
 	addControlFlags(&o, cmd)
 	return cmd
 }

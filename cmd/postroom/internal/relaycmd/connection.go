@@ -1,11 +1,15 @@
 package relaycmd
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/internal/jsremedy"
+	"github.com/postroom/postroom/internal/repeat"
 )
 
 // newLogger returns a logger that writes lines as text or, if format is json, as JSON.
@@ -22,6 +26,7 @@ const permit = "give the relay's NATS user permission to publish to the subjects
 // connectOptions returns the options that only the connection of a relay has. If the broker does
 // not answer, the connection keeps trying. The relay logs each change of the connection.
 func connectOptions(log *slog.Logger) []nats.Option {
+	lines := new(repeat.Lines) // while the broker refuses the user, each attempt to connect is an error
 	return []nats.Option{
 		nats.RetryOnFailedConnect(true),
 		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker", "url", nc.ConnectedUrlRedacted()) }),
@@ -37,7 +42,7 @@ func connectOptions(log *slog.Logger) []nats.Option {
 				log.Warn("the broker does not let the relay do that", "error", err, "do", permit)
 				return
 			}
-			log.Warn("the broker reports an error", "error", err)
+			lines.Warn(context.Background(), log, "the broker reports an error", jsremedy.Explain(err))
 		}),
 	}
 }

@@ -6,8 +6,9 @@ leader ends, another relay leads.
 
 If the database or the broker is unavailable, the relay waits, even at its start. If a
 person has to correct something, it exits with status 1, and the error says what to
-correct. For example, the relay does not start if a stream can lose events that it has
-acknowledged. The error then names the risk. To accept the risk, give that name:
+correct. For example, the first relay of a database does not start if a stream can lose
+events that it has acknowledged. The error then names the risk. To accept the risk, give
+that name:
 
     --accept discard-old,memory-storage
 

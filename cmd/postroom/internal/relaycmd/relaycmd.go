@@ -3,17 +3,14 @@ package relaycmd
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	port "github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/broker"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/database"
@@ -100,10 +97,14 @@ func (w *options) command(getenv func(string) string) *cobra.Command {
 	flags.StringVar(&w.logFormat, "log-format", "text", "format of the log: text or json")
 	for _, v := range variables {
 		flags.Lookup(v.flag).Usage += " (env " + v.name + ")"
-		if v.flag != "nats-creds" { // nats-creds names a file, and the shell completes names of files
+		switch v.flag {
+		case "nats-creds": // it names a file, and the shell completes names of files
+		case "accept", "log-format": // check makes the shell complete their words
+		default:
 			command.NoFileCompletion(cmd, v.flag)
 		}
 	}
+	w.check(cmd)
 	return cmd
 }
 
@@ -121,8 +122,8 @@ func (w *options) complete(cmd *cobra.Command, getenv func(string) string) error
 	if err := w.fromEnvironment(cmd, getenv); err != nil {
 		return err
 	}
-	if err := w.check(); err != nil {
-		return err
+	for _, name := range w.accept {
+		w.cfg.Accept = append(w.cfg.Accept, port.Risk(name))
 	}
 	if w.cfg.Atomic && !cmd.Flags().Changed("window") { // with 0 the relay chooses its default for atomic batches
 		w.cfg.Window = 0
@@ -139,40 +140,25 @@ func (w *options) fromEnvironment(cmd *cobra.Command, getenv func(string) string
 			continue
 		}
 		if err := cmd.Flags().Set(v.flag, value); err != nil {
-			return exit.Usagef("%s has no valid value for --%s, want %s", v.name, v.flag, flag.Value.Type())
+			return exit.Usagef("%s has no valid value for --%s: %s", v.name, v.flag, argument.Want(flag))
 		}
 	}
 	return nil
 }
 
-// check returns a usage error for values that the relay would refuse. It also completes the relay's
-// Config.
-func (w *options) check() error {
-	for _, name := range w.accept {
-		if !slices.Contains(risks(), name) {
-			return exit.Usagef("--accept does not know %q; it knows %s", name, strings.Join(risks(), ", "))
-		}
-		w.cfg.Accept = append(w.cfg.Accept, port.Risk(name))
-	}
-	switch c := w.cfg; {
-	case c.Window < 1 || c.Window > 100_000:
-		return exit.Usagef("--window is %d, want 1 to 100000", c.Window)
-	case c.MaxUnpublished < 2000:
-		return exit.Usagef("--max-unpublished is %d, want at least 2000", c.MaxUnpublished)
-	case c.Lease != 0 && c.Lease < time.Second:
-		return exit.Usagef("--lease is %s, want at least 1s", c.Lease)
-	case c.IdlePoll < time.Millisecond:
-		return exit.Usagef("--idle-poll is %s, want at least 1ms", c.IdlePoll)
-	case c.Retention == 0:
-		return exit.Usagef("--retention is 0s, want a duration for which published events are kept, or -1s for ever")
-	case c.DrainTimeout <= 0:
-		return exit.Usagef("--drain-timeout is %s, want a positive duration", c.DrainTimeout)
-	case c.CheckEvery < time.Second:
-		return exit.Usagef("--check-every is %s, want at least 1s", c.CheckEvery)
-	case w.logFormat != "text" && w.logFormat != "json":
-		return exit.Usagef("--log-format must be text or json")
-	}
-	return nil
+// check makes the flags refuse values that the relay would refuse.
+func (w *options) check(cmd *cobra.Command) {
+	c := &w.cfg
+	argument.Words(cmd, "accept", risks(), func() []string { return w.accept })
+	argument.Between(cmd, "window", &c.Window, 1, 100_000)
+	argument.AtLeast(cmd, "max-unpublished", &c.MaxUnpublished, 2000)
+	argument.AtLeast(cmd, "lease", &c.Lease, time.Second)
+	argument.AtLeast(cmd, "idle-poll", &c.IdlePoll, time.Millisecond)
+	argument.Check(cmd, "retention", "want a duration for which published events are kept, or -1s for ever", func() bool { return c.Retention != 0 })
+	argument.Positive(cmd, "drain-timeout", &c.DrainTimeout, "10s")
+	argument.AtLeast(cmd, "check-every", &c.CheckEvery, time.Second)
+	argument.Word(cmd, "log-format", []string{"text", "json"}, &w.logFormat)
+	argument.Conditions(cmd, "streams", "accept")
 }
 
 // run runs the relay, and serves its health endpoints, until ctx ends.
@@ -204,9 +190,6 @@ func (w *options) run(ctx context.Context, stderr io.Writer) error {
 	w.cfg.Logger.Info("relay starts", "schema", name)
 	w.tellDatabase(ctx)
 	if err := r.Run(ctx); err != nil {
-		if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) {
-			err = fmt.Errorf("%w: the broker refuses the user: correct --nats-url or --nats-creds", err)
-		}
 		return err
 	}
 	w.cfg.Logger.Info("relay stopped")

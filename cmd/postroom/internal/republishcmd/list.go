@@ -8,7 +8,6 @@ import (
 
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
-	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/republish"
@@ -26,9 +25,6 @@ relay carries out one republish after the other, the oldest first.`,
   postroom republish list --json | jq '.[] | select(.state == "running")'`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 || before < 0 {
-				return exit.Usagef("--limit must be 1 or more, --before must be the id of a republish")
-			}
 			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error {
 				all, err := store.List(cmd.Context(), limit, before)
 				switch {
@@ -46,6 +42,8 @@ relay carries out one republish after the other, the oldest first.`,
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many republishes to show")
 	cmd.Flags().Int64Var(&before, "before", 0, "only republishes with a lower id")
 	command.NoFileCompletion(cmd, "limit", "before")
+	argument.AtLeast(cmd, "limit", &limit, 1)
+	argument.AtLeast(cmd, "before", &before, 1)
 	w.DB.AddURLFlag(cmd)
 	command.AddJSON(cmd, &w.JSON)
 	return cmd

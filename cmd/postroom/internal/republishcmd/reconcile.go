@@ -41,6 +41,11 @@ postroom-republish. A handler that has decided an event does not apply it twice.
 ordered handler has not decided the event, it holds the event as dead, with the class
 'late', because later events of the key may have taken effect.
 
+CONFLICTS counts events for which the stream has a message with the same source and id
+and other content. Usually two logs with the same source publish to the stream, and the
+broker dropped the event as a duplicate. --repair does not publish such an event. Give
+each log a stream or a source of its own.
+
 If the broker loses the end of a stream, the relay finds and repairs that by itself. Use
 this command for losses in the middle of a stream, or if you want to be sure.
 
@@ -80,7 +85,9 @@ func NewReconcile(getenv func(string) string) *cobra.Command {
 	flags.Float64Var(&r.request.Rate, "rate", republish.DefaultRate, "with --repair: publish at most this many events a second")
 	flags.BoolVar(&r.detach, "detach", false, "with --repair: do not wait until the republish ends")
 	command.NoFileCompletion(cmd, "since", "stream", "compare-rate", "rate")
-	argument.Conditions(cmd, "since")
+	argument.Rate(cmd, "rate", &r.request.Rate)
+	argument.Rate(cmd, "compare-rate", &r.pace)
+	argument.Conditions(cmd, "since", "stream")
 	r.AddAuditFlags(cmd)
 	r.AddYes(cmd)
 	r.AddCommonFlags(cmd)
@@ -92,12 +99,6 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 	since, err := argument.Time("since", r.since)
 	if err != nil {
 		return err
-	}
-	if !(r.request.Rate > 0 && r.request.Rate <= 1e6) {
-		return exit.Usagef("--rate must be above 0 and at most 1000000")
-	}
-	if !(r.pace > 0) {
-		return exit.Usagef("--compare-rate must be above 0")
 	}
 	if err := argument.StreamNames(r.streams); err != nil {
 		return err
@@ -139,8 +140,10 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found []reconcile.Result) error {
 	var missing []int64
 	var failed []string
+	conflicts := 0
 	for _, f := range found {
 		missing = append(missing, f.Missing...)
+		conflicts += len(f.Conflicts)
 		if f.Err != nil {
 			failed = append(failed, f.Stream)
 		}
@@ -163,20 +166,26 @@ func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found
 	case len(missing) > 0:
 		err = r.mend(cmd, store, missing)
 	}
-	if len(failed) == 0 {
+	var left []string
+	if conflicts > 0 {
+		left = append(left, fmt.Sprintf("%s not in the stream, which has other content under the same source and id", output.Plural(conflicts, "event")))
+	}
+	if len(failed) > 0 {
+		left = append(left, fmt.Sprintf("%s not compared: %s", output.Plural(len(failed), "stream"), strings.Join(failed, ", ")))
+	}
+	switch {
+	case len(left) == 0:
 		return err
+	case err != nil:
+		return errors.Join(err, errors.New(strings.Join(left, "\n"))) // err decides the exit status
 	}
-	left := fmt.Sprintf("%s not compared: %s", output.Plural(len(failed), "stream"), strings.Join(failed, ", "))
-	if err != nil {
-		return errors.Join(err, errors.New(left)) // err decides the exit status
-	}
-	return exit.Todof("%s", left)
+	return exit.Todof("%s", strings.Join(left, "\n"))
 }
 
-// mend orders and follows a republish of missing events. Without --yes, it asks first.
+// mend orders and follows the republishes of missing events. Without --yes, it asks first.
 func (r *reconciliation) mend(cmd *cobra.Command, store *republish.Store, missing []int64) error {
 	if !r.Yes {
-		if err := confirm.Ask(cmd, fmt.Sprintf("publish %s again?", output.Plural(len(missing), "event")), "without --repair"); err != nil {
+		if err := confirm.Ask(cmd, fmt.Sprintf("publish %s again?", output.Plural(len(missing), "event")), "this command without --repair"); err != nil {
 			return err
 		}
 	}
@@ -184,21 +193,27 @@ func (r *reconciliation) mend(cmd *cobra.Command, store *republish.Store, missin
 	if err != nil {
 		return err
 	}
-	return r.follow(cmd, store, made)
+	for _, one := range made {
+		if err := r.follow(cmd, store, one); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // findingJSON is the result for one stream, for scripts.
 type findingJSON struct {
-	Stream   string  `json:"stream"`
-	Verdict  string  `json:"verdict,omitempty"`
-	Last     uint64  `json:"last_seq"`
-	Compared int     `json:"compared"`
-	Messages int     `json:"messages"`
-	Unknown  int     `json:"unknown"`
-	Missing  []int64 `json:"missing"` // the seqs, in the log, of the events that the stream lacks
-	Late     []int64 `json:"late"`    // seqs of the missing events for which the stream has a later event of the same key
-	Seconds  float64 `json:"seconds"`
-	Error    string  `json:"error,omitempty"`
+	Stream    string  `json:"stream"`
+	Verdict   string  `json:"verdict,omitempty"`
+	Last      uint64  `json:"last_seq"`
+	Compared  int     `json:"compared"`
+	Messages  int     `json:"messages"`
+	Unknown   int     `json:"unknown"`
+	Missing   []int64 `json:"missing"`   // the seqs, in the log, of the events that the stream lacks
+	Late      []int64 `json:"late"`      // seqs of the missing events for which the stream has a later event of the same key
+	Conflicts []int64 `json:"conflicts"` // seqs of events for which the stream has a message with other content
+	Seconds   float64 `json:"seconds"`
+	Error     string  `json:"error,omitempty"`
 }
 
 func findingsJSON(found []reconcile.Result) []findingJSON {
@@ -206,7 +221,8 @@ func findingsJSON(found []reconcile.Result) []findingJSON {
 	for _, f := range found {
 		one := findingJSON{
 			Stream: f.Stream, Verdict: string(f.Verdict), Last: f.LastSeq, Compared: f.Compared, Messages: f.Messages, Unknown: f.Unknown,
-			Missing: append([]int64{}, f.Missing...), Late: append([]int64{}, f.OutOfOrder...), Seconds: f.Took.Seconds(),
+			Missing: append([]int64{}, f.Missing...), Late: append([]int64{}, f.OutOfOrder...),
+			Conflicts: append([]int64{}, f.Conflicts...), Seconds: f.Took.Seconds(),
 		}
 		if f.Err != nil {
 			one.Error = f.Err.Error()
@@ -217,11 +233,11 @@ func findingsJSON(found []reconcile.Result) []findingJSON {
 }
 
 func printFindings(cmd *cobra.Command, found []reconcile.Result) error {
-	rows := [][]string{{"STREAM", "COMPARED", "MISSING", "LATE", "UNKNOWN", "MESSAGES", "LAST", "TOOK"}}
+	rows := [][]string{{"STREAM", "COMPARED", "MISSING", "LATE", "CONFLICTS", "UNKNOWN", "MESSAGES", "LAST", "TOOK"}}
 	var why []string
 	for _, f := range found {
 		rows = append(rows, []string{
-			f.Stream, strconv.Itoa(f.Compared), strconv.Itoa(len(f.Missing)), strconv.Itoa(len(f.OutOfOrder)), strconv.Itoa(f.Unknown), strconv.Itoa(f.Messages),
+			f.Stream, strconv.Itoa(f.Compared), strconv.Itoa(len(f.Missing)), strconv.Itoa(len(f.OutOfOrder)), strconv.Itoa(len(f.Conflicts)), strconv.Itoa(f.Unknown), strconv.Itoa(f.Messages),
 			strconv.Itoa(int(f.LastSeq)), f.Took.Round(time.Millisecond).String(), //nolint:gosec // a number of messages
 		})
 		if f.Err != nil {
@@ -229,6 +245,9 @@ func printFindings(cmd *cobra.Command, found []reconcile.Result) error {
 		}
 		if n := len(f.Missing); n > 0 {
 			why = append(why, fmt.Sprintf("%s: lacks seq %s of the log", f.Stream, someSeqs(f.Missing)))
+		}
+		if n := len(f.Conflicts); n > 0 {
+			why = append(why, fmt.Sprintf("%s: has other content under the source and id of seq %s of the log. Do two logs with the same source publish to the stream?", f.Stream, someSeqs(f.Conflicts)))
 		}
 	}
 	if err := output.Table(cmd.OutOrStdout(), rows); err != nil {

@@ -88,6 +88,7 @@ func New(getenv func(string) string) *cobra.Command {
 	flags.BoolVar(&w.dryRun, "dry-run", false, "show which events the command would publish; change nothing")
 	flags.BoolVar(&w.detach, "detach", false, "do not wait until the republish ends")
 	command.NoFileCompletion(cmd, "since", "until", "type", "key", "rate")
+	argument.Rate(cmd, "rate", &w.request.Rate)
 	argument.Conditions(cmd, "since", "until", "type", "key")
 	w.AddAuditFlags(cmd)
 	w.AddYes(cmd)
@@ -116,10 +117,7 @@ func (w *order) with(ctx context.Context, do func(log *outbox.Log, store *republ
 
 // readFlags checks the values of the flags, and completes the request.
 func (w *order) readFlags() (err error) {
-	if w.request.Since, err = argument.Time("since", w.since); err != nil {
-		return err
-	}
-	if w.request.Until, err = argument.Time("until", w.until); err != nil {
+	if w.request.Since, w.request.Until, err = argument.Span("since", w.since, "until", w.until); err != nil {
 		return err
 	}
 	some := w.since != "" || w.until != "" || len(w.request.Types)+len(w.request.Keys) > 0
@@ -128,10 +126,6 @@ func (w *order) readFlags() (err error) {
 		return exit.Usagef("which events? Give --since, --type or --key, or --all for all events of the log")
 	case some && w.all:
 		return exit.Usagef("--all selects all events: leave out the other conditions")
-	case !w.request.Since.IsZero() && !w.request.Until.IsZero() && !w.request.Since.Before(w.request.Until):
-		return exit.Usagef("--since must be before --until")
-	case !(w.request.Rate > 0 && w.request.Rate <= 1e6):
-		return exit.Usagef("--rate must be above 0 and at most 1000000")
 	}
 	w.request.Actor, w.request.Reason = w.Who(), w.Reason
 	w.request.Name = fmt.Sprintf("since %s until %s", w.since, w.until) // as typed, because "2h" means another time in a later call
@@ -153,7 +147,7 @@ func (w *order) run(cmd *cobra.Command, store *republish.Store) error {
 	}
 	if !w.Yes {
 		output.Report(cmd.ErrOrStderr(), "%s", strings.Join(w.previewLines(p), "\n")+"\n")
-		if err := confirm.Ask(cmd, fmt.Sprintf("publish %s again?", output.Plural(int(p.Events), "event")), "--dry-run"); err != nil {
+		if err := confirm.Ask(cmd, fmt.Sprintf("publish %s again?", output.Plural(int(p.Events), "event")), ""); err != nil {
 			return err
 		}
 	}

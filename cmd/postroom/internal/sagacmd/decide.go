@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
@@ -60,6 +61,7 @@ handler, and the instance does not change.` + carriedOut,
 	cmd.Flags().StringVar(&eventType, "type", "", "type of the reply (default the first type that ends the step)")
 	cmd.Flags().StringVar(&data, "data", "", "data of the reply: JSON, @FILE to read a file, or - to read standard input")
 	command.NoFileCompletion(cmd, "type")
+	argument.Conditions(cmd, "type", "data")
 	return decision(getenv, cmd, saga.MarkDone, func(d *saga.Decision) (err error) {
 		d.Type = eventType
 		d.Data, err = document(cmd.InOrStdin(), data)
@@ -123,6 +125,7 @@ func decision(getenv func(string) string, cmd *cobra.Command, choice saga.Choice
 	var revision int64
 	cmd.Flags().Int64Var(&revision, "revision", 0, "the revision of the instance that you saw (required)")
 	command.NoFileCompletion(cmd, "revision")
+	argument.AtLeast(cmd, "revision", &revision, 1)
 	t := prepare(getenv, cmd)
 	t.AddAuditFlags(cmd)
 	cmd.Args, cmd.ValidArgsFunction = oneInstance, cobra.NoFileCompletions

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -95,19 +94,15 @@ or empty. It then prints how to continue.`,
 	flags.IntVar(&limit, "limit", limit, "how many instances to show, 1 to 1000")
 	flags.StringVar(&after, "after", "", "show the next page: the value that the last page printed at its end")
 	command.NoFileCompletion(cmd, "saga", "key", "step", "limit", "after")
-	command.CompleteWords(cmd, "state", states)
+	argument.PageLimit(cmd, &limit)
+	argument.After(cmd, &after)
+	argument.Words(cmd, "state", states, func() []string { return inStates })
 	argument.Conditions(cmd, "saga", "key", "step", "state")
 	t := prepare(getenv, cmd)
 	cmd.Args = command.NoArguments
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f.States = nil
-		if err := argument.Limit(limit); err != nil {
-			return err
-		}
 		for _, state := range inStates {
-			if !slices.Contains(states, state) {
-				return exit.Usagef("--state is one of %s", strings.Join(states, ", "))
-			}
 			f.States = append(f.States, saga.State(state))
 		}
 		return t.store(cmd.Context(), func(s *saga.Store) error {

@@ -28,6 +28,7 @@ First the command compares the position of each handler with its stream:
   recreated   the stream was deleted and made again
   lost_tail   the stream ends before that message, or has another message in its place
   aged_out    the stream dropped messages that the handler may not have read
+  undecided   messages were acknowledged that the handler has not decided; the output names them
   missing     the stream does not exist
 
 Then the command looks in each stream for the 200 newest events that the relay recorded
@@ -35,8 +36,8 @@ as published to it. 'postroom reconcile' looks for all of them. The command chec
 streams in use and the streams that you name. It changes nothing.
 
 Exit status 0: nothing was lost, as far as the command can tell. If it could not compare
-a handler or a stream, the output says why. 3: something was lost. 1: nothing could be
-compared.`
+a handler or a stream, the output says why. 3: something was lost, or is not decided.
+1: nothing could be compared.`
 
 func newCheck(getenv func(string) string) *cobra.Command {
 	db, broker := database.New(getenv), broker.New(getenv)
@@ -99,7 +100,7 @@ func printLosses(cmd *cobra.Command, asJSON bool, denied string, losses doctor.L
 	case err != nil:
 		return err
 	case losses.Any():
-		return exit.Todof("the broker lost messages: see above")
+		return exit.Todof("the broker lost messages, or acknowledged messages are not decided: see above")
 	case len(losses.Handlers)+len(losses.Streams) > 0 && !losses.Compared():
 		return fmt.Errorf("nothing could be compared, so it is not known whether the broker lost messages: see above. %s", cmp.Or(denied, "Repeat the command when the broker answers"))
 	}
@@ -117,6 +118,9 @@ func printLossTables(out io.Writer, losses doctor.Losses) error {
 		})
 		if s.Text != "" {
 			why = append(why, s.Handler+": "+s.Text)
+		}
+		for _, m := range s.Undecided {
+			why = append(why, s.Handler+": has not decided seq "+strconv.FormatUint(m.Seq, 10)+" of "+s.Stream+": "+m.Source+" "+m.EventID+" on "+m.Subject)
 		}
 	}
 	streams := [][]string{{"STREAM", "COMPARED", "MISSING"}}

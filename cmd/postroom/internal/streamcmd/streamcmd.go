@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/broker"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
@@ -65,7 +66,10 @@ way, the command reports that and ends with exit status 3.`,
 			if len(args) != 1 {
 				return exit.Usagef("give the name of one stream, for instance SHOP")
 			}
-			return wish.check()
+			if len(wish.subjects) == 0 {
+				return exit.Usagef("which subjects? Give --subjects, for instance --subjects 'order.>'")
+			}
+			return argument.StreamNames(args)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -88,19 +92,10 @@ way, the command reports that and ends with exit status 3.`,
 	broker.AddFlags(cmd)
 	command.AddJSON(cmd, &asJSON)
 	command.NoFileCompletion(cmd, "subjects", "replicas", "max-age")
+	argument.Between(cmd, "replicas", &wish.replicas, 1, 5)
+	argument.Positive(cmd, "max-age", &wish.maxAge, "720h")
+	argument.Conditions(cmd, "subjects")
 	return cmd
-}
-
-func (w settings) check() error {
-	switch {
-	case len(w.subjects) == 0:
-		return exit.Usagef("which subjects? Give --subjects, for instance --subjects 'order.>'")
-	case w.replicas < 0 || w.replicas > 5:
-		return exit.Usagef("--replicas is %d, want 1 to 5", w.replicas)
-	case w.maxAge < 0:
-		return exit.Usagef("--max-age is %s, want a positive duration such as 720h", w.maxAge)
-	}
-	return nil
 }
 
 // patience limits how long the command waits for the broker.

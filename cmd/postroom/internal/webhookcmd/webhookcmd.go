@@ -62,19 +62,11 @@ func (t *tool) sender(ctx context.Context, cfg webhook.SenderConfig, do func(s *
 	})
 }
 
-// oneEndpoint accepts the id of one endpoint.
-func oneEndpoint(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return exit.Usagef("give the id of one endpoint; 'postroom webhook endpoints' lists them")
-	}
-	return nil
-}
-
 // onEndpoint adds flags and the function RunE to a command on one endpoint.
 func onEndpoint(getenv func(string) string, cmd *cobra.Command, run func(ctx context.Context, t *tool, id string) error) *cobra.Command {
 	t := prepare(getenv, cmd)
 	t.AddAuditFlags(cmd)
-	cmd.Args = oneEndpoint
+	cmd.Args = argument.OneName("the id of one endpoint; 'postroom webhook endpoints' lists them")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), t, args[0]) }
 	return cmd
 }
@@ -149,14 +141,10 @@ The URL must begin with https://. The role needs the rights of postroom.grant_we
 	flags.StringVar(&e.ID, "id", "", "id of the endpoint (default random)")
 	flags.StringVar(&e.Account, "account", "", "the account that owns the endpoint")
 	flags.StringSliceVar(&e.Types, "types", nil, "types of events to send to the endpoint (default all)")
+	argument.Conditions(cmd, "id", "account", "types")
 	t := prepare(getenv, cmd)
 	t.AddAuditFlags(cmd)
-	cmd.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return exit.Usagef("give one URL")
-		}
-		return nil
-	}
+	cmd.Args = argument.OneName("one URL")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		e.URL = args[0]
 		return t.store(cmd.Context(), func(s *webhook.Endpoints) error {
@@ -252,6 +240,7 @@ rights of postroom.grant_inbox and postroom.grant_webhooks.`,
 		Example: "  postroom webhook test ep_7",
 	}
 	cmd.Flags().StringVar(&cfg.Name, "handler", "webhooks", "name of the sender")
+	argument.Conditions(cmd, "handler")
 	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
 		return t.sender(ctx, cfg, func(s *webhook.Sender) error {
 			event, err := s.Test(ctx, id, t.by())
@@ -287,12 +276,15 @@ postroom.grant_operator.`,
   postroom webhook resend ep_7 --since 48h --types order.placed --no-accounts`,
 	}
 	cmd.Flags().StringVar(&cfg.Name, "handler", "webhooks", "name of the sender")
+	argument.Conditions(cmd, "handler")
 	cmd.Flags().StringVar(&cfg.AccountHeader, "account-header", "", "header of an event that names its account, as in SenderConfig.AccountHeader of the sender")
 	cmd.Flags().BoolVar(&noAccounts, "no-accounts", false, "the sender has no AccountHeader: all events belong to the empty account")
 	cmd.Flags().StringSliceVar(&cfg.Types, "types", nil, "types of events that customers may get (required)")
 	cmd.Flags().DurationVar(&since, "since", 0, "how long ago the oldest event was written, for instance 48h (required)")
+	argument.Positive(cmd, "since", &since, "48h")
+	argument.Conditions(cmd, "account-header", "types")
 	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
-		if since <= 0 {
+		if since == 0 {
 			return exit.Usagef("--since is required, for instance --since 48h")
 		}
 		if len(cfg.Types) == 0 {

@@ -1,6 +1,7 @@
 -- Claim the row of key $3 of principal $2 in scope $1 for owner $5, until $6 from now. The row must
 -- still have fence $9 and fingerprint $10, as the caller read them. Its claim must have run out,
--- its attempt must have failed, or its answer must have expired. If the row has expired, the
+-- its attempt must have failed, or its answer must have expired, by this database's clock and by the
+-- caller's: $11 is the latest time that the caller believes. If the row has expired, the
 -- statement removes its steps and counts attempts from 1 again, but the fence rises as usual, so
 -- that the previous holder can change nothing. The statement returns the steps that are done,
 -- because a holder may have recorded more steps since the caller read the row. It also returns the
@@ -15,13 +16,13 @@ UPDATE postroom.idempotency
 SET state = 'pending', owner = $5::uuid, fence = fence + 1, lease_until = clock_timestamp() + $6::interval,
     fingerprint = $4,
     --guard:what-expired-has-no-attempts 2 = @2
-    attempts = CASE WHEN expires_at > clock_timestamp() THEN attempts + 1 ELSE 1 END,
+    attempts = CASE WHEN expires_at > least(clock_timestamp(), $11::timestamptz) THEN attempts + 1 ELSE 1 END,
     --guard:what-expired-has-no-point remove
-    point = CASE WHEN expires_at > clock_timestamp() THEN point END,
+    point = CASE WHEN expires_at > least(clock_timestamp(), $11::timestamptz) THEN point END,
     --guard:what-expired-has-no-steps remove
-    checkpoints = CASE WHEN expires_at > clock_timestamp() THEN checkpoints END,
+    checkpoints = CASE WHEN expires_at > least(clock_timestamp(), $11::timestamptz) THEN checkpoints END,
     --guard:what-expired-is-as-old-as-its-claim remove
-    created_at = CASE WHEN expires_at > clock_timestamp() THEN created_at ELSE clock_timestamp() END,
+    created_at = CASE WHEN expires_at > least(clock_timestamp(), $11::timestamptz) THEN created_at ELSE clock_timestamp() END,
     --guard:a-claim-has-no-answer 2,4 remove
     status = NULL, headers = NULL, body = NULL, ref = NULL, dropped = false, completed_at = NULL,
     --guard:a-row-outlives-its-next-claim 2.2 remove
@@ -30,9 +31,9 @@ SET state = 'pending', owner = $5::uuid, fence = fence + 1, lease_until = clock_
 --guard:take-has-the-fence 4 true
 WHERE scope = $1 AND principal = $2 AND key = $3 AND fence = $9 AND fingerprint = $10
   --guard:take-leaves-an-answer true
-  AND (expires_at <= clock_timestamp() OR state <> 'complete')
+  AND (expires_at <= least(clock_timestamp(), $11::timestamptz) OR state <> 'complete')
   --guard:take-leaves-a-claim true
-  AND (state <> 'pending' OR lease_until <= clock_timestamp())
+  AND (state <> 'pending' OR lease_until <= least(clock_timestamp(), $11::timestamptz))
   --guard:take-waits-for-transactions true
   AND pg_try_advisory_xact_lock($7::bigint)
 RETURNING fence, attempts, point, checkpoints, (SELECT id::text FROM postroom.instance WHERE only_one);

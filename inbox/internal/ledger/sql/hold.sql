@@ -58,6 +58,8 @@ WITH e AS (
            coalesce(logged_at, now()), source, event_id, type, subject, event_key, content_type,
            correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers::jsonb, data, raw_headers
     FROM owed
+    --guard:an-event-that-the-handler-decided-is-held-once remove
+    ON CONFLICT (handler, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING -- not $4, and the statement is repeated because its answer was lost
 )
 SELECT CASE WHEN place IN ('late', 'stale') THEN place WHEN place = 'free' AND behind THEN 'free'
             WHEN n IN (SELECT n FROM owed) THEN 'held' ELSE 'decided' END

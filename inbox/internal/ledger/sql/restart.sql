@@ -3,7 +3,8 @@
 -- these are known. The events that the reader reads from now on get places after those of all held
 -- events and of all sequences up to $4. If the floor becomes lower, the handler decided events above
 -- the new floor, and their inbox rows may have expired. So the limit of age then applies to all
--- events. The statement also returns the sequence up to which an event may be of any age.
+-- events. The statement also returns the sequence up to which an event may be of any age. As in
+-- keep.sql, no row means that the term is over.
 --
 -- Locks   the handler's row.
 -- Index   the primary key; held_key_pos (handler, key, pos), as many entries as the handler has held events.
@@ -13,5 +14,5 @@ SET base = greatest(base + $4::bigint, (SELECT max(pos) FROM postroom.held WHERE
     floor = $3, floor_id = $5, floor_stored_at = $6, floor_at = now(),
     --guard:a-restart-ends-the-exemption-of-the-backfill 2 = @3
     backfill_through = CASE WHEN floor > $3 THEN 0 ELSE backfill_through END
-WHERE handler = $1 AND epoch = $2
+WHERE handler = $1 AND epoch = $2 AND floor_server = pg_postmaster_start_time()
 RETURNING base, backfill_through;
