@@ -41,7 +41,7 @@ func startContainer(ctx context.Context, cfg Config) (*Postgres, error) {
 		return nil, err
 	}
 	c.box = b
-	return &Postgres{url: c.url(b), source: "container " + b.image, close: b.close, owned: c, hostname: b.name}, nil
+	return &Postgres{url: c.url(b), source: "container " + b.image, close: b.close, owned: c, hostname: b.name, idle: make(chan *pgx.Conn, mostIdle)}, nil
 }
 
 func containerCommand(cfg Config) []string {

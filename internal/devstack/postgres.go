@@ -33,7 +33,10 @@ type Postgres struct {
 	owned   throwaway  // nil for the user's server
 	foreign bool       // true for the user's server: DropDatabase drops only databases that this process created
 	created map[string]bool
+	idle    chan *pgx.Conn // to create and drop databases: to open a session costs as much as a database
 }
+
+const mostIdle = 2 // tests that run side by side seldom need more
 
 // throwaway has the methods that differ between a cluster and a container. [Postgres] does not call
 // them concurrently.
@@ -122,7 +125,7 @@ func startLocal(ctx context.Context, cfg Config) (*Postgres, error) {
 			if skipped := errors.Join(errs...); skipped != nil {
 				cfg.Logger.InfoContext(ctx, "skipped other PostgreSQL binaries", "reason", skipped)
 			}
-			return &Postgres{url: local.url(), source: bin.dir, close: local.close, owned: local}, nil
+			return &Postgres{url: local.url(), source: bin.dir, close: local.close, owned: local, idle: make(chan *pgx.Conn, mostIdle)}, nil
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", bin.dir, err))
 	}
@@ -131,7 +134,7 @@ func startLocal(ctx context.Context, cfg Config) (*Postgres, error) {
 
 // useGiven returns the user's own server.
 func useGiven(ctx context.Context, given string) (*Postgres, error) {
-	p := &Postgres{url: given, source: urlVariable, foreign: true}
+	p := &Postgres{url: given, source: urlVariable, foreign: true, idle: make(chan *pgx.Conn, mostIdle)}
 	p.close = p.dropCreated
 	var version int
 	err := session(ctx, given, func(conn *pgx.Conn) error {
@@ -241,7 +244,11 @@ func (p *Postgres) Close() error {
 	}
 	closing := p.close
 	p.close = nil
-	if err := closing(); err != nil {
+	err := closing()
+	for len(p.idle) > 0 {
+		_ = (<-p.idle).Close(context.Background()) // a throwaway server has ended them
+	}
+	if err != nil {
 		return fmt.Errorf("devstack: close postgres: %w", err)
 	}
 	return nil
@@ -259,11 +266,34 @@ func (p *Postgres) dropCreated() error {
 	return errors.Join(errs...)
 }
 
+// exec executes a statement in a session of its own, and keeps the session for the next statement.
 func (p *Postgres) exec(ctx context.Context, sql string) error {
-	return session(ctx, p.url, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, sql)
+	conn, err := p.session(ctx)
+	if err != nil {
 		return err
-	})
+	}
+	_, err = conn.Exec(ctx, sql)
+	select {
+	case p.idle <- conn: // session finds out whether it still works
+		return err
+	default:
+		return errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
+	}
+}
+
+// session returns a session that works.
+func (p *Postgres) session(ctx context.Context) (*pgx.Conn, error) {
+	for {
+		select {
+		case conn := <-p.idle:
+			if conn.Ping(ctx) == nil {
+				return conn, nil
+			}
+			_ = conn.Close(context.WithoutCancel(ctx)) // the server has ended it
+		default:
+			return pgx.Connect(ctx, p.url)
+		}
+	}
 }
 
 // session calls the function do with a new connection.
