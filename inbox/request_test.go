@@ -64,7 +64,7 @@ func TestLargeEventsComeOnceOverASlowLink(t *testing.T) {
 	for _, way := range []string{"transactional", "ordered", "external"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			narrow := &link{rate: 12e6}
+			narrow := &link{rate: 24e6}
 			var lost atomic.Int32
 			nc, err := nats.Connect(devtest.NATSURL(t), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.ReconnectWait(50*time.Millisecond),
 				nats.SetCustomDialer(narrow), nats.DisconnectErrHandler(func(*nats.Conn, error) { lost.Add(1) }))
@@ -76,7 +76,7 @@ func TestLargeEventsComeOnceOverASlowLink(t *testing.T) {
 			fast := devtest.JetStream(t, devtest.NATS(t))
 			b.js = fast
 			cfg := b.config()
-			cfg.AckWait = 5 * time.Second
+			cfg.AckWait = 30 * time.Second
 			b.in = inbox.New(b.pool, nc, cfg)
 			sub := b.subscription("h")
 			var handled atomic.Int32

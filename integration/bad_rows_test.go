@@ -179,7 +179,7 @@ func TestBadRowsStopNoOtherEvent(t *testing.T) {
 				}
 			}
 			o.wantVisible(bad)
-			o.relay(relay.Config{Atomic: atomic, Retention: time.Millisecond})
+			o.relay(relay.Config{Atomic: atomic, Retention: time.Millisecond, Lease: time.Minute})
 			o.waitForStored("a", keys*each)
 			held := o.waitForHeld(len(bad))
 			for _, h := range held {

@@ -398,7 +398,7 @@ func (r *reader) compare(page string) {
 		return
 	}
 	want := regexp.MustCompile(`^` + pattern(page) + `$`)
-	until := time.Now().Add(30 * time.Second)
+	until := time.Now().Add(devtest.Patience(r.T, 30*time.Second))
 	for {
 		r.failure = ""
 		if want.MatchString(plain(r.last.printed())) {

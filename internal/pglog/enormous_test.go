@@ -210,7 +210,7 @@ func TestHeadersThatCostMuchStopNoRelay(t *testing.T) {
 				SELECT '', '/shop', n::text, 'a', 'a', '', one.headers, true FROM one, generate_series(1, %d) n`, tt.headers, tt.rows))
 			write(t, pool, "after")
 			term := lead(t, pglog.New(reader))
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 20*time.Second))
 			defer cancel()
 			var p eventlog.Progress
 			for len(p.Published) == 0 {
