@@ -2,10 +2,7 @@ package deadletter_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -37,14 +34,11 @@ func TestPlans(t *testing.T) {
 			p.want(s.file, s.pages, strings.ReplaceAll(p.text("plan"), "$1", "NULL"), "EXECUTE "+s.file+"("+s.call+")")
 		}
 	}
-	looking, err := os.ReadFile("../internal/snapshot/sql/plan.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	looking := devtest.SQL(t, "../internal/snapshot/sql/plan.sql")
 	for _, s := range filtered {
 		sql, before := p.text(s.file), "SELECT"
 		if s.looks {
-			before = string(looking)
+			before = looking
 		}
 		for _, f := range filters {
 			if f.name == "a cause" && strings.HasSuffix(s.file, "_discarded") {
@@ -58,7 +52,7 @@ func TestPlans(t *testing.T) {
 		}
 	}
 	for _, s := range bounded {
-		p.want(s.file+" "+s.name, s.pages, string(looking), p.text(s.file), append([]any{pgx.QueryExecModeExec}, s.args...)...)
+		p.want(s.file+" "+s.name, s.pages, looking, p.text(s.file), append([]any{pgx.QueryExecModeExec}, s.args...)...)
 	}
 }
 
@@ -172,17 +166,8 @@ func (p *plans) do(sql string, args ...any) {
 
 func (p *plans) text(file string) string {
 	p.Helper()
-	for _, dir := range []string{"sql/", "../internal/held/sql/", "../internal/change/sql/"} {
-		sql, err := os.ReadFile(dir + file + ".sql")
-		if err == nil {
-			return string(sql)
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			p.Fatal(err)
-		}
-	}
-	p.Fatalf("there is no statement %s", file)
-	return ""
+	name := file + ".sql"
+	return devtest.SQL(p, "sql/"+name, "../internal/held/sql/"+name, "../internal/change/sql/"+name)
 }
 
 // prepare makes the connection keep the plan of a statement, while all tables are empty.

@@ -1,7 +1,6 @@
 package doctor_test
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -85,13 +84,7 @@ func explain(t *testing.T, name string) func(tx pgx.Tx, err error) (plan string,
 			t.Fatal(err)
 		}
 		defer func() { _ = tx.Rollback(t.Context()) }()
-		text := func(name string) string {
-			sql, err := os.ReadFile("sql/" + name + ".sql")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return string(sql)
-		}
+		text := func(name string) string { return devtest.SQL(t, "sql/"+name+".sql") }
 		types := parameters[name]
 		for _, sql := range []string{text("begin"), "PREPARE looked" + types[0] + " AS " + text(name)} {
 			if _, err := tx.Exec(t.Context(), sql); err != nil {

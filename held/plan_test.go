@@ -1,11 +1,12 @@
 package held_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // Events of a key are looked up in an index, with and without a handler, before and after the
@@ -17,15 +18,12 @@ func TestSelectByKeyReadsLittle(t *testing.T) {
 	d.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || n % 3, n::text FROM generate_series(1, 10000) n")
 	d.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)
 		SELECT 'h' || n % 3, n::text, now(), now(), '/shop', n::text, 'a.b', 'a.b', 'k' || n % 5000, 'text/plain', '' FROM generate_series(1, 10000) n`)
-	choose, err := os.ReadFile("sql/choose.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	choose := devtest.SQL(t, "sql/choose.sql")
 	handler, key, most := "h1", "k7", 100
 	for _, then := range []string{"SELECT", "ANALYZE postroom.held"} {
 		d.exec(then)
 		for _, of := range []*string{nil, &handler} {
-			rows, _ := d.pool.Query(t.Context(), "EXPLAIN "+string(choose), pgx.QueryExecModeExec, nil, of, nil, nil, &key, nil, nil, nil, &most) // CollectRows reports the error
+			rows, _ := d.pool.Query(t.Context(), "EXPLAIN "+choose, pgx.QueryExecModeExec, nil, of, nil, nil, &key, nil, nil, nil, &most) // CollectRows reports the error
 			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			if err != nil {
 				t.Fatal(err)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -574,10 +572,6 @@ func TestBeginInDoubtIsTakenBack(t *testing.T) {
 // firstLine returns the first line of a statement, which is a comment.
 func firstLine(t *testing.T, statement string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("internal", "claim", "sql", statement+".sql"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
+	line, _, _ := strings.Cut(devtest.SQL(t, "internal/claim/sql/"+statement+".sql"), "\n")
 	return line
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // holdOne makes the handler fail once, with the next attempt in an hour, and stops the inbox. After
@@ -177,17 +177,14 @@ func TestAClaimIsGivenBackOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.holdOne("h")
-	release, err := os.ReadFile("internal/ledger/sql/release.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	release := devtest.SQL(t, "internal/ledger/sql/release.sql")
 	b.exec("UPDATE postroom.held SET claimed_by = 'ours', epoch = 7, attempts = 2, next_at = now() + interval '1 h'")
 	var id int64
 	if err := b.pool.QueryRow(t.Context(), "SELECT id FROM postroom.held").Scan(&id); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		b.exec(string(release), id, 7)
+		b.exec(release, id, 7)
 	}
 	var attempts int
 	if err := b.pool.QueryRow(t.Context(), "SELECT attempts FROM postroom.held WHERE claimed_by IS NULL AND next_at <= now()").Scan(&attempts); err != nil || attempts != 1 {

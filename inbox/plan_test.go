@@ -2,7 +2,6 @@ package inbox_test
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -92,11 +91,7 @@ func (p *plans) do(sql string) {
 // text returns a statement.
 func (p *plans) text(file string) string {
 	p.Helper()
-	sql, err := os.ReadFile("internal/ledger/sql/" + file + ".sql")
-	if err != nil {
-		p.Fatal(err)
-	}
-	return string(sql)
+	return devtest.SQL(p, "internal/ledger/sql/"+file+".sql")
 }
 
 // prepare has the connection keep the plan of a statement.

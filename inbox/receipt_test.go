@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // left is a receipt that a process left behind when it ended. The vendor may have been called or
@@ -246,17 +246,14 @@ func TestOneOfTwoOwnersCallsAVendorWithoutKeys(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in.HandleExternal(inbox.Subscription{Name: "h"}, func(context.Context, *inbox.Attempt) error { return nil })
-	text, err := os.ReadFile("internal/ledger/sql/start.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := devtest.SQL(t, "internal/ledger/sql/start.sql")
 	begin := func(db interface {
 		QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	}, key string, epoch int64, window time.Duration,
 	) (verdict string) {
 		t.Helper()
 		var ignored any
-		err := db.QueryRow(t.Context(), string(text), []string{"h"}, []string{key}, []string{"charge"}, []int32{0}, []string{"k"},
+		err := db.QueryRow(t.Context(), text, []string{"h"}, []string{key}, []string{"charge"}, []int32{0}, []string{"k"},
 			[]time.Duration{window}, []int64{epoch}, []int64{epoch}, []string{uuid.NewString()}).Scan(&verdict, &ignored, &ignored, &ignored, &ignored, &ignored, &ignored)
 		if err != nil {
 			t.Error(err)

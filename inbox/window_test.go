@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/clock"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -182,11 +181,7 @@ func TestTheLongerDedupeWindowCounts(t *testing.T) {
 // with the statement, so a test can tell the statement from others.
 func firstLine(t testing.TB, statement string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("internal", "ledger", "sql", statement+".sql"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
+	line, _, _ := strings.Cut(devtest.SQL(t, "internal/ledger/sql/"+statement+".sql"), "\n")
 	return line
 }
 

@@ -1,10 +1,7 @@
 package inspect_test
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -108,17 +105,8 @@ func (p *plans) text(file string) string {
 	if file == "used" {
 		return eventtype.UsedSQL
 	}
-	for _, dir := range []string{"sql/", "../internal/held/sql/", "../internal/snapshot/sql/"} {
-		sql, err := os.ReadFile(dir + file + ".sql")
-		if err == nil {
-			return string(sql)
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			p.Fatal(err)
-		}
-	}
-	p.Fatalf("there is no statement %s", file)
-	return ""
+	name := file + ".sql"
+	return devtest.SQL(p, "sql/"+name, "../internal/held/sql/"+name, "../internal/snapshot/sql/"+name)
 }
 
 // fill adds many rows to the tables.

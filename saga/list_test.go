@@ -3,7 +3,6 @@ package saga_test
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -122,10 +121,7 @@ func TestPlansOfLists(t *testing.T) {
 			{"list_stuck", "text, text[], text, timestamptz, text, text, int, int", "'', '{running}', '', " + last + ", '', '', 2000, 100"},
 			{"list_key", "text, text[], text, text, bool, text, int", "'', '{running}', '', 'k7', true, '', 100"},
 		} {
-			sql, err := os.ReadFile("sql/" + list.file + ".sql")
-			if err != nil {
-				t.Fatal(err)
-			}
+			sql := devtest.SQL(t, "sql/"+list.file+".sql")
 			conn, err := pool.Acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)

@@ -2,7 +2,6 @@ package webhook_test
 
 import (
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -26,11 +25,7 @@ func TestRecordsOfAttemptsWhoseAnswersAreLost(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile("sql/" + tt.file + ".sql")
-			if err != nil {
-				t.Fatal(err)
-			}
-			line, _, _ := strings.Cut(string(text), "\n")
+			line, _, _ := strings.Cut(devtest.SQL(t, "sql/"+tt.file+".sql"), "\n")
 			losing := &devtest.Losing{Mark: line}
 			r := newRig(t, nil)
 			if tt.file == "succeeded" { // the inbox commits it together with the delivery

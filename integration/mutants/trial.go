@@ -357,7 +357,7 @@ func (t *trials) goTest(ctx context.Context, pkg, run, overlay string, timeout t
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
 	cmd.Dir = t.root
-	cmd.Env = append(os.Environ(), "POSTROOM_TEST_REQUIRE=1", "POSTROOM_TEST_PATIENCE=2")
+	cmd.Env = append(os.Environ(), "POSTROOM_TEST_REQUIRE=1", "POSTROOM_TEST_PATIENCE=2", "POSTROOM_TEST_OVERLAY="+overlay)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()

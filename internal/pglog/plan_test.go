@@ -3,7 +3,6 @@ package pglog_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -50,11 +49,7 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 	header := regexp.MustCompile(`(?m)^-- Index +(.*)$`)
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {
-			sql, err := os.ReadFile("sql/" + tt.file + ".sql")
-			if err != nil {
-				t.Fatal(err)
-			}
-			text := strings.TrimSuffix(strings.TrimSpace(string(sql)), ";")
+			text := strings.TrimSuffix(strings.TrimSpace(pglog.SQL(tt.file)), ";")
 			if _, err := conn.Exec(t.Context(), "PREPARE "+tt.file+" AS "+text); err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +66,7 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 				if want == 0 {
 					continue
 				}
-				if named := header.FindStringSubmatch(string(sql)); named == nil || !strings.Contains(named[1], index) {
+				if named := header.FindStringSubmatch(text); named == nil || !strings.Contains(named[1], index) {
 					t.Errorf("the header of %s.sql does not name %s", tt.file, index)
 				}
 			}
@@ -109,11 +104,7 @@ func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 	}
 	text := func(file string) string {
 		t.Helper()
-		sql, err := os.ReadFile("sql/" + file + ".sql")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(sql)
+		return devtest.SQL(t, "sql/"+file+".sql")
 	}
 	executed := map[string]string{
 		"pass":      "pass(100, 0, '10:20:12,13', 1000, '{7}')",

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -406,14 +405,12 @@ func TestPruneStepsAreBounded(t *testing.T) {
 // It changes nothing.
 func pagesOfAStep(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
-	connect, err1 := os.ReadFile("sql/connect.sql")
-	step, err2 := os.ReadFile("sql/prune.sql")
-	tx, err3 := pool.Begin(t.Context())
-	if err := errors.Join(err1, err2, err3); err != nil {
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }() // this undoes the settings too
-	if _, err := tx.Exec(t.Context(), string(connect)+"UPDATE postroom.relay SET epoch = 1"); err != nil {
+	if _, err := tx.Exec(t.Context(), pglog.SQL("connect")+"UPDATE postroom.relay SET epoch = 1"); err != nil {
 		t.Fatal(err)
 	}
 	var plans []struct {
@@ -422,7 +419,7 @@ func pagesOfAStep(t *testing.T, pool *pgxpool.Pool) int {
 			Read int `json:"Shared Read Blocks"`
 		}
 	}
-	err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT json) "+string(step), 1, 0, "1 h", time.Now()).Scan(&plans)
+	err = tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT json) "+pglog.SQL("prune"), 1, 0, "1 h", time.Now()).Scan(&plans)
 	if err != nil {
 		t.Fatal(err)
 	}

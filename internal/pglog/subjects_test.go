@@ -1,7 +1,6 @@
 package pglog_test
 
 import (
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,11 +56,7 @@ func TestSubjectsReadNoMoreThanTheyNeed(t *testing.T) {
 	mustExec(t, pool, `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data)
 		SELECT decode(repeat('00', 16), 'hex'), '/shop', n::text, 'a.b', 'a.b', '' FROM generate_series(1, 50000) n`)
 	mustExec(t, pool, "ANALYZE postroom.outbox")
-	sql, err := os.ReadFile("sql/subjects.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, _ := pool.Query(t.Context(), "EXPLAIN (ANALYZE, TIMING OFF, SUMMARY OFF) "+string(sql), pgx.QueryExecModeSimpleProtocol)
+	rows, _ := pool.Query(t.Context(), "EXPLAIN (ANALYZE, TIMING OFF, SUMMARY OFF) "+pglog.SQL("subjects"), pgx.QueryExecModeSimpleProtocol)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatal(err)

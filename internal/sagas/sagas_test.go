@@ -2,7 +2,6 @@ package sagas_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -104,11 +103,8 @@ func TestPlans(t *testing.T) {
 			exec(t, pool, "ANALYZE postroom.saga, postroom.saga_step, postroom.saga_definition")
 		}
 		for file, args := range map[string][]any{"step_of": {"x7", []string{"x8", ""}}, "stuck": nil, "counts": nil} {
-			sql, err := os.ReadFile("sql/" + file + ".sql")
-			if err != nil {
-				t.Fatal(err)
-			}
-			rows, _ := pool.Query(t.Context(), "EXPLAIN "+string(sql), append([]any{pgx.QueryExecModeExec}, args...)...) // CollectRows reports the error
+			sql := devtest.SQL(t, "sql/"+file+".sql")
+			rows, _ := pool.Query(t.Context(), "EXPLAIN "+sql, append([]any{pgx.QueryExecModeExec}, args...)...) // CollectRows reports the error
 			plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			if err != nil {
 				t.Fatal(err)

@@ -1,7 +1,6 @@
 package ledger_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -16,13 +15,9 @@ func TestMain(m *testing.M) { devtest.Main(m) }
 func TestAttemptsGivenBackWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	text, err := os.ReadFile("sql/give_back.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
+	line, _, _ := strings.Cut(devtest.SQL(t, "sql/give_back.sql"), "\n")
 	losing := &devtest.Losing{Mark: line}
-	_, err = pool.Exec(t.Context(), `
+	_, err := pool.Exec(t.Context(), `
 		WITH decided AS (INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', 'e' || i FROM generate_series(1, 3) i)
 		INSERT INTO postroom.held (handler, dedupe_key, next_at, claimed_by, attempts, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'h', 'e' || i, now(), CASE WHEN i = 3 THEN 'p' END, 5, now(), '/shop', 'e' || i, 'a', 'a', 'text/plain', '' FROM generate_series(1, 3) i`)
