@@ -97,6 +97,18 @@ func TestKillEndsSessions(t *testing.T) {
 	}
 }
 
+// The sessions that make databases end with the server, and new ones take their place.
+func TestDatabasesAreMadeAfterARestart(t *testing.T) {
+	t.Parallel()
+	p := start(t, devstack.Config{})
+	for _, name := range []string{"first", "second"} {
+		_, err := p.CreateDatabase(t.Context(), name, "")
+		check(t, err)
+		check(t, p.Restart(t.Context()))
+	}
+	check(t, p.DropDatabase(t.Context(), "first"))
+}
+
 func TestDatabasesAreClonedAndDropped(t *testing.T) {
 	t.Parallel()
 	p := start(t, devstack.Config{})
