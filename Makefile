@@ -2,6 +2,7 @@
 
 GO       ?= go
 GOLANGCI  = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --format-hide-empty-pkg
 
 ARGS      ?=
 ALL        = ./... ./cmd/postroom/... ./postmill/... ./examples/... ./bench/... ./integration/... # the modules that go.work joins
@@ -22,6 +23,7 @@ BROKER    = POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd
 SCRATCH   = env $$(integration/scratch)
 RACE      = GORACE=atexit_sleep_ms=50 # by default, each program with the race detector sleeps for a second at its end
 TESTFLAGS = -race -vet=off -timeout 40m -p 3 # vet is one of the linters; three packages at a time, because some mostly wait
+TEST      = $(SCRATCH) $(BROKER) $(RACE) $(GOTESTSUM) $(LOG) --raw-command -- $(GO) test -json $(TESTFLAGS) $(TESTED) # says at its end what failed, and why
 TESTED    = $(if $(filter ./...,$(PKG)),$$($(GO) list $(PKG) | grep -Ev '/(internal/house|integration/mutants)$$'),$(PKG)) # make house runs these two
 
 .DEFAULT_GOAL := help
@@ -63,8 +65,8 @@ example-refunds: demo-setup ## Run the refunds example: requests that are repeat
 	@$(BROKER) bin/refunds $(ARGS)
 
 test: compiled servers $(if $(filter ./...,$(PKG)),house) ## Run all tests, against real servers, with the race detector
-	@echo 'test: building and running the tests of each package. The results come in the order of the packages; the first, of integration, takes minutes'
-	$(SCRATCH) $(BROKER) $(RACE) $(GO) test $(TESTFLAGS) $(TESTED)
+	@echo 'test: building and running the tests of each package. A package is printed when its tests have ended; the first ones take minutes'
+	$(TEST)
 
 compiled: setup # by itself, so that it can say how far it is; go test is silent meanwhile
 	@echo 'test: compiling packages with the race detector, which takes minutes the first time'
@@ -77,8 +79,11 @@ house: ## Run the tests of the repository's form and of the lists of mutants, wh
 quick: ## Run the tests that need no server, without the race detector, in less than a minute
 	@$(GO) test -vet=off $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.TestImports}} {{.XTestImports}}{{end}}' $(ALL) | awk '!/internal\/dev(test|stack)|postroomtest/ { print $$1 }')
 
+test-times: LOG = --jsonfile bin/test.json
+test-times: TESTFLAGS += -count=1
 test-times: servers ## Run all tests, and write how long they take to docs/reference/sizes.md
-	$(SCRATCH) $(BROKER) $(RACE) $(GO) test $(TESTFLAGS) -count=1 -json $(TESTED) | $(GO) run ./integration/testtimes integration/results/test-times.txt
+	$(TEST)
+	$(GO) run ./integration/testtimes integration/results/test-times.txt <bin/test.json
 	@$(MAKE) api
 
 test-nats: ## Run the tests of what talks to the broker on another version of NATS (NATS=v2.10.27)

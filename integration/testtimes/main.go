@@ -2,9 +2,6 @@
 // from standard input, and writes a file that docs/reference/sizes.md shows.
 //
 //	make test-times
-//
-// If a test fails, testtimes prints the name of the test, does not write the file, and exits with an
-// error.
 package main
 
 import (
@@ -26,10 +23,10 @@ const module = "github.com/postroom/postroom"
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: go test -json ... | testtimes file")
+		fmt.Fprintln(os.Stderr, "usage: testtimes file <json")
 		os.Exit(2)
 	}
-	packages, err := read(os.Stdin, os.Stderr)
+	packages, err := read(os.Stdin)
 	if err == nil {
 		header := fmt.Sprintf("Measured on %s at commit %s, with %s and %d processors.", time.Now().UTC().Format(time.DateOnly), commit(), runtime.Version(), runtime.NumCPU())
 		err = os.WriteFile(os.Args[1], []byte(table(header, packages)), 0o644)
@@ -63,9 +60,9 @@ type times struct {
 	slowestSeconds float64
 }
 
-// read reads the output of go test -json. It prints the names of packages as they end, of failed
-// tests, and lines that are no JSON.
-func read(from io.Reader, progress io.Writer) ([]times, error) {
+// read reads the output of go test -json. It passes over lines that are no JSON. A test that failed is
+// an error: it may have ended early.
+func read(from io.Reader) ([]times, error) {
 	var done []times
 	running := make(map[string]*times)
 	failed := 0
@@ -74,7 +71,6 @@ func read(from io.Reader, progress io.Writer) ([]times, error) {
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			fmt.Fprintln(progress, lines.Text())
 			continue
 		}
 		if running[e.Package] == nil {
@@ -82,16 +78,12 @@ func read(from io.Reader, progress io.Writer) ([]times, error) {
 		}
 		p := running[e.Package]
 		switch {
-		case e.Action == "build-output":
-			fmt.Fprint(progress, e.Output)
 		case e.Action == "fail":
 			failed++
-			fmt.Fprintln(progress, "FAIL", p.name, e.Test)
 		case e.Action != "pass":
 		case e.Test == "":
 			p.seconds = e.Elapsed
 			done = append(done, *p)
-			fmt.Fprintf(progress, "%s: %.1f s\n", p.name, p.seconds)
 		case !strings.Contains(e.Test, "/") && e.Elapsed >= p.slowestSeconds:
 			p.slowest, p.slowestSeconds = e.Test, e.Elapsed
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"strings"
 	"testing"
 )
@@ -19,7 +18,7 @@ const output = `setup: a line that is no JSON
 `
 
 func TestTable(t *testing.T) {
-	packages, err := read(strings.NewReader(output), io.Discard)
+	packages, err := read(strings.NewReader(output))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +34,7 @@ func TestFailures(t *testing.T) {
 		"nothing was built": {"no Go files\n", "no package was tested"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := read(strings.NewReader(tt.output), io.Discard); err == nil || err.Error() != tt.want {
+			if _, err := read(strings.NewReader(tt.output)); err == nil || err.Error() != tt.want {
 				t.Errorf("error %v, want %s", err, tt.want)
 			}
 		})
