@@ -122,9 +122,9 @@ func TestAGoroutineThatKeepsTheTransactionDoesNoHarm(t *testing.T) {
 					left.leave(tx, use)
 					return nil
 				}))
-				b.publish(ids("e", 30)...)
+				b.publish(ids("e", 10)...)
 				b.run()
-				b.eventually("each event to be done or dead", func() bool { return len(b.effects("h"))+b.dead("h") == 30 })
+				b.eventually("each event to be done or dead", func() bool { return len(b.effects("h"))+b.dead("h") == 10 })
 				left.Wait() // each goroutine got an error
 				for id, n := range b.effects("h") {
 					if n != 1 || b.held("h")["/shop "+id].State != "" {

@@ -87,7 +87,7 @@ func TestRunMeasuresEverythingAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	cfg := small(t)
 	cfg.Broker.SyncedURL = devtest.OwnNATS(t).URL()
-	cfg.Events, cfg.Runs, cfg.Span = 200, 1, 300*time.Millisecond // a run has many measurements
+	cfg.Events, cfg.Runs, cfg.Span = 100, 1, 100*time.Millisecond // a run has many measurements
 	var steps []string
 	last := 0
 	cfg.Progress = func(done, total int, next string) {
@@ -289,7 +289,7 @@ func TestRunSaysWhatItLeavesBehind(t *testing.T) {
 func TestTransactionsTakeTurns(t *testing.T) {
 	t.Parallel()
 	cfg := small(t)
-	cfg.Span = time.Second // even on a busy machine, a transaction ends in each turn
+	cfg.Span = 500 * time.Millisecond // even on a busy machine, a transaction ends in each turn
 	cfg.Only = []string{"producer.write", "producer.write_by_hand", "producer.queue", "live.writers_poll"}
 	var measured []string
 	cfg.Progress = func(_, _ int, next string) { measured = append(measured, next) }
