@@ -2,7 +2,7 @@
 
 GO       ?= go
 GOLANGCI  = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --format-hide-empty-pkg
+GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --format-hide-empty-pkg --hide-summary skipped
 
 ARGS      ?=
 ALL        = ./... ./cmd/postroom/... ./postmill/... ./examples/... ./bench/... ./integration/... # the modules that go.work joins

@@ -20,12 +20,11 @@ import (
 
 // rows are the result of a statement that reads the log: late events, the next page, and held
 // events that are due, each list in the order of seq. The field scheduled lists the events of the
-// log to publish later. The field overdue lists scheduled events of the log whose time has come.
+// log that go to the table held first, until their time has come and the log is read up to it.
 type rows struct {
 	snap, pid       string
 	late, page, due []eventlog.Event
 	scheduled       map[int64]struct{}
-	overdue         []int64
 	busy            []int64            // held events that keepDue left out
 	moreDue         bool               // there may be more due events
 	bytes           [partDue + 1]int64 // bytes of data and headers, by part, as the statement counts them
@@ -35,13 +34,8 @@ type rows struct {
 func (r *rows) full(part int64) bool { return r.bytes[part] >= eventlog.PageBytes }
 
 // keepDue keeps the due events for which still(seq) is true. If it removes an event, it also
-// removes later events of the same key. It makes an overdue event scheduled if still(seq) is false.
+// removes later events of the same key.
 func (r *rows) keepDue(still func(seq int64) bool) {
-	for _, seq := range r.overdue {
-		if !still(seq) {
-			r.scheduled[seq] = struct{}{}
-		}
-	}
 	blocked := make(map[string]bool)
 	r.due = slices.DeleteFunc(r.due, func(ev eventlog.Event) bool {
 		//guard:events-behind-one-that-is-being-cancelled 2 false
@@ -86,9 +80,6 @@ const (
 	partPage
 	partDue
 )
-
-// noteDue is the note of an event of the log that was scheduled and whose time has come.
-const noteDue = "due"
 
 // decodeRows splits the rows of a result by part. If the buffer is large enough, the page uses its
 // memory.
@@ -144,8 +135,6 @@ func (r *rows) add(d *decoder) error {
 	case flag:
 		ev.NotBefore = ev.LoggedAt // the later of created_at and not_before
 		r.scheduled[ev.Seq] = struct{}{}
-	case d.text(colNote) == noteDue:
-		r.overdue = append(r.overdue, ev.Seq)
 	}
 	if len(d.faults) > 0 || ev.ID == "" || ev.Source == "" || ev.Subject == "" {
 		body, _ := strconv.Atoi(d.text(colNote)) // 0 if the body is not too large

@@ -200,23 +200,14 @@ func (r *reader) collect(ctx context.Context, buffer []eventlog.Event, sql strin
 }
 
 // A transaction may have cancelled or rescheduled an event that is due, or may be changing it now.
-// confirmDue removes such an event from found if it came from the table held. If such an event is
-// still in the log, the reader treats it as scheduled for later, and schedule.sql moves it to the
-// table held unless it is cancelled (see unlocked.sql). It asks about each seq once and in two ways.
+// confirmDue removes such an event from found (see unlocked.sql). It asks about each seq in two ways.
 func (r *reader) confirmDue(ctx context.Context, found *rows) error {
-	if len(found.due)+len(found.overdue) == 0 {
+	if len(found.due) == 0 {
 		return nil
 	}
-	seqs := make([]int64, len(found.due), len(found.due)+len(found.overdue))
-	held := make([]bool, cap(seqs))
+	seqs := make([]int64, len(found.due))
 	for i := range found.due {
-		seqs[i], held[i] = found.due[i].Seq, true
-	}
-	for _, seq := range found.overdue {
-		//guard:cancelled-events-that-are-read-twice 0.1 = @1[:0]
-		if _, both := slices.BinarySearch(seqs[:len(found.due)], seq); !both { // for an event in both tables, only the row of held counts
-			seqs = append(seqs, seq)
-		}
+		seqs[i] = found.due[i].Seq
 	}
 	counts := make(map[int64]int, len(seqs))
 	count := func(result pgx.Rows) error {
@@ -229,7 +220,7 @@ func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	}
 	var batch pgx.Batch
 	batch.Queue(r.log.sql.Unlocked, seqs).Query(count)
-	batch.Queue(r.log.sql.StillDue, seqs, held[:len(seqs)]).Query(count)
+	batch.Queue(r.log.sql.StillDue, seqs).Query(count)
 	if err := r.conn.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("look which due events were cancelled: %w", err)
 	}

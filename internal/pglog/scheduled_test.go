@@ -2,6 +2,8 @@ package pglog_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -172,4 +174,68 @@ func TestEventInHeldAndInTheLogIsPublishedOnce(t *testing.T) {
 		t.Errorf("published %v, want both and c", all)
 	}
 	wantIDs(t, heldIDs(t, pool))
+}
+
+// A deadline rings only when all is read that was committed before its time, even if the relay was
+// away and the log has a backlog of several pages. Later events of the backlog do not hold it up.
+func TestDueEventsWaitForTheLog(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"log", "held"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			pool := devtest.Pool(t)
+			log := pglog.New(pool)
+			schedule(t, pool, "deadline", time.Hour)
+			if where == "held" {
+				term := lead(t, log)
+				read(t, term, 10)
+				record(t, term)
+				wantIDs(t, heldIDs(t, pool), "deadline")
+			}
+			write(t, pool, names("in-time", 35)...)
+			mustExec(t, pool, "UPDATE postroom.outbox SET created_at = created_at - interval '2 h', not_before = not_before - interval '2 h'")
+			mustExec(t, pool, "UPDATE postroom.held SET next_at = next_at - interval '2 h'")
+			write(t, pool, names("later", 35)...)
+
+			term := lead(t, log)
+			var all []string
+			for range 12 {
+				ids, seqs, _ := read(t, term, 10)
+				all = append(all, ids...)
+				record(t, term, seqs...)
+			}
+			at := slices.Index(all, "deadline")
+			if len(all) != 71 || at < slices.Index(all, "in-time-34") || at > slices.Index(all, "later-34") {
+				t.Errorf("the deadline is at %d of %d, want it after the events of before its time and before the last one: %v", at, len(all), all)
+			}
+		})
+	}
+}
+
+// A refused event is tried again at its time, however many scheduled events wait for the log.
+func TestRetriesDoNotWaitForTheLog(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	term := lead(t, log)
+	write(t, pool, "refused")
+	for _, id := range names("deadline", 15) {
+		schedule(t, pool, id, time.Hour)
+	}
+	_, _, page := read(t, term, 20)
+	hold(t, term, refusal(1), page.Events[0])
+	record(t, term)
+	write(t, pool, names("in-time", 30)...)
+	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = created_at - interval '2 h'")
+	mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - CASE event_id WHEN 'refused' THEN interval '1 s' ELSE interval '1 h' END")
+	ids, _, _ := read(t, lead(t, log), 10)
+	wantIDs(t, ids, append(names("in-time", 10), "refused")...)
+}
+
+// names returns n names with a common beginning.
+func names(begin string, n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("%s-%d", begin, i))
+	}
+	return all
 }

@@ -30,18 +30,24 @@
 -- sizes of the next rows beforehand. octet_length does not decompress data, and the server does not
 -- fetch data that the statement leaves out. postroom.header_bytes measures headers. A running sum over
 -- complete rows takes a tenth of the time of a pass. So for the next page (part 2), the first condition
--- computes the total. The second condition searches for the last row of the page only if that total is
+-- looks at the total (size). The second condition searches for the last row of the page only if that total is
 -- too large.
 --
--- For an event of the log, the column scheduled says whether the event must be published later, by
--- this database's clock. If so, the relay holds the event. If data is too large for an event, the note
--- is its size in the table, so that the relay knows how much it writes to held. Otherwise the note is
--- 'due' if the event was scheduled and its time has come. Then the relay checks whether the producer
--- has cancelled the event: see unlocked.sql. For a held event (part 3), the note has its attempts, the
--- attempt after which it is dead, the number of its replays, its republish, whether its values differ
--- from those in the log, and whether held has no later event of its key. The column scheduled is true
--- if the held event has no order among the events of its key. For an event with an order, the statement
--- also returns the events that wait behind it, up to the next dead one.
+-- For an event of the log, the column scheduled says whether its producer has scheduled it. If so, the
+-- relay moves the event to held first, even if its time has come. If data is too large for an event, the
+-- note is its size in the table, so that the relay knows how much it writes to held. For a held event
+-- (part 3), the note has its attempts, the attempt after which it is dead, the number of its replays, its
+-- republish, whether its values differ from those in the log, and whether held has no later event of its
+-- key. The column scheduled is true if the held event has no order among the events of its key. For an
+-- event with an order, the statement also returns the events that wait behind it, up to the next dead one.
+--
+-- A scheduled event waits until the log is read up to its time (read_to): "cancel if not paid" must not
+-- overtake a payment that was committed in time, even if the relay was paused and has a backlog. If the
+-- page is the last one, all that was committed before this statement is read with it, and is published
+-- before the due events. Otherwise the log is read up to the first row of the page, because the rows
+-- behind it were written later. A refused event that is tried again does not wait. If many scheduled
+-- events wait, the statement looks only at the last $4 due events for such retries, and finds the
+-- others as the log is read.
 --
 -- "(SELECT 'outbox')" keeps the planner from using the index held_outgoing in part 3. A plan that
 -- was made while held was empty could use that index, and read all of it.
@@ -83,13 +89,33 @@ WITH late AS (
     WHERE seq > $1
     ORDER BY seq
     LIMIT $4
+), size AS MATERIALIZED ( -- of the page, if its bytes did not end it
+    SELECT count(*) AS rows, min(created_at) AS since,
+           coalesce(sum(octet_length(data)), 0)
+           --guard:the-headers-of-a-page-are-bounded remove
+           + coalesce(sum(postroom.header_bytes(headers)), 0)
+           AS bytes
+    FROM (SELECT data, headers, created_at FROM postroom.outbox WHERE seq > $1 ORDER BY seq LIMIT $4) page
+), read_to AS MATERIALIZED (
+    --guard:a-due-event-waits-for-the-log do SELECT now() AS at
+    SELECT CASE WHEN rows < $4 AND bytes < 4194304 THEN now() ELSE least(since, now()) END AS at FROM size
 ), due AS (
     SELECT held.*
     FROM (
-        SELECT id, key, pos FROM postroom.held
-        --guard:held-events-in-flight-are-not-read-again 3 true
-        WHERE handler = (SELECT 'outbox') AND next_at <= now() AND pos <> ALL ($5)
-        ORDER BY next_at, pos
+        (SELECT id, key, pos FROM postroom.held
+         --guard:held-events-in-flight-are-not-read-again 3 true
+         WHERE handler = (SELECT 'outbox') AND next_at <= (SELECT at FROM read_to) AND pos <> ALL ($5)
+         ORDER BY next_at, pos
+         LIMIT $4)
+        UNION ALL
+        SELECT id, key, pos
+        FROM (SELECT * FROM postroom.held
+              --guard:held-events-in-flight-are-not-read-again/2 4 true
+              WHERE handler = (SELECT 'outbox') AND next_at > (SELECT at FROM read_to) AND next_at <= now() AND pos <> ALL ($5)
+              ORDER BY next_at DESC, pos DESC
+              LIMIT $4) newest
+        --guard:a-retry-does-not-wait-for-the-log false
+        WHERE key IS NOT NULL OR attempts > 0 OR replays > 0
         LIMIT $4
     ) due
     CROSS JOIN LATERAL (
@@ -129,11 +155,11 @@ FROM (
            NULL::text AS trace_parent, NULL::text AS trace_state, NULL::jsonb AS headers, NULL::bytea AS data,
            clock_timestamp() AS logged_at, false AS scheduled, 0::bigint AS size
     UNION ALL
-    (SELECT 1, seq, CASE WHEN octet_length(data) > 983040 THEN pg_column_size(data)::text WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
+    (SELECT 1, seq, CASE WHEN octet_length(data) > 983040 THEN pg_column_size(data)::text END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
             occurred_at, trace_parent, trace_state,
             CASE WHEN postroom.headers_fit(headers) THEN headers WHEN headers IS NOT NULL THEN '0' END,
             CASE WHEN octet_length(data) <= 983040 THEN data END,
-            greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false), size
+            greatest(created_at, not_before), coalesce(not_before > created_at, false), size
      FROM (SELECT *, sum(size) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
            FROM (SELECT *, (CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
                             + coalesce(postroom.header_bytes(headers), 0))::bigint AS size FROM late) late) late
@@ -141,20 +167,18 @@ FROM (
      WHERE coalesce(before, 0) < 4194304
      ORDER BY seq)
     UNION ALL
-    (SELECT 2, seq, CASE WHEN octet_length(data) > 983040 THEN pg_column_size(data)::text WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
+    (SELECT 2, seq, CASE WHEN octet_length(data) > 983040 THEN pg_column_size(data)::text END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
             occurred_at, trace_parent, trace_state,
             CASE WHEN postroom.headers_fit(headers) THEN headers WHEN headers IS NOT NULL THEN '0' END,
             CASE WHEN octet_length(data) <= 983040 THEN data END,
-            greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false),
+            greatest(created_at, not_before),
+            --guard:scheduled-events-of-the-log-are-held-first = coalesce(not_before > clock_timestamp(), false)
+            coalesce(not_before > created_at, false),
             (CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
              + coalesce(postroom.header_bytes(headers), 0))::bigint
      FROM page
      --guard:a-page-is-bounded-by-its-bytes = @1 >= 0
-     WHERE (SELECT coalesce(sum(octet_length(data)), 0)
-                   --guard:the-headers-of-a-page-are-bounded remove
-                   + coalesce(sum(postroom.header_bytes(headers)), 0)
-                   < 4194304
-            FROM (SELECT data, headers FROM postroom.outbox WHERE seq > $1 ORDER BY seq LIMIT $4) sizes)
+     WHERE (SELECT bytes FROM size) < 4194304
         OR seq <= (SELECT max(seq)
                    FROM (SELECT seq, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
                                           + coalesce(postroom.header_bytes(headers), 0))

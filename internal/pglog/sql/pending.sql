@@ -13,7 +13,7 @@ WITH owed AS (
     -- server may compare the complete log with all ranges.
     CROSS JOIN LATERAL (SELECT * FROM postroom.outbox WHERE seq >= r.lo AND seq <= r.hi OFFSET 0) o
 )
-SELECT 1 AS part, seq, CASE WHEN octet_length(data) > 983040 THEN pg_column_size(data)::text WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END AS note,
+SELECT 1 AS part, seq, CASE WHEN octet_length(data) > 983040 THEN pg_column_size(data)::text END AS note,
        CASE WHEN octet_length(event_id) <= 512 THEN event_id ELSE left(event_id, 513) END AS event_id,
        CASE WHEN octet_length(source) <= 512 THEN source ELSE left(source, 513) END AS source,
        CASE WHEN octet_length(type) <= 512 THEN type ELSE left(type, 513) END AS type,
@@ -27,7 +27,7 @@ SELECT 1 AS part, seq, CASE WHEN octet_length(data) > 983040 THEN pg_column_size
        CASE WHEN octet_length(trace_state) <= 512 THEN trace_state ELSE left(trace_state, 513) END AS trace_state,
        CASE WHEN postroom.headers_fit(headers) THEN headers WHEN headers IS NOT NULL THEN '0' END AS headers,
        CASE WHEN octet_length(data) <= 983040 THEN data END AS data,
-       greatest(created_at, not_before) AS logged_at, coalesce(not_before > clock_timestamp(), false) AS scheduled, size
+       greatest(created_at, not_before) AS logged_at, coalesce(not_before > created_at, false) AS scheduled, size
 FROM (SELECT *, sum(size) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
       FROM (SELECT *, (CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
                        + coalesce(postroom.header_bytes(headers), 0))::bigint AS size FROM owed) owed) owed

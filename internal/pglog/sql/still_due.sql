@@ -1,6 +1,5 @@
--- The events of $1 (seqs) that the relay must still publish, because they were not cancelled. $2
--- has one element for each event: if it is true, the event must also be in held, and be due or wait
--- behind an earlier event of its key. unlocked.sql has taken and released the locks before this
+-- The held events of $1 (seqs) that the relay must still publish: they were not cancelled, and are due or
+-- wait behind an earlier event of their key. unlocked.sql has taken and released the locks before this
 -- statement begins. So this statement sees every cancellation and every new time that was committed
 -- before unlocked.sql got the lock.
 --
@@ -23,8 +22,7 @@ WITH cancelled AS MATERIALIZED (
                  FOR UPDATE OF h SKIP LOCKED)
 )
 SELECT e.seq
-FROM unnest($1::bigint[], $2::bool[]) AS e (seq, held)
-WHERE CASE WHEN e.held THEN EXISTS (SELECT FROM postroom.held h
-                                    WHERE h.handler = 'outbox' AND h.pos = e.seq AND h.dead_at IS NULL AND (h.next_at IS NULL OR h.next_at <= now())
-                                      AND (h.republish IS NOT NULL OR e.seq NOT IN (SELECT seq FROM cancelled)) OFFSET 0)
-           ELSE e.seq NOT IN (SELECT seq FROM cancelled) END;
+FROM unnest($1::bigint[]) AS e (seq)
+WHERE EXISTS (SELECT FROM postroom.held h
+              WHERE h.handler = 'outbox' AND h.pos = e.seq AND h.dead_at IS NULL AND (h.next_at IS NULL OR h.next_at <= now())
+                AND (h.republish IS NOT NULL OR e.seq NOT IN (SELECT seq FROM cancelled)) OFFSET 0);
