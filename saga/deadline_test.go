@@ -41,6 +41,37 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// The deadline comes much too late, because the relay or the handler was away. It is written once more,
+// so that an answer that was committed in time, and waits behind it, comes first. If none comes, the
+// second deadline counts, however late it is.
+func TestDeadlineThatComesLate(t *testing.T) {
+	t.Parallel()
+	for name, answered := range map[string]bool{"with an answer": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newRig(t)
+			_, payment := w.upTo("t1")
+			w.exec("UPDATE postroom.saga SET deadline = now() - interval '1 min', alarm_at = now() - interval '1 min'")
+			w.give(w.alarmOf("t1"))
+			second := w.wants("travel.deadline")[0]
+			w.is("t1", "running", "payment")
+			if in := time.Until(second.NotBefore); in > 10*time.Second || second.CausationID != payment.ID {
+				t.Errorf("the second deadline comes in %s, caused by %s; want it within 10s, caused by the command", in, second.CausationID)
+			}
+			if answered {
+				w.give(w.reply(payment, "payment.charged", nil))
+				w.wants("travel.booked")
+				w.give(second)
+				w.wants()
+				return
+			}
+			w.exec("UPDATE postroom.saga SET deadline = deadline - interval '1 h', alarm_at = alarm_at - interval '1 h'") // another pause
+			w.give(w.alarmOf("t1"))
+			w.wants("payment.refund")
+		})
+	}
+}
+
 // The deadline and the reply come at the same moment. The one that gets the lock first decides, and
 // the other changes nothing.
 func TestDeadlineAndReplyAtOneMoment(t *testing.T) {

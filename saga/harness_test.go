@@ -220,12 +220,19 @@ func (w *rig) exec(sql string, args ...any) {
 }
 
 // overrideDeadlineAndAlarm lets the deadline of an instance's pending step pass: it sets the deadline and the alarm
-// back, and returns the event deadline as it would come.
+// back, and returns the event deadline as it would come. The alarm is later than the deadline: it is one
+// that counts, however busy the machine is.
 func (w *rig) overrideDeadlineAndAlarm(key string) postroom.Event {
 	w.Helper()
+	w.exec("UPDATE postroom.saga SET deadline = now() - interval '1 s', alarm_at = now() - interval '0.5 s' WHERE key = $1", key)
+	return w.alarmOf(key)
+}
+
+// alarmOf returns the event deadline of an instance as it would come.
+func (w *rig) alarmOf(key string) postroom.Event {
+	w.Helper()
 	var at time.Time
-	err := w.pool.QueryRow(w.Context(), "UPDATE postroom.saga SET deadline = now() - interval '1 s', alarm_at = now() - interval '1 s' WHERE key = $1 RETURNING alarm_at", key).Scan(&at)
-	if err != nil {
+	if err := w.pool.QueryRow(w.Context(), "SELECT alarm_at FROM postroom.saga WHERE key = $1", key).Scan(&at); err != nil {
 		w.Fatal(err)
 	}
 	ev := postroom.NewEvent("travel.deadline", map[string]any{"at": at.UTC()})
