@@ -45,6 +45,8 @@ type rig struct {
 	nc   *nats.Conn
 	out  *outbox.Outbox
 	name string // the name of the stream, with which all types begin
+
+	stopRelay func()
 }
 
 func open(t *testing.T) *rig {
@@ -54,8 +56,12 @@ func open(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	w.exec("CREATE TABLE did (id bigint GENERATED ALWAYS AS IDENTITY, key text NOT NULL, what text NOT NULL)") // no key: a second effect would show
-	w.run(relay.New(outbox.NewLog(w.pool), natsjs.NewPublisher(w.nc), relay.Config{Logger: quiet}))
+	w.startRelay()
 	return w
+}
+
+func (w *rig) startRelay() {
+	w.stopRelay = w.run(relay.New(outbox.NewLog(w.pool), natsjs.NewPublisher(w.nc), relay.Config{Logger: quiet}))
 }
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
