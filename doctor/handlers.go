@@ -70,7 +70,7 @@ func checkUnknown(ctx context.Context, e *examination) error {
 		remedy := "start a process that runs it (a renamed handler is another handler)"
 		switch {
 		case u.Owed > 0:
-			e.fault(u.Handler, remedy, "no live process runs this handler, and %s held for it", eventsAre(u.Owed, u.Owed+10_000-u.Held))
+			e.fault(u.Handler, remedy, "no live process runs this handler, and %s held for it", eventsAre(u.Owed, 10_000))
 		case i >= 0:
 			e.warn(u.Handler, remedy+retire(e.d.name, subs[i]), "no live process runs this handler: its events wait in the stream %s, and are lost to it when the stream drops them", subs[i].Stream)
 		default:

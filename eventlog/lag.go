@@ -16,8 +16,8 @@ type Lag struct {
 	// Appended is the number of seqs that the log has assigned so far.
 	Appended int64
 
-	// Held is the number of outgoing events that are held, by reason. Counting stops at a
-	// total of 100,000.
+	// Held is the number of outgoing events that are held, by reason. Counting stops at 10,000
+	// events of HeldDead, at 10,000 of HeldKey, and at 10,000 of the others.
 	Held map[HeldReason]HeldCount
 
 	// HeldKeys is the number of keys whose later events wait for a held event.

@@ -69,7 +69,7 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) *fin
 	}
 	for _, h := range s.Held {
 		if n := h.Events(Dead); n > 0 {
-			l.add(FoundDead, h.Handler, fmt.Sprintf("%s dead %s", eventsAre(n, h.More), where(h.Handler)),
+			l.add(FoundDead, h.Handler, fmt.Sprintf("%s dead %s", eventsAre(n, h.More(Dead)), where(h.Handler)),
 				"'postroom dead groups' shows their causes; then replay or discard them")
 		}
 	}
@@ -134,7 +134,7 @@ func (l *findingList) checkHandler(s *Status, subs []subscription, views map[str
 	sub := slices.IndexFunc(subs, func(sub subscription) bool { return sub.Handler == handler })
 	switch late := held.overdue(); {
 	case len(processes) == 0 && held.Events() > held.Events(Dead):
-		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: %s for it, and new ones do not reach it", handler, eventsAre(held.Events(), held.More)+" held"),
+		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: %s for it, and new ones do not reach it", handler, eventsAre(held.Events(), held.More())+" held"),
 			"start a process that runs it; was it renamed? A renamed handler is another handler")
 	case len(processes) == 0 && sub >= 0:
 		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: events do not reach it", handler),

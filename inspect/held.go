@@ -40,6 +40,10 @@ type StateCount struct {
 
 	// OverdueSeconds is how long the first of these events has been due.
 	OverdueSeconds float64 `json:"overdue_seconds"`
+
+	// More says that counting stopped, so there may be more events in this state. It stops at 10,000
+	// dead events of a handler, at 10,000 waiting ones, and at 10,000 in the other states together.
+	More bool `json:"more"`
 }
 
 // HeldSummary says how many events are held for one handler, or on their way to the broker.
@@ -49,9 +53,6 @@ type HeldSummary struct {
 
 	// Keys is how many keys these events block.
 	Keys int64 `json:"keys"`
-
-	// More says that counting stopped at 100,000 events, so there may be more.
-	More bool `json:"more"`
 }
 
 // Events returns how many events are held in the given states, or in all states if none is given.
@@ -63,6 +64,14 @@ func (h HeldSummary) Events(states ...State) int64 {
 		}
 	}
 	return n
+}
+
+// More reports whether counting stopped in one of the given states, or in any state if none is given.
+// Then there may be more events than [HeldSummary.Events] returns, and more keys.
+func (h HeldSummary) More(states ...State) bool {
+	return slices.ContainsFunc(h.States, func(c StateCount) bool {
+		return c.More && (len(states) == 0 || slices.Contains(states, c.State))
+	})
 }
 
 // overdue returns how long the first due event has been due. Either no process has a claim on this
@@ -83,15 +92,14 @@ func readHeld(m *view) ([]HeldSummary, error) {
 
 		handler string
 		keys    int64
-		more    bool
 	}
 	counts, err := rows(m, "what is held", m.sql.HeldCounts, func(found pgx.CollectableRow, c *row) error {
-		return found.Scan(&c.handler, &c.State, &c.Events, &c.OldestAgeSeconds, &c.OverdueSeconds, &c.more, &c.keys)
+		return found.Scan(&c.handler, &c.State, &c.Events, &c.OldestAgeSeconds, &c.OverdueSeconds, &c.More, &c.keys)
 	})
 	all := []HeldSummary{} // not null in JSON
 	for _, c := range counts {
 		if len(all) == 0 || all[len(all)-1].Handler != c.handler {
-			all = append(all, HeldSummary{Handler: c.handler, Keys: c.keys, More: c.more})
+			all = append(all, HeldSummary{Handler: c.handler, Keys: c.keys})
 		}
 		last := &all[len(all)-1]
 		last.States = append(last.States, c.StateCount)

@@ -81,7 +81,7 @@ func TestNoStatementReadsATable(t *testing.T) {
 		for _, s := range tested {
 			p.wantPages(s.file, s.parameters, s.call, s.pages)
 		}
-		// This statement counts held rows, up to 100,000 of each handler.
+		// This statement counts held rows, up to 30,000 of each handler.
 		p.wantPages("held_counts", "", "", 60_000)
 	}
 }

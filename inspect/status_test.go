@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -170,7 +171,7 @@ func TestStatesOfHeldEvents(t *testing.T) {
 			t.Errorf("%d are %s, want %d", got, state, want)
 		}
 	}
-	if h.Events() != 7 || h.Keys != 2 || h.More {
+	if h.Events() != 7 || h.Keys != 2 || h.More() {
 		t.Errorf("held: %+v", h)
 	}
 	if out.Events(inspect.Scheduled) != 1 || out.Events(inspect.Retrying) != 1 || out.Events(inspect.Waiting) != 1 || out.Keys != 1 {
@@ -186,6 +187,62 @@ func TestStatesOfHeldEvents(t *testing.T) {
 	for _, id := range []string{"due", "retrying", "running", "abandoned", "waiting", "dead"} { // now each state by itself
 		if held := p.trace(p.alone(), "/shop", id).Held; len(held) != 1 || string(held[0].State) != id {
 			t.Errorf("%s: %+v", id, held)
+		}
+	}
+}
+
+// However many events are in one state, those in another are counted: five dead events are five, and
+// status finds them. A number at which counting stopped says so.
+func TestCountsBesideVeryManyEventsInAnotherState(t *testing.T) {
+	t.Parallel()
+	const many = 10_001
+	manyHeld := func(p *rig, handler, key, next, dead string) {
+		if handler != inspect.Outgoing {
+			p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT $1, '/shop ' || n FROM generate_series(1000, 999 + $2::int) n", handler, many)
+		}
+		p.exec(fmt.Sprintf(`INSERT INTO postroom.held (handler, dedupe_key, pos, key, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+			SELECT $1::text, CASE WHEN $1::text <> 'outbox' THEN '/shop ' || n END, n, %s, %s, %s, CASE WHEN %[3]s IS NOT NULL THEN 'x' END, now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', ''
+			FROM generate_series(1000, 999 + $2::int) n`, key, next, dead), handler, many)
+	}
+	few := func(p *rig, handler, id string, pos int, columns, values string) {
+		if handler == inspect.Outgoing {
+			p.holdOutgoing(pos, columns, values)
+			return
+		}
+		p.hold(handler, id, columns+", pos", fmt.Sprint(values, ", ", pos))
+	}
+	for _, handler := range []string{"h", inspect.Outgoing} {
+		for of, insert := range map[inspect.State]func(p *rig){
+			inspect.Scheduled: func(p *rig) { manyHeld(p, handler, "NULL::text", "now() + interval '1 h'", "NULL::timestamptz") },
+			inspect.Dead:      func(p *rig) { manyHeld(p, handler, "'d' || n", "NULL::timestamptz", "now()") },
+			inspect.Waiting:   func(p *rig) { manyHeld(p, handler, "'k'", "NULL::timestamptz", "NULL::timestamptz") },
+		} {
+			t.Run(handler+", "+string(of), func(t *testing.T) {
+				t.Parallel()
+				p := newRig(t)
+				p.lives("h")
+				insert(p)
+				for n := range 5 {
+					few(p, handler, fmt.Sprint("dead", n), 1+n, "dead_at, class", "now(), 'x'")
+				}
+				for n := range 3 {
+					few(p, handler, fmt.Sprint("waits", n), 10+n, "key", "'few'")
+				}
+				few(p, handler, "due", 20, "next_at, class, key", "now(), 'x', 'few'")
+				s := p.status(p.alone())
+				got := heldOf(s.Held, handler)
+				for state, want := range map[inspect.State]int64{inspect.Dead: 5, inspect.Waiting: 3, inspect.Due: 1} {
+					if n, more := got.Events(state), got.More(state); state == of && (n != 10_000 || !more) || state != of && (n != want || more && state != inspect.Due) {
+						t.Errorf("%s: %d, more: %t", state, n, more)
+					}
+				}
+				if !got.More(of) {
+					t.Errorf("nothing says that there may be more events than %d", got.Events(of))
+				}
+				if !slices.Contains(codes(s), "dead "+handler) {
+					t.Errorf("found %v, want the dead events", codes(s))
+				}
+			})
 		}
 	}
 }

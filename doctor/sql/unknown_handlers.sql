@@ -1,9 +1,11 @@
 -- The handlers that have decided events and that no living process runs. For each handler: how many
--- events are held, counted up to 10,000, and how many of these events are not dead.
+-- events are held, and how many of these events are not dead. Counting stops at 10,000 dead events of a
+-- handler, at 10,000 waiting ones, and at 10,000 others.
 -- inbox/internal/ledger/sql/unknown.sql is a similar statement for a process that starts.
 --
 -- Locks   none.
--- Index   inbox's primary key and held_owed, once for each handler.
+-- Index   inbox's primary key, held_due (handler, next_at, pos), held_waiting (handler, held_at) and
+--         held_dead_handler (handler, dead_at, id), once for each handler.
 -- Called  by checkUnknown.
 WITH RECURSIVE deciding AS (
     (SELECT handler FROM postroom.inbox ORDER BY handler LIMIT 1)
@@ -12,11 +14,13 @@ WITH RECURSIVE deciding AS (
     FROM deciding
     WHERE deciding.handler IS NOT NULL
 )
-SELECT d.handler::text, h.held, h.owed
+SELECT d.handler::text, h.owed + h.dead AS held, h.owed
 FROM deciding d
-CROSS JOIN LATERAL (SELECT count(*) AS held, count(*) FILTER (WHERE dead_at IS NULL) AS owed
-                    FROM (SELECT dead_at FROM postroom.held
-                          WHERE held.handler = d.handler AND dedupe_key IS NOT NULL LIMIT 10000) rows) h
+CROSS JOIN LATERAL (
+    SELECT (SELECT count(*) FROM (SELECT FROM postroom.held WHERE held.handler = d.handler AND next_at IS NOT NULL LIMIT 10000) due)
+           + (SELECT count(*) FROM (SELECT FROM postroom.held WHERE held.handler = d.handler AND coalesce(next_at, dead_at) IS NULL LIMIT 10000) waiting) AS owed,
+           (SELECT count(*) FROM (SELECT FROM postroom.held WHERE held.handler = d.handler AND dead_at IS NOT NULL LIMIT 10000) dead) AS dead
+) h
 WHERE d.handler IS NOT NULL
   AND NOT EXISTS (SELECT FROM postroom.node WHERE d.handler = ANY (handlers) AND seen_at > now() - interval '1 minute')
 ORDER BY d.handler;

@@ -1,9 +1,11 @@
 -- For each handler and state: how many events are held, how long the oldest has been held or dead,
 -- and how long the first has been due. For each handler also: how many keys its held events block.
--- The statement reads at most 100,000 rows of each handler.
+-- The statement reads at most 10,000 dead events of each handler, as many waiting ones, and as many of
+-- the others, the first that are due. So however many events are in one state, it finds those in others.
 --
 -- Locks   none.
--- Index   held_owed (handler, dedupe_key), once for each handler and then its rows; held_outgoing (pos).
+-- Index   held_owed (handler, dedupe_key), once for each handler; then for its rows held_due (handler, next_at,
+--         pos), held_dead_handler (handler, dead_at, id), held_waiting (handler, held_at).
 -- Order   by handler.
 -- Called  by Inspector.Status and Inspector.Handlers.
 WITH RECURSIVE holder AS (
@@ -15,15 +17,20 @@ WITH RECURSIVE holder AS (
     WHERE holder.handler IS NOT NULL
 ), looked AS (
     SELECT h.handler, o.*
-    FROM holder h
-    CROSS JOIN LATERAL (SELECT key, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
-                        WHERE held.handler = h.handler AND dedupe_key IS NOT NULL LIMIT 100000) o
-    WHERE h.handler IS NOT NULL
-    UNION ALL
-    (SELECT 'outbox', key, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
-     WHERE handler = 'outbox' ORDER BY pos LIMIT 100000)
+    FROM (SELECT handler FROM holder WHERE handler IS NOT NULL UNION ALL SELECT 'outbox') h
+    CROSS JOIN LATERAL (
+        (SELECT key, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
+         WHERE held.handler = h.handler AND next_at IS NOT NULL ORDER BY next_at, pos LIMIT 10000)
+        UNION ALL
+        --guard:the-dead-are-counted-by-themselves false
+        (SELECT key, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
+         WHERE held.handler = h.handler AND dead_at IS NOT NULL ORDER BY dead_at, id LIMIT 10000)
+        UNION ALL
+        (SELECT key, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
+         WHERE held.handler = h.handler AND coalesce(next_at, dead_at) IS NULL ORDER BY held_at LIMIT 10000)
+    ) o
 ), sorted AS (
-    SELECT *,
+    SELECT *, count(*) OVER (PARTITION BY handler, dead_at IS NOT NULL, next_at IS NULL) >= 10000::bigint AS more,
            CASE WHEN dead_at IS NOT NULL THEN 'dead'
                 WHEN next_at IS NULL THEN 'waiting'
                 WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() OR handler = 'outbox' THEN 'running' ELSE 'abandoned' END
@@ -32,13 +39,13 @@ WITH RECURSIVE holder AS (
                 ELSE 'retrying' END AS state
     FROM looked
 ), counted AS (
-    SELECT handler, state, count(*) AS events,
+    SELECT handler, state, count(*) AS events, bool_or(more) AS more,
            coalesce(greatest(extract(epoch FROM now() - min(coalesce(dead_at, held_at))), 0), 0)::float8 AS age,
            coalesce(greatest(extract(epoch FROM now() - min(next_at)), 0), 0)::float8 AS overdue
     FROM sorted
     GROUP BY handler, state
 )
-SELECT c.*, sum(c.events) OVER (PARTITION BY c.handler) >= 100000::numeric AS more, k.keys
+SELECT c.handler, c.state, c.events, c.age, c.overdue, c.more, k.keys
 FROM counted c
 JOIN (SELECT handler, pg_catalog.count(DISTINCT key) AS keys FROM looked GROUP BY handler) k USING (handler)
 ORDER BY c.handler, c.state;

@@ -26,7 +26,7 @@ type lagRow struct {
 
 // Lag returns how far the relay is behind the log, and the sizes of the tables. It counts the
 // outgoing events in the table held, and the instances of sagas that have not ended. It reads a few
-// rows of the log, at most 100,000 of the table held, and at most 31,000 instances of each saga.
+// rows of the log, at most 30,000 of the table held, and at most 31,000 instances of each saga.
 func (l *Log) Lag(ctx context.Context) (eventlog.Lag, error) {
 	if l.err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))

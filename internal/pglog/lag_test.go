@@ -88,3 +88,25 @@ func TestBacklog(t *testing.T) {
 		t.Errorf("%d keys wait, and the first is overdue for %s; want 1 and an hour", b.HeldKeys, b.Overdue)
 	}
 }
+
+// However many events are scheduled or wait, the dead ones are counted.
+func TestLagCountsTheDeadBesideVeryManyOthers(t *testing.T) {
+	t.Parallel()
+	for state, columns := range map[string]string{"scheduled": "NULL, now() + interval '1 h'", "waiting": "'k', NULL"} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			pool := devtest.Pool(t)
+			mustExec(t, pool, `INSERT INTO postroom.held (handler, pos, key, next_at, logged_at, source, event_id, type, subject, content_type, data)
+				SELECT 'outbox', n, `+columns+`, now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 10001) n`)
+			mustExec(t, pool, `INSERT INTO postroom.held (handler, pos, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+				SELECT 'outbox', n, now(), 'x', now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(20001, 20005) n`)
+			lag, err := pglog.New(pool).Lag(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lag.Held[eventlog.HeldDead].Events != 5 || lag.Held[eventlog.HeldScheduled].Events+lag.Held[eventlog.HeldKey].Events != 10_000 {
+				t.Errorf("held: %+v", lag.Held)
+			}
+		})
+	}
+}

@@ -64,7 +64,7 @@ type Lag struct {
 
 	// Retrying is the number of held events that are or will be due. Waiting is the number
 	// of events that wait behind an earlier event of their key. Dead is the number of
-	// events that wait for an operator. Counting stops at 100,000 events of a handler.
+	// events that wait for an operator. Each of the three is counted up to 10,000.
 	Retrying, Waiting, Dead int64
 }
 

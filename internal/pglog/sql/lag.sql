@@ -4,7 +4,8 @@
 -- oldest of three events: the first event above high, the first event of pending, and, if the relay
 -- catches up with late events, the first event that it has not passed. The statement computes the
 -- number of such events from the seqs, so unused seqs count as events, and so do published events
--- between those with which the relay catches up. It reads at most 100,000 held events. An event whose time is outside the years 1 to 9999, or in the future, has
+-- between those with which the relay catches up. It reads at most 10,000 dead events, as many waiting ones, and
+-- as many of the others, the first that are due. An event whose time is outside the years 1 to 9999, or in the future, has
 -- no age.
 --
 -- The statement finds the writers of the log by their lock on the table outbox. A transaction keeps
@@ -13,7 +14,8 @@
 -- cannot see when a transaction began, the statement only counts the transaction.
 --
 -- Locks   none.
--- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).
+-- Index   outbox_pkey (seq), its end and two seqs; held_due (handler, next_at, pos), held_dead_handler (handler,
+--         dead_at, id), held_waiting (handler, held_at).
 -- Called  by Log.Lag.
 SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - least(above.at, owed.at, behind.at)), 0), 0)::float8 AS age,
        greatest(coalesce(last.seq, 0) - r.high, 0) + coalesce((SELECT sum(pg_catalog.upper(p) - pg_catalog.lower(p)) FROM pg_catalog.unnest(r.pending) p), 0)::bigint
@@ -39,7 +41,17 @@ CROSS JOIN LATERAL (
            coalesce(extract(epoch FROM clock_timestamp() - min(held_at) FILTER (WHERE next_at IS NULL AND dead_at IS NULL)), 0)::float8 AS waiting_age,
            coalesce(extract(epoch FROM clock_timestamp() - min(dead_at)), 0)::float8 AS dead_age,
            coalesce(greatest(extract(epoch FROM clock_timestamp() - min(next_at)), 0), 0)::float8 AS overdue
-    FROM (SELECT key, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held WHERE handler = 'outbox' LIMIT 100000) h
+    FROM (
+        (SELECT key, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held
+         WHERE handler = 'outbox' AND next_at IS NOT NULL ORDER BY next_at, pos LIMIT 10000)
+        UNION ALL
+        --guard:the-relay-counts-the-dead-by-themselves false
+        (SELECT key, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held
+         WHERE handler = 'outbox' AND dead_at IS NOT NULL ORDER BY dead_at, id LIMIT 10000)
+        UNION ALL
+        (SELECT key, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held
+         WHERE handler = 'outbox' AND coalesce(next_at, dead_at) IS NULL ORDER BY held_at LIMIT 10000)
+    ) h
 ) held
 CROSS JOIN LATERAL (
     SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - min(coalesce(a.xact_start, p.prepared))), 0), 0)::float8 AS writer_age,

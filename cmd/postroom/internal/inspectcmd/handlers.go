@@ -102,8 +102,11 @@ func handlerRow(h inspect.Handler) []string {
 		}
 	}
 	held, dead := fmt.Sprint(h.Held.Events()), fmt.Sprint(h.Held.Events(inspect.Dead))
-	if h.Held.More {
-		held, dead = held+"+", dead+"+"
+	if h.Held.More() {
+		held += "+"
+	}
+	if h.Held.More(inspect.Dead) {
+		dead += "+"
 	}
 	processes := "none"
 	if n := len(h.Processes); n > 0 {

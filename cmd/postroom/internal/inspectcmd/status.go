@@ -171,10 +171,12 @@ func heldRows(all []inspect.HeldSummary) [][]string {
 				due = output.Seconds(c.OverdueSeconds)
 			}
 			if n == 0 {
-				keys = fmt.Sprint(h.Keys)
+				if keys = fmt.Sprint(h.Keys); h.More() {
+					keys += "+"
+				}
 			}
 			events := fmt.Sprint(c.Events)
-			if h.More {
+			if c.More {
 				events += "+"
 			}
 			rows = append(rows, []string{output.Cell(h.Handler, 60), string(c.State), events, output.Seconds(c.OldestAgeSeconds), due, keys})

@@ -1,8 +1,9 @@
--- Count the held events of each handler of $1. The statement reads at most 100,000 rows of held for
--- each handler. A handler without held events has a row with zeros.
+-- Count the held events of each handler of $1. For each handler the statement reads at most 10,000 dead
+-- events, as many waiting ones, and as many of the others, the first that are due. A handler without held
+-- events has a row with zeros.
 --
 -- Locks   none.
--- Index   held_owed (handler, dedupe_key).
+-- Index   held_due (handler, next_at, pos), held_dead_handler (handler, dead_at, id), held_waiting (handler, held_at).
 -- Called  by Upkeep.Backlog.
 SELECT h.handler,
        count(*) FILTER (WHERE next_at IS NOT NULL) AS retrying,
@@ -14,6 +15,15 @@ SELECT h.handler,
        coalesce(extract(epoch FROM now() - min(dead_at)), 0)::float8 AS dead_age,
        coalesce(greatest(extract(epoch FROM now() - min(next_at)), 0), 0)::float8 AS overdue
 FROM pg_catalog.unnest($1::text[]) AS h (handler)
-LEFT JOIN LATERAL (SELECT key, next_at, dead_at, held_at FROM postroom.held
-                   WHERE held.handler = h.handler AND dedupe_key IS NOT NULL LIMIT 100000) held ON true
+LEFT JOIN LATERAL (
+    (SELECT key, next_at, dead_at, held_at FROM postroom.held
+     WHERE held.handler = h.handler AND next_at IS NOT NULL ORDER BY next_at, pos LIMIT 10000)
+    UNION ALL
+    --guard:an-inbox-counts-the-dead-by-themselves false
+    (SELECT key, next_at, dead_at, held_at FROM postroom.held
+     WHERE held.handler = h.handler AND dead_at IS NOT NULL ORDER BY dead_at, id LIMIT 10000)
+    UNION ALL
+    (SELECT key, next_at, dead_at, held_at FROM postroom.held
+     WHERE held.handler = h.handler AND coalesce(next_at, dead_at) IS NULL ORDER BY held_at LIMIT 10000)
+) held ON true
 GROUP BY h.handler;
