@@ -30,7 +30,7 @@ WITH RECURSIVE holder AS (
          WHERE held.handler = h.handler AND coalesce(next_at, dead_at) IS NULL ORDER BY held_at LIMIT 10000)
     ) o
 ), sorted AS (
-    SELECT *, count(*) OVER (PARTITION BY handler, dead_at IS NOT NULL, next_at IS NULL) >= 10000::bigint AS more,
+    SELECT *,
            CASE WHEN dead_at IS NOT NULL THEN 'dead'
                 WHEN next_at IS NULL THEN 'waiting'
                 WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() OR handler = 'outbox' THEN 'running' ELSE 'abandoned' END
@@ -39,7 +39,8 @@ WITH RECURSIVE holder AS (
                 ELSE 'retrying' END AS state
     FROM looked
 ), counted AS (
-    SELECT handler, state, count(*) AS events, bool_or(more) AS more,
+    SELECT handler, state, count(*) AS events,
+           sum(count(*)) OVER (PARTITION BY handler, state OPERATOR(pg_catalog.=) 'dead', state OPERATOR(pg_catalog.=) 'waiting') >= 10000::numeric AS more,
            coalesce(greatest(extract(epoch FROM now() - min(coalesce(dead_at, held_at))), 0), 0)::float8 AS age,
            coalesce(greatest(extract(epoch FROM now() - min(next_at)), 0), 0)::float8 AS overdue
     FROM sorted
@@ -47,5 +48,5 @@ WITH RECURSIVE holder AS (
 )
 SELECT c.handler, c.state, c.events, c.age, c.overdue, c.more, k.keys
 FROM counted c
-JOIN (SELECT handler, pg_catalog.count(DISTINCT key) AS keys FROM looked GROUP BY handler) k USING (handler)
+JOIN (SELECT handler, pg_catalog.count(key) AS keys FROM (SELECT DISTINCT handler, key FROM looked) k GROUP BY handler) k USING (handler)
 ORDER BY c.handler, c.state;
