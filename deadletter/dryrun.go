@@ -22,6 +22,7 @@ type PreviewGroup struct {
 	Isolated   int64 `json:"isolated"`    // events that may crash a process; each of them runs alone
 	StepsDone  int64 `json:"steps_done"`  // events with steps that are done; the replay does not call these steps again
 	StepsOpen  int64 `json:"steps_open"`  // events with calls of unknown outcome: the handler repeats a call with the same key or asks the vendor; if it can do neither, the event dies again
+	Committed  int64 `json:"committed"`   // events whose handler ended its transaction itself: if it committed, a replay repeats the effects
 	TooOld     int64 `json:"too_old"`     // outgoing events that are too old for their consumers: use ReplayOptions.AsNew
 	HasProcess bool  `json:"has_process"` // a live process runs the handler
 }
@@ -52,10 +53,15 @@ const (
 	DryRunFails      DryRunVerdict = "fails"      // the handler failed again
 	DryRunExternal   DryRunVerdict = "external"   // the handler calls other systems, so no process ran it; Steps says which calls are done
 	DryRunIsolated   DryRunVerdict = "isolated"   // the event may crash the process, so no process ran it
+	DryRunCommits    DryRunVerdict = "commits"    // the handler ended its transaction itself, so that a dry run could not be rolled back: no process ran it
 	DryRunGone       DryRunVerdict = "gone"       // the event is no longer held
 	DryRunBroken     DryRunVerdict = "broken"     // the dry run itself failed
 	DryRunUnanswered DryRunVerdict = "unanswered" // no process answered in time
 )
+
+// classTransaction is the class of an event whose handler ended its transaction with a statement of its
+// own.
+const classTransaction = "transaction"
 
 // TableChange says how many rows of a table a handler would have changed, or how many events of a
 // type it would have written.

@@ -199,6 +199,34 @@ func (n *rig) eventuallyRegistered(count int64) {
 	devtest.Eventually(n.T, patience, "the processes to be known", func() bool { return n.number("SELECT count(*) FROM postroom.node") == count })
 }
 
+// An event whose handler committed is in no dry run, which would repeat its effects. The preview counts
+// it.
+func TestDryRunLeavesOutWhatItCouldNotRollBack(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	n.exec("CREATE TABLE kept (id text)")
+	in := n.inbox()
+	in.Handle(sub("commits"), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		_, err := tx.Exec(ctx, "INSERT INTO kept VALUES ('"+ev.ID+"'); COMMIT", pgx.QueryExecModeSimpleProtocol)
+		return err
+	}))
+	n.run(in)
+	n.accept(in, "commits", event("e"))
+	devtest.Eventually(t, patience, "the dead event", func() bool {
+		return n.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND class = 'transaction'") == 1
+	})
+	for range 3 {
+		if got := n.try(deadletter.Filter{}, 5)["e"]; got.Verdict != deadletter.DryRunCommits {
+			t.Errorf("dry run: %+v", got)
+		}
+	}
+	n.want("effects", 1, "SELECT count(*) FROM kept")
+	groups, _, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+	if err != nil || len(groups) != 1 || groups[0].Committed != 1 {
+		t.Errorf("preview: %+v, %v", groups, err)
+	}
+}
+
 // A dry run reports its own changes, and not those of earlier transactions on its connection.
 func TestDryRunReportsOnlyItsOwnChanges(t *testing.T) {
 	t.Parallel()

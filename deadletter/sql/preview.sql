@@ -3,7 +3,8 @@
 -- has a row for each handler and event type. A row counts the events to release, the keys with
 -- events that wait, and the matching events that a running replay has (busy). Of the events to
 -- release, it counts those that may end a process (suspects), those with steps that are done, those
--- with steps of unknown outcome, and outgoing events that are too old for consumers. runs is true
+-- with steps of unknown outcome, those whose handler ended its transaction itself (committed), and
+-- outgoing events that are too old for consumers. runs is true
 -- if a living process has the handler, or if the events are outgoing. ids has the ids of the events
 -- to release.
 --
@@ -19,7 +20,7 @@ WITH last AS MATERIALIZED (
     OFFSET greatest($12::bigint, 1) - 1
     LIMIT CASE WHEN $12 IS NULL THEN 0 ELSE 1 END
 ), found AS (
-    SELECT h.id, h.handler, h.type, h.key, h.solitary, h.dedupe_key, h.logged_at,
+    SELECT h.id, h.handler, h.type, h.key, h.class, h.solitary, h.dedupe_key, h.logged_at,
            EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running') AS busy
     FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
     WHERE h.dead_at <= coalesce((SELECT dead_at FROM last), 'infinity') -- so that the index is used
@@ -30,6 +31,7 @@ SELECT f.handler, f.type, count(*) FILTER (WHERE NOT busy) AS events, count(*) F
        count(*) FILTER (WHERE f.solitary AND NOT busy) AS suspects,
        count(*) FILTER (WHERE NOT busy AND EXISTS (SELECT FROM postroom.receipt r WHERE r.handler = f.handler AND r.dedupe_key = f.dedupe_key AND r.done_at IS NOT NULL)) AS steps_done,
        count(*) FILTER (WHERE NOT busy AND EXISTS (SELECT FROM postroom.receipt r WHERE r.handler = f.handler AND r.dedupe_key = f.dedupe_key AND r.done_at IS NULL)) AS steps_open,
+       count(*) FILTER (WHERE NOT busy AND f.class = 'transaction') AS committed,
        count(*) FILTER (WHERE NOT busy AND f.handler = 'outbox' AND f.logged_at < now() - coalesce(
            (SELECT min(age) FROM postroom.node, pg_catalog.unnest(max_event_ages) age WHERE seen_at > now() - interval '1 minute'), interval '29 days')) AS too_old,
        f.handler = 'outbox' OR EXISTS (SELECT FROM postroom.node WHERE f.handler = ANY (handlers) AND seen_at > now() - interval '1 minute') AS runs,

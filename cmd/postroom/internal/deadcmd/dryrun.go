@@ -60,6 +60,9 @@ func previewProblems(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryR
 		if f.TooOld > 0 && !asNew {
 			bad = append(bad, fmt.Sprintf("%d outgoing events are too old for consumers: replay them with --as-new", f.TooOld))
 		}
+		if f.Committed > 0 {
+			bad = append(bad, mayRepeat(f))
+		}
 		if f.StepsOpen > 0 {
 			bad = append(bad, fmt.Sprintf("%d events of %s have calls whose outcome is unknown: record it with 'postroom dead resolve'", f.StepsOpen, output.Cell(f.Handler, 60)))
 		}
@@ -83,6 +86,11 @@ func previewProblems(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryR
 		return exit.Todof("%s", strings.Join(bad, "; "))
 	}
 	return nil
+}
+
+// mayRepeat says that a replay can repeat effects.
+func mayRepeat(g deadletter.PreviewGroup) string {
+	return fmt.Sprintf("%s of %s may have taken effect, because the handler ended its transaction itself: a replay repeats these effects", output.Plural(int(g.Committed), "event"), output.Cell(g.Handler, 60))
 }
 
 func printPreview(out io.Writer, groups []deadletter.PreviewGroup) error {

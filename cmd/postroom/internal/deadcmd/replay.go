@@ -119,7 +119,14 @@ func (d *commands) replay(cmd *cobra.Command, store *deadletter.Store, f deadlet
 	if all == 0 {
 		return nothingToReplay(f, busy)
 	}
-	if !d.Yes && all > 1 {
+	repeats := false
+	for _, g := range groups {
+		if g.Committed > 0 {
+			output.Report(cmd.ErrOrStderr(), "%s\n", mayRepeat(g))
+			repeats = true
+		}
+	}
+	if !d.Yes && (all > 1 || repeats) {
 		if err := printPreview(cmd.ErrOrStderr(), groups); err != nil {
 			return err
 		}
