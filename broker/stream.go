@@ -63,4 +63,8 @@ type StreamState struct {
 	// Limits reports whether the stream keeps messages until a limit is reached. If it is
 	// false, the stream drops messages that were consumed.
 	Limits bool
+
+	// Replaces reports whether a message can replace earlier messages of its subject: at a limit of
+	// messages per subject, or as a roll-up.
+	Replaces bool
 }

@@ -182,6 +182,14 @@ func transforms(cfg jetstream.StreamConfig) string {
 		cmp.Or(cfg.SubjectTransform.Source, ">"), cfg.SubjectTransform.Destination)
 }
 
+// dropsPerSubject reports whether a stream drops the oldest messages of a subject at a limit.
+func dropsPerSubject(cfg jetstream.StreamConfig) bool {
+	return cfg.MaxMsgsPerSubject > 0 && (cfg.Discard == jetstream.DiscardOld || !cfg.DiscardNewPerSubject)
+}
+
+// replaces reports whether a message can replace earlier ones of its subject.
+func replaces(cfg jetstream.StreamConfig) bool { return dropsPerSubject(cfg) || cfg.AllowRollup }
+
 // dropsOld says at which limits a stream drops old events. At a limit per subject, a stream
 // can drop old events even if it refuses new events at its other limits.
 func dropsOld(cfg jetstream.StreamConfig) string {
@@ -192,7 +200,7 @@ func dropsOld(cfg jetstream.StreamConfig) string {
 	if cfg.Discard == jetstream.DiscardOld && cfg.MaxBytes > 0 {
 		limits = append(limits, fmt.Sprintf("%d bytes", cfg.MaxBytes))
 	}
-	if cfg.MaxMsgsPerSubject > 0 && (cfg.Discard == jetstream.DiscardOld || !cfg.DiscardNewPerSubject) {
+	if dropsPerSubject(cfg) {
 		limits = append(limits, fmt.Sprintf("%d messages of a subject", cfg.MaxMsgsPerSubject))
 	}
 	if len(limits) == 0 {

@@ -25,7 +25,7 @@ type comparison struct {
 	rate     float64   // how many events may be read in a second; 0 means no limit
 
 	compared int // events that the stream should have
-	unknown  int // events that the stream may have dropped, because they are older than its first message
+	unknown  int // events that the stream may have dropped: they are older than its first message, or replaced
 	messages int // messages that were read
 
 	conflicts []int64 // the seqs of events whose message has other content
@@ -64,6 +64,7 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 		c.compared, c.unknown, c.messages = d.compared, d.unknown, d.messages
 		tell()
 	})
+	c.compared, c.unknown = d.compared, d.unknown
 	if err == nil {
 		c.conflicts, err = c.conflicting(ctx, standing.Last.Stream, d.suspects)
 	}

@@ -54,22 +54,32 @@ type difference struct {
 	waiting map[uint64]int
 	last    map[uint64]int64
 
+	// If a message can replace earlier ones of its subject, the map newest has the highest seq of each
+	// subject that was found in the stream. Otherwise it is nil. Nobody knows whether an event with a
+	// lower seq was replaced or lost, and to publish it again could replace the newer one.
+	newest map[uint64]int64
+
 	compared int // events that the stream should have
-	unknown  int // events older than the stream's first message: the stream may have dropped them
+	unknown  int // events that the stream may have dropped: they are older than its first message, or replaced
 	messages int // messages that were read
 }
 
 func newDifference(standing broker.StreamState, sources []string) *difference {
-	return &difference{
+	d := &difference{
 		sources: sources, coverage: coverageOf(standing),
 		log: make(map[identity]logEvent), stream: make(map[identity][]copyTime), suspects: make(map[identity]suspect), seed: maphash.MakeSeed(), waiting: make(map[uint64]int), last: make(map[uint64]int64),
 	}
+	if standing.Replaces {
+		d.newest = make(map[uint64]int64)
+	}
+	return d
 }
 
 // logEvent is an event of the log that has not been found in the stream yet.
 type logEvent struct {
 	seq      int64
 	key      uint64 // hash of the key; 0 if the event has no key
+	place    uint64 // hash of the subject, if a later event of the subject can replace this one
 	expected bool   // the stream should have the event
 	content
 }
@@ -186,6 +196,10 @@ func (d *difference) missing() (inOrder, outOfOrder []int64) {
 	for _, e := range d.log {
 		switch {
 		case !e.expected:
+		//guard:what-was-replaced-is-not-missing false
+		case d.newest[e.place] > e.seq:
+			d.compared--
+			d.unknown++
 		case e.key != 0 && d.last[e.key] > e.seq:
 			outOfOrder = append(outOfOrder, e.seq)
 		default:
@@ -202,6 +216,9 @@ func (d *difference) found(e logEvent) {
 	if e.key != 0 && d.waiting[e.key] > 0 {
 		d.last[e.key] = max(d.last[e.key], e.seq)
 	}
+	if d.newest != nil {
+		d.newest[e.place] = max(d.newest[e.place], e.seq)
+	}
 }
 
 // addWaiting adds an event of the log that is not found in the stream yet. The method matched
@@ -215,12 +232,11 @@ func (d *difference) addWaiting(name identity, e logEvent) {
 
 func (d *difference) matched(name identity, e logEvent) {
 	delete(d.log, name)
-	if e.key == 0 {
-		return
-	}
-	if d.waiting[e.key]--; d.waiting[e.key] == 0 {
-		delete(d.waiting, e.key)
-		delete(d.last, e.key)
+	if e.key != 0 {
+		if d.waiting[e.key]--; d.waiting[e.key] == 0 {
+			delete(d.waiting, e.key)
+			delete(d.last, e.key)
+		}
 	}
 	d.found(e)
 }
@@ -242,6 +258,9 @@ func (d *difference) addEntries(page []eventlog.HistoryEntry) {
 		name, one := identify(e.Source, e.ID), logEvent{seq: e.Seq, expected: sure}
 		if e.Key != "" {
 			one.key = max(maphash.String(d.seed, e.Key), 1)
+		}
+		if d.newest != nil {
+			one.place = maphash.String(d.seed, e.Subject)
 		}
 		if e.Published && d.contents {
 			one.content = content{e.LoggedAt.UnixMicro(), string(e.Digest), e.Subject}
