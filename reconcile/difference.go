@@ -55,7 +55,7 @@ type difference struct {
 	last    map[uint64]int64
 
 	// If a message can replace earlier ones of its subject, the map newest has the highest seq of each
-	// subject that was found in the stream. Otherwise it is nil. Nobody knows whether an event with a
+	// subject that was found in the stream. Otherwise it is nil. A comparison cannot tell whether an event with a
 	// lower seq was replaced or lost, and to publish it again could replace the newer one.
 	newest map[uint64]int64
 

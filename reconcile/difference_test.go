@@ -67,7 +67,7 @@ func findsTheDifference(t *rapid.T) {
 	for _, e := range entries {
 		there := slices.ContainsFunc(stream, func(m broker.StoredMessage) bool { return m.Source == e.Source && m.ID == e.ID })
 		certain := state.First == 1 || state.Verdict == broker.Recreated || e.LoggedAt.After(first.Add(clockSkew))
-		if state.Replaces && !there && newest[e.Subject] > e.Seq { // nobody knows
+		if state.Replaces && !there && newest[e.Subject] > e.Seq { // it may be replaced or lost
 			certain = false
 		}
 		switch {
