@@ -230,6 +230,9 @@ func (c *retries) fail(life delivery.Lifetime, cl *claim, h delivery.Holding) {
 			c.fail(life, cl, undead)
 			return
 		}
+		//guard:an-on-dead-that-fails-costs-no-attempt do return
+		c.giveBack(life, cl.Claim, delivery.UntoldWait) // otherwise the attempts would soon say that OnDead ends processes
+		return
 	}
 	switch {
 	case err != nil:
@@ -253,11 +256,14 @@ func (c *retries) noted(ctx context.Context, cl *claim, h delivery.Holding) {
 }
 
 // release gives up a claim. If that fails, the claim expires.
-func (c *retries) release(life delivery.Lifetime, cl *claims.Claim) {
+func (c *retries) release(life delivery.Lifetime, cl *claims.Claim) { c.giveBack(life, cl, 0) }
+
+// giveBack is release for an event that is due again after the given time.
+func (c *retries) giveBack(life delivery.Lifetime, cl *claims.Claim, after time.Duration) {
 	err := c.persist(life, func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(life.Work), ledger.RollbackPatience)
 		defer cancel()
-		return ledger.Claims{DB: c.inbox.db}.Release(ctx, cl.ID, cl.Epoch)
+		return ledger.Claims{DB: c.inbox.db}.Release(ctx, cl.ID, cl.Epoch, after)
 	})
 	if err != nil {
 		c.log.WarnContext(life.Work, "claim not given back, it will expire", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
