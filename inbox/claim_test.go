@@ -184,7 +184,7 @@ func TestAClaimIsGivenBackOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		b.exec(release, id, 7)
+		b.exec(release, id, 7, time.Duration(0))
 	}
 	var attempts int
 	if err := b.pool.QueryRow(t.Context(), "SELECT attempts FROM postroom.held WHERE claimed_by IS NULL AND next_at <= now()").Scan(&attempts); err != nil || attempts != 1 {

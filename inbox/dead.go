@@ -86,7 +86,7 @@ func (c deaths) note(ctx context.Context, t delivery.Task, f ledger.Failed) (not
 }
 
 // untold returns how an event is held if OnDead failed for it. It returns false if the
-// event must not be held: then its delivery stays in the stream, or its claim expires.
+// event must not be held: then its delivery stays in the stream, or its claim is given back.
 func untold(ctx context.Context, log *slog.Logger, t delivery.Task, as delivery.Holding, err error) (delivery.Holding, bool) {
 	log.ErrorContext(ctx, "OnDead failed, the event does not become dead now", "event_id", t.Event.ID, "dedupe_key", t.Key, "class", as.Failure.Class, "error", err)
 	return as.WithoutDeath()

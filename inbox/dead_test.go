@@ -255,6 +255,25 @@ func TestConflictIsDeliveredAgainIfOnDeadFails(t *testing.T) {
 	}
 }
 
+// The last attempt at an event did not end, and OnDead fails again and again. It ends no process, so the
+// event does not become dead without it.
+func TestAnOnDeadThatFailsIsNoOnDeadThatEndsTheProcess(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.holdOne("h")
+	b.exec("UPDATE postroom.held SET claimed_by = 'gone', next_at = now() - interval '1 s', attempts = 5")
+	b.in = inbox.New(b.pool, b.nc, *b.recordDeaths(8))
+	b.in.Handle(b.subscription("h"), effect("h"))
+	b.run()
+	b.eventually("its death", func() bool {
+		b.exec("UPDATE postroom.held SET next_at = now() - interval '1 s' WHERE dead_at IS NULL")
+		return b.dead("h") == 1
+	})
+	if got := fmt.Sprint(b.deaths()); got != "[bad 5 crash]" {
+		t.Errorf("deaths: %s, want the event", got)
+	}
+}
+
 // If OnDead always fails for an event that cannot run, an ordered handler gets beyond it.
 func TestOnDeadThatAlwaysFailsStopsNoOthers(t *testing.T) {
 	t.Parallel()

@@ -75,6 +75,7 @@ func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(c
 		return err
 	}
 	cl.began = tx.ID
+	defer forget(&cl.began, tx)
 	if err == nil {
 		err = c.invoker.Run(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 			for _, settle := range settles {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -63,6 +64,37 @@ func TestEventsOfADeadProcess(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A process claims more accepted events than it can run, and dies. The events that no worker had begun
+// are not dead, although they may have only one attempt.
+func TestAnEventThatNoWorkerBeganIsNotDead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.anew(func(cfg *inbox.Config) { cfg.DrainTimeout = time.Millisecond })
+	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 1}
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, _ pgx.Tx, _ postroom.Event) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}))
+	b.accept("h", "a", "b", "c", "d")
+	stop := b.run()
+	b.eventually("the claims", func() bool {
+		claimed := 0
+		for _, o := range b.held("h") {
+			if o.State == "claimed" {
+				claimed++
+			}
+		}
+		return claimed == 4
+	})
+	b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'gone', next_at = now() - interval '1 s'")
+	stop()
+	b.anew(nil)
+	b.in.Handle(sub, effect("h"))
+	b.run()
+	b.eventually("the end of all", func() bool { return len(b.held("h")) == b.dead("h") })
+	b.wantOnce("h", "a", "b", "c", "d")
 }
 
 // An event must run alone while a long call is under way. The other events do not wait for the call.

@@ -217,6 +217,7 @@ func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger
 	}
 	if tx.ID != "" {
 		d.Began = tx.ID
+		defer forget(&d.Began, tx)
 	}
 	if err == nil {
 		err = c.call(life.Work, tx, d.Task)

@@ -74,6 +74,7 @@ func (c *retries) applyTogether(life delivery.Lifetime, all []*claims.Claim, unt
 		return nil, "", err
 	}
 	began = tx.ID
+	defer forget(&began, tx)
 	for i, cl := range all {
 		if err != nil || i > 0 && (life.IsStopping() || !c.gate.IsOpen() || time.Until(until) < c.sub.Timeout*3/4 || tx.Differs()) {
 			break

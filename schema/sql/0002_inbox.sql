@@ -304,7 +304,7 @@ CREATE TABLE postroom.subscription (
     floor_at         timestamptz      NOT NULL DEFAULT now(),
     floor_id         text,
     floor_stored_at  timestamptz,
-    floor_server     timestamptz      NOT NULL DEFAULT pg_postmaster_start_time(),
+    floor_server     timestamptz      NOT NULL DEFAULT greatest(pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time()),
     skipped_through  bigint           NOT NULL DEFAULT 0 CHECK (skipped_through >= 0),
     base             bigint           NOT NULL DEFAULT 0 CHECK (base >= 0),
 
@@ -340,7 +340,7 @@ COMMENT ON COLUMN postroom.subscription.floor_id IS
 COMMENT ON COLUMN postroom.subscription.floor_stored_at IS
     'For an ordered handler: when the stream stored the message at floor.';
 COMMENT ON COLUMN postroom.subscription.floor_server IS
-    'The start time of the database server that recorded floor. If the server now has another start time, it was restarted, restored from a backup or replaced by a standby, and may have lost transactions. Then no process relies on what it remembers: it looks for the inbox rows of the messages above floor, or reads these messages again.';
+    'The start time of the database server that recorded floor. For a handler without order, the time counts too when the server last began to count statistics, because a server that crashed begins that again. If the server now has another start time, it crashed, was restarted, restored from a backup or replaced by a standby, and may have lost transactions. Then no process relies on what it remembers: it looks for the inbox rows of the messages above floor, or reads these messages again.';
 COMMENT ON COLUMN postroom.subscription.skipped_through IS
     'The last sequence that the consumer of a handler without order had delivered when a subject was added. Up to this sequence the handler has skipped messages of that subject, so a message without an inbox row is not taken for lost.';
 COMMENT ON COLUMN postroom.subscription.base IS

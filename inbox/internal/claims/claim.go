@@ -69,10 +69,12 @@ func (cl *Claim) Attempts() int {
 
 // IsSpent reports whether the event has had all its attempts, and the last of them never ended. If
 // a replay set the number of attempts, the event gets one more attempt, because in the last attempt
-// perhaps the process failed, and not the handler.
+// perhaps the process failed, and not the handler. So does an event of a handler for which more events
+// are claimed than can run, because perhaps no worker had begun the last attempt.
 func (cl *Claim) IsSpent() bool {
-	if cl.Last > 0 {
-		return cl.Attempt > cl.Last+1
+	//guard:an-event-that-no-worker-began-is-not-dead 2.1 false
+	if cl.Last > 0 || cl.queue.Running > 0 && !cl.Solitary {
+		return cl.Attempt > cl.Attempts()+1
 	}
 	return cl.Attempt > cl.queue.Attempts
 }

@@ -44,7 +44,7 @@ func (h Holding) Outcome() Outcome {
 // Usually the event waits, and its last attempt is made again. If the handler itself ended the
 // transaction, the attempt may be committed and must not be made again, so the event is dead
 // anyway. If the failure did not come from the handler, WithoutDeath returns false: the event stays
-// in its stream, or its claim expires.
+// in its stream, or its claim is given back.
 func (h Holding) WithoutDeath() (Holding, bool) {
 	switch h.Failure.Class {
 	case classTransaction:
@@ -53,13 +53,14 @@ func (h Holding) WithoutDeath() (Holding, bool) {
 	case ClassConflict, ClassUndecodable, ClassTooOld, classDedupeKey, ClassLate, ClassCrash:
 		return h, false
 	}
-	wait := untoldWait
+	wait := UntoldWait
 	h.After, h.Attempts = &wait, max(h.Attempts-1, 0)
 	return h, true
 }
 
-// untoldWait is how long an event waits before its last attempt is made again.
-const untoldWait = time.Minute
+// UntoldWait is how long an event waits before its last attempt is made again, or before OnDead is
+// called again.
+const UntoldWait = time.Minute
 
 // IsBesideTheOrder reports whether later events of the key go on while an event is held in this
 // way. They do if the event is a conflict, is late or unreadable, or if its handler committed it or

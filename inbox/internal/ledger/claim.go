@@ -133,7 +133,7 @@ func (db Claims) Orphans(ctx context.Context, process string, handlers []string,
 	_, err := pgx.ForEachRow(rows, []any{&id, &epoch}, func() error {
 		//guard:orphans-are-unknown-to-their-process true
 		if !knows(id, epoch) {
-			unknown.Queue(db.sql.release, id, epoch)
+			unknown.Queue(db.sql.release, id, epoch, time.Duration(0))
 		}
 		return nil
 	})
@@ -184,8 +184,8 @@ func (db Claims) Renew(ctx context.Context, ids, epochs []int64, lease time.Dura
 	return kept, nil
 }
 
-// Release gives up a claim.
-func (db Claims) Release(ctx context.Context, id, epoch int64) error {
-	_, err := db.pool.Exec(ctx, db.sql.release, id, epoch)
+// Release gives up a claim. The event is due again after the given time.
+func (db Claims) Release(ctx context.Context, id, epoch int64, after time.Duration) error {
+	_, err := db.pool.Exec(ctx, db.sql.release, id, epoch, after)
 	return delivery.Written(err)
 }

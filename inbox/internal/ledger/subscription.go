@@ -123,12 +123,19 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 
 // Keep returns two functions. The first one, keep, records the floor and renews the reader's lease.
 // If its parameter lease is nil, keep gives up the lease instead. The function keep has its own
-// connection until the second function, done, is called.
+// connection until the second function, done, is called. If that connection breaks, the term is over:
+// the server may have crashed and lost transactions, so what the reader remembers may be decided no
+// longer.
 func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, done func()) {
 	var conn *pgxpool.Conn
+	broke := false
 	keep = func(ctx context.Context, lease *time.Duration, floor delivery.Position) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, WritePatience)
 		defer cancel()
+		//guard:a-term-ends-with-its-connection false
+		if broke {
+			return delivery.ErrTermOver
+		}
 		if conn == nil {
 			if conn, err = r.Db.pool.Acquire(ctx); err != nil {
 				return fmt.Errorf("note floor: %w", err)
@@ -137,7 +144,8 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 		tag, err := conn.Exec(ctx, r.Db.sql.keep, r.Handler, epoch, lease, floor.Seq, optional(floor.ID), optional(floor.Stored))
 		switch {
 		case err != nil:
-			conn.Release() // closes the connection if it is broken
+			broke = conn.Conn().IsClosed()
+			conn.Release()
 			conn = nil
 			return fmt.Errorf("note floor: %w", err)
 		case tag.RowsAffected() == 0:

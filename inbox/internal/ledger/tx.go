@@ -231,6 +231,9 @@ func (t *Tx) See(sql string, args []any) {
 	}
 }
 
+// MayBeEnded reports whether a statement of the handler may have ended the transaction.
+func (t *Tx) MayBeEnded() bool { return t.unsure.Load() }
+
 // isRewriter reports whether an argument may change the text of the statement and its
 // number of parameters.
 func isRewriter(arg any) bool {

@@ -154,8 +154,10 @@ func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, dura
 	}
 	//guard:a-drift-that-cannot-be-corrected-stops-no-handler false
 	if s.isRefused(err) {
-		s.wanted, s.stuck = aim, faults
-		log.ErrorContext(ctx, "consumer has drifted and cannot be corrected", "error", err, "advice", "allow the handler's NATS user $JS.API.CONSUMER.>, and restart a process")
+		if s.wanted = aim; s.isForbidden(err) {
+			s.stuck = faults
+		}
+		log.ErrorContext(ctx, "consumer has drifted and cannot be corrected", "error", err, "advice", s.advice(err))
 		return durable, nil
 	}
 	if err != nil {
@@ -195,9 +197,23 @@ func withSettings(now, want jetstream.ConsumerConfig) jetstream.ConsumerConfig {
 	return now
 }
 
-// isRefused reports whether the broker refuses a change of a consumer, so that it is useless to try
-// again. If a user may not make a change, the broker does not answer. It only reports an error on
-// the connection.
+// advice says what helps if the broker refuses a change of a consumer.
+func (s *DurableReader) advice(err error) string {
+	if s.isForbidden(err) {
+		return "allow the handler's NATS user $JS.API.CONSUMER.>, and restart a process"
+	}
+	return "do what the error says; the process tries again"
+}
+
+// isForbidden reports whether the user may not make a request about a consumer, so that it is useless
+// to try again. The broker does not answer such a request. It only reports an error on the connection.
+// So if there is an answer, the user has the right.
+func (s *DurableReader) isForbidden(err error) bool {
+	var answer *jetstream.APIError
+	return err != nil && !errors.As(err, &answer) && s.mayNot(".CONSUMER.")
+}
+
+// isRefused reports whether the broker refuses a request about a consumer, or forbids it to the user.
 func (s *DurableReader) isRefused(err error) bool {
 	var refusal *jetstream.APIError
 	switch {
@@ -206,7 +222,7 @@ func (s *DurableReader) isRefused(err error) bool {
 	case errors.As(err, &refusal):
 		return refusal.Code != http.StatusServiceUnavailable // the broker has no leader at the moment
 	}
-	return s.mayNot(".CONSUMER.")
+	return s.isForbidden(err)
 }
 
 // config returns the consumer's configuration. MaxDeliver has no limit, because with a limit the

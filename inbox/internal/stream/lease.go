@@ -26,6 +26,9 @@ type lease struct {
 	cause        atomic.Pointer[error]
 	renewalEnded chan struct{} // closed when this process no longer renews the lease
 	stopRenewing context.CancelFunc
+
+	record func(ctx context.Context, lease *time.Duration, floor delivery.Position) error // see Records.Keep
+	done   func()
 }
 
 // IsOver reports whether the lease has ended. If so, deliveries that were read with this lease must
@@ -46,8 +49,7 @@ func (l *lease) Epoch() int64 { return l.epoch }
 func (t *term) keep(ctx context.Context) {
 	defer close(t.renewalEnded)
 	lease := t.reader.AckWait
-	keep, done := t.reader.records.Keep(t.epoch)
-	defer done()
+	t.record, t.done = t.reader.records.Keep(t.epoch)
 	kept := t.taken
 	for ; ctx.Err() == nil && !t.IsOver(); pause.For(ctx, min(noteEvery, lease/3)) {
 		if t.floor.now() == t.noted && time.Since(kept) < lease/3 {
@@ -56,7 +58,7 @@ func (t *term) keep(ctx context.Context) {
 		began := time.Now()
 		before, cancel := context.WithDeadline(ctx, kept.Add(lease)) // a statement that hangs must not wait longer than the lease lasts
 		floor := t.floor.now()
-		err := keep(before, &lease, floor)
+		err := t.record(before, &lease, floor)
 		cancel()
 		switch {
 		case err == nil:
@@ -78,9 +80,8 @@ func (t *term) leave(ctx context.Context) {
 	t.end(delivery.ErrTermOver)
 	t.stopRenewing()
 	<-t.renewalEnded
-	keep, done := t.reader.records.Keep(t.epoch)
-	defer done()
-	if err := keep(context.WithoutCancel(ctx), nil, t.floor.now()); err != nil && !errors.Is(err, delivery.ErrTermOver) {
+	defer t.done()
+	if err := t.record(context.WithoutCancel(ctx), nil, t.floor.now()); err != nil && !errors.Is(err, delivery.ErrTermOver) {
 		t.reader.Log.WarnContext(ctx, "reader's lease not given up, it will expire", "error", err)
 	}
 }

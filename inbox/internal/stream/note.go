@@ -69,7 +69,7 @@ func (s *DurableReader) note(ctx context.Context, stream jetstream.Stream, info 
 		return nil
 	default:
 		if floor, lost, err = s.decidedThrough(ctx, stream, consumer.Filter(info.Config), at, through); err != nil {
-			return s.mayRead(ctx, err)
+			return err
 		}
 	}
 	if floor > at.Floor || at.Moved {
@@ -98,13 +98,18 @@ func (s *DurableReader) cannotTell(stream jetstream.Stream) bool {
 	return s.OwnKeys || s.blind || stream.CachedInfo().Config.Retention != jetstream.LimitsPolicy
 }
 
-// mayRead notes that the broker does not let this process read messages again, if that is why
-// reading failed. It returns err.
+// mayRead describes an error of the broker, because of which this process cannot read messages again.
+// If the user may not do that, mayRead notes it.
 func (s *DurableReader) mayRead(ctx context.Context, err error) error {
-	if s.isRefused(err) {
+	err = fmt.Errorf("read messages again: %w", err)
+	switch {
+	//guard:a-process-looks-again-when-the-broker-allows-it = s.isRefused(err)
+	case s.isForbidden(err):
 		s.blind = true
 		s.Log.WarnContext(ctx, "cannot check whether acknowledged messages are decided: permission denied; grant $JS.API.CONSUMER.>",
 			"stream", s.Stream, "error", err)
+	case s.isRefused(err):
+		s.Log.WarnContext(ctx, "cannot check whether acknowledged messages are decided, will try again", "stream", s.Stream, "error", err)
 	}
 	return err
 }
@@ -117,10 +122,13 @@ func (s *DurableReader) goBack(ctx context.Context, stream jetstream.Stream, dur
 	}
 	by, err := s.beginAtFloor(ctx, stream, durable.CachedInfo().Config, row)
 	if s.isRefused(err) {
-		//guard:a-floor-waits-for-the-right-to-begin-again do s.back, s.blind = nil, true
-		s.back, s.stays = nil, true // the next process that may begin again finds what is not decided
+		s.back = nil // the next check finds what is not decided
+		if s.isForbidden(err) {
+			//guard:a-floor-waits-for-the-right-to-begin-again do s.blind = true
+			s.stays = true // the next process that may begin again finds it
+		}
 		s.Log.ErrorContext(ctx, "cannot begin again before messages that are not decided", "stream", s.Stream, "consumer", durable.CachedInfo().Name, "from_seq", row.Floor+1,
-			"error", err, "advice", "allow the handler's NATS user $JS.API.CONSUMER.>, and restart a process")
+			"error", err, "advice", s.advice(err))
 		return durable, nil
 	}
 	if err == nil {
@@ -162,7 +170,7 @@ func (s *DurableReader) decidedThrough(ctx context.Context, stream jetstream.Str
 		Replicas:          1,
 	})
 	if err != nil {
-		return 0, false, fmt.Errorf("read messages again: %w", err)
+		return 0, false, s.mayRead(ctx, err)
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -173,7 +181,7 @@ func (s *DurableReader) decidedThrough(ctx context.Context, stream jetstream.Str
 	for pages.pending > 0 && pages.read < mostRead {
 		page, err := pages.next(ctx)
 		if err != nil {
-			return 0, false, fmt.Errorf("read messages again: %w", err)
+			return 0, false, s.mayRead(ctx, err)
 		}
 		if i := slices.IndexFunc(page, func(d *delivery.Delivery) bool { return d.Place.Seq > through }); i >= 0 {
 			page, pages.pending = page[:i], 0
@@ -249,7 +257,7 @@ type ownDeliveries struct {
 	mu   sync.Mutex
 	made time.Time // when the consumer was created
 	last uint64    // the last delivery that came
-	gap  uint64    // the last delivery that did not come, or that this process gave back; or that it decided in another database server
+	gap  uint64    // the last delivery that did not come, or that this process gave back; or that it decided in another database server; at least 1, so that each process looks once
 	upTo uint64    // the messages of all deliveries up to this one are decided
 }
 
@@ -260,6 +268,10 @@ func (o *ownDeliveries) came(number uint64) {
 	//guard:a-delivery-to-another-program-is-noticed false
 	if number > o.last+1 {
 		o.gap = number - 1
+	}
+	//guard:a-consumer-that-counts-again-is-looked-at false
+	if number <= o.last { // an operator has reset the consumer, and it counts again: it may have passed over messages
+		o.last, o.gap, o.upTo = 0, number, 0
 	}
 	o.last = max(o.last, number)
 }
@@ -275,7 +287,7 @@ func (o *ownDeliveries) left(number uint64) {
 func (o *ownDeliveries) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.gap, o.upTo = o.last, 0
+	o.gap, o.upTo = max(o.gap, o.last), 0
 }
 
 // from sets when the current consumer was created. If it is another consumer than before, its
@@ -284,7 +296,8 @@ func (o *ownDeliveries) from(made time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.made.Equal(made) {
-		o.made, o.last, o.gap, o.upTo = made, 0, 0, 0
+		//guard:a-process-looks-at-a-consumer-once 3 = 0
+		o.made, o.last, o.gap, o.upTo = made, 0, 1, 0
 	}
 }
 
@@ -300,6 +313,10 @@ func (o *ownDeliveries) verified(number uint64) {
 func (o *ownDeliveries) are(number uint64, inFlight *InFlight) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	//guard:a-floor-that-was-reset-is-looked-at false
+	if number < o.upTo { // an operator has reset the consumer
+		o.gap, o.upTo = max(o.gap, o.last), 0
+	}
 	return o.gap <= o.upTo && number <= o.last &&
 		!slices.ContainsFunc(inFlight.messages(), func(msg jetstream.Msg) bool { return deliveryOf(msg) <= number })
 }

@@ -98,8 +98,8 @@ type Records interface {
 	Lead(ctx context.Context, lease time.Duration) (*delivery.Lead, error)
 
 	// Keep returns two functions. The first one, keep, records the floor and renews the lease. If
-	// its parameter lease is nil, keep gives up the lease instead. If the term is over, keep
-	// returns delivery.ErrTermOver. The function keep occupies one connection of the pool until
+	// its parameter lease is nil, keep gives up the lease instead. If the term is over, or its
+	// connection broke, keep returns delivery.ErrTermOver. The function keep occupies one connection of the pool until
 	// close is called, because handlers may use all the others.
 	Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, close func())
 

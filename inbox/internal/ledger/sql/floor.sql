@@ -11,4 +11,4 @@ UPDATE postroom.subscription
 --guard:a-floor-forgets-its-message 3,4 remove
 SET floor = $3, floor_at = now(), floor_id = NULL, floor_stored_at = NULL, floor_server = $5
 --guard:a-floor-is-of-one-server 4 true
-WHERE handler = $1 AND stream_created = $2 AND floor = $4 AND pg_postmaster_start_time() = $5;
+WHERE handler = $1 AND stream_created = $2 AND floor = $4 AND greatest(pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time()) = $5;
