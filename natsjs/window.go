@@ -65,8 +65,8 @@ type duplicates struct {
 }
 
 // doubts are about subjects whose events got no acknowledgement. Either a stream could not answer, or
-// no stream takes the subject. In the second case the server answers at once, but only if nobody
-// listens on the subject: with a listener that is no stream, there is no answer, or the listener's.
+// no stream takes the subject. In the second case the server answers at once, unless another program
+// listens on the subject: then there is no answer, or that of the program.
 type doubts struct {
 	doubted    map[string]struct{} // subjects to look up
 	streamless map[string]struct{} // subjects that no stream takes, as the last lookup found out
