@@ -232,13 +232,17 @@ func TestManyRefusedEventsStopNoOther(t *testing.T) {
 		size   int    // of the refused events
 		class  string // of the first held event
 		oneKey bool
-		kinds  int  // the number of other subjects of the refused events
-		newest bool // the newest events are refused ones, too
+		kinds  int    // the number of other subjects of the refused events
+		newest bool   // the newest events are refused ones, too
+		heard  bool   // a program listens on the subjects
+		says   string // what it answers to the refused events
 	}{
 		{name: "no stream, one key", class: "no_stream", oneKey: true},
 		{name: "no stream, many keys", class: "no_stream"},
 		{name: "no stream, many subjects", class: "no_stream", kinds: 20},
 		{name: "no stream, many subjects, also of the newest", class: "no_stream", kinds: 20, newest: true},
+		{name: "no stream but a listener, many subjects", class: "no_stream", kinds: 20, heard: true},
+		{name: "no stream but a listener that answers", class: "no_stream", heard: true, says: "thanks"},
 		{name: "too large, one key", size: 5000, class: "js_10054", oneKey: true},
 		{name: "too large, many keys", size: 5000, class: "js_10054"},
 		{name: "refused, one key", class: "js_10169", oneKey: true},
@@ -254,6 +258,17 @@ func TestManyRefusedEventsStopNoOther(t *testing.T) {
 				o.stream("bad", jetstream.StreamConfig{MaxMsgSize: 4000})
 			case "js_10169":
 				o.stream("bad", jetstream.StreamConfig{AllowMsgCounter: true})
+			}
+			if tt.heard {
+				listening, err := o.nc.Subscribe(o.subject(">"), func(m *nats.Msg) {
+					if tt.says != "" && m.Subject != o.subject("good") {
+						_ = m.Respond([]byte(tt.says))
+					}
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = listening.Unsubscribe() })
 			}
 			var letters []letter
 			for n := range most + 500 {

@@ -33,21 +33,15 @@ type ackGroup struct {
 	messages      []*broker.Message // none if the slot is vacant
 	serial        uint64
 	sent          time.Time
-	shared        bool // the group had several events when it was sent
-	allSent       bool // all events were written to the connection; before that, they must not be reported
-	earlyFailures []earlyFailure
+	shared        bool                                         // the group had several events when it was sent
+	allSent       bool                                         // all events were written to the connection; before that, they must not be reported
+	earlyFailures []func(g *ackGroup, f *broker.Message) error // failures that came while the group was being sent: see window.fail
 
 	stream    string // the stream in the answers
 	last      uint64 // the last sequence in the answers
 	answered  int
 	duplicate bool // the broker called the events duplicates
 	ambiguous bool // the answers do not say clearly which events are stored
-}
-
-// earlyFailure is a failure that came while a group was being sent.
-type earlyFailure struct {
-	err   error
-	which func(g *ackGroup, f *broker.Message) bool
 }
 
 // fill puts events into a vacant slot.
@@ -140,8 +134,8 @@ func (w *window) sentAll(p slotRef, failed map[*broker.Message]broker.Outcome) {
 	if len(failed) > 0 {
 		w.drop(g, failed)
 	}
-	for _, e := range g.earlyFailures {
-		w.failGroup(p.slot, e.err, e.which)
+	for _, why := range g.earlyFailures {
+		w.failGroup(p.slot, why)
 		if w.group(p) == nil {
 			return
 		}

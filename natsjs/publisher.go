@@ -198,6 +198,7 @@ func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, bat
 func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	var asking sync.WaitGroup
 	asking.Go(func() { w.lookUp(ctx, p.nc) })
+	asking.Go(func() { w.lookUpDoubted(ctx, p.nc) })
 	w.verify = (&duplicateVerifier{p: p}).verify
 	asking.Go(func() { w.verifyAll(ctx) })
 	asking.Go(func() { p.reviveIfOverdue(ctx, w.overdue) })

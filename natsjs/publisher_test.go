@@ -212,6 +212,45 @@ func TestOnlyAStreamAcknowledges(t *testing.T) {
 	}
 }
 
+// If a program listens on a subject that no stream takes, the server does not say that nobody listens.
+// The publisher finds out that there is no stream, so that the relay does not wait for an answer for ever.
+func TestAListenerIsNoStream(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	for name, answer := range map[string]string{"silent": "", "talkative": "thanks"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			subject := "listened." + name
+			listening, err := nc.Subscribe(subject, func(m *nats.Msg) {
+				if answer != "" {
+					_ = m.Respond([]byte(answer))
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := publish(t, nc)
+			repeatUntil := func(want broker.Class) {
+				t.Helper()
+				devtest.Eventually(t, time.Minute, want.String(), func() bool {
+					p.send(event(1, subject, "a")) // as the relay does
+					o := p.next()
+					if o.class != want && o.class != broker.Unknown {
+						t.Errorf("outcome %+v, want %s", o, want)
+					}
+					return o.class == want
+				})
+			}
+			repeatUntil(broker.Unroutable)
+			stream(t, nc, jetstream.StreamConfig{Name: "LISTENED-" + name, Subjects: []string{subject}})
+			if err := listening.Unsubscribe(); err != nil {
+				t.Fatal(err)
+			}
+			repeatUntil(broker.Stored)
+		})
+	}
+}
+
 func TestJetStreamSurvivesTheBroker(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnNATS(t)

@@ -34,6 +34,7 @@ type window struct {
 	closed  bool
 	resends
 	duplicates
+	doubts
 
 	toLookUp chan []slotRef // events for which no stream answered; their streams must be looked up
 	overdue  chan struct{}  // signals that an acknowledgement did not come in time
@@ -63,6 +64,18 @@ type duplicates struct {
 	verifyDue  chan struct{} // signals that there are unverified duplicates
 }
 
+// doubts are about subjects whose events got no acknowledgement. Either a stream could not answer, or
+// no stream takes the subject. In the second case the server answers at once, unless another program
+// listens on the subject: then there is no answer, or that of the program.
+type doubts struct {
+	doubted    map[string]struct{} // subjects to look up
+	streamless map[string]struct{} // subjects that no stream takes, as the last lookup found out
+	doubtDue   chan struct{}       // signals that there are subjects to look up
+}
+
+// maxDoubts limits the number of subjects in each map of doubts.
+const maxDoubts = 10_000
+
 // slotRef refers to a group in a slot.
 type slotRef struct {
 	slot     int
@@ -78,6 +91,7 @@ func newWindow(prefix string, report func(f *broker.Message, o broker.Outcome)) 
 		sendState:  sendState{encoder: wire.NewEncoder()},
 		resends:    resends{resend: make(chan struct{}, 1), nextSingles: minSingles},
 		duplicates: duplicates{verifyDue: make(chan struct{}, 1)},
+		doubts:     doubts{doubted: make(map[string]struct{}), streamless: make(map[string]struct{}), doubtDue: make(chan struct{}, 1)},
 	}
 }
 
@@ -153,19 +167,69 @@ func (w *window) vacate(n int) {
 // failAll reports all events as unacknowledged, even those that wait to be sent again.
 func (w *window) failAll(cause error) {
 	err := fmt.Errorf("%w: %w", broker.ErrUnacknowledged, cause)
-	w.fail(err, func(*ackGroup, *broker.Message) bool { return true })
+	w.fail(func(*ackGroup, *broker.Message) error { return err })
 	reportAll(w.takeAgain(), failure(err), w.reportFn)
 }
 
 // expire reports that an event is unacknowledged if it was sent before the given time.
 func (w *window) expire(before time.Time) {
-	w.fail(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout), func(g *ackGroup, _ *broker.Message) bool {
-		late := g.sent.Before(before)
-		if late {
-			signal(w.overdue)
+	err := fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)
+	w.fail(func(g *ackGroup, f *broker.Message) error {
+		if !g.sent.Before(before) {
+			return nil
 		}
-		return late
+		signal(w.overdue)
+		return w.doubt(f.Subject, err)
 	})
+}
+
+// doubt returns the error of an event whose acknowledgement is missing: ErrNoStream if no stream takes
+// the subject, and otherwise the given error. It queues a lookup, for the next event of the subject. The
+// caller has locked w.mu.
+func (w *window) doubt(subject string, err error) error {
+	if len(w.doubted) < maxDoubts {
+		w.doubted[subject] = struct{}{}
+		signal(w.doubtDue)
+	}
+	//guard:a-listener-without-a-stream-is-found-out false
+	if _, known := w.streamless[subject]; known {
+		return broker.ErrNoStream
+	}
+	return err
+}
+
+// lookUpDoubted makes the lookups that the method doubt queued, until ctx ends.
+func (w *window) lookUpDoubted(ctx context.Context, nc *nats.Conn) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return // this is not reached, because New fails only for contradictory options
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.doubtDue:
+		}
+		w.mu.Lock()
+		doubted := w.doubted
+		w.doubted = make(map[string]struct{})
+		w.mu.Unlock()
+		for subject := range doubted {
+			o := streamOf(ctx, js, subject)
+			none := errors.Is(o.Err, broker.ErrNoStream)
+			if !none && o.Stream == "" {
+				break // in an outage, no other lookup is answered either
+			}
+			w.mu.Lock()
+			if len(w.streamless) >= maxDoubts { // the subjects may contain ids: forget all
+				clear(w.streamless)
+			}
+			if delete(w.streamless, subject); none {
+				w.streamless[subject] = struct{}{}
+			}
+			w.mu.Unlock()
+		}
+	}
 }
 
 // Deny handles an error of the connection. If the error says that the user may not publish to a
@@ -173,31 +237,36 @@ func (w *window) expire(before time.Time) {
 // refused, and sends no answer to the event's reply subject.
 func (w *window) Deny(err error) {
 	if subject, denied := replies.DeniedSubject(err); denied {
-		w.fail(broker.ErrNotAllowed, func(_ *ackGroup, f *broker.Message) bool { return f.Subject == subject })
+		w.fail(func(_ *ackGroup, f *broker.Message) error {
+			if f.Subject == subject {
+				return broker.ErrNotAllowed
+			}
+			return nil
+		})
 	}
 }
 
-// fail reports err for the events for which the given function returns true. If a group is still
-// being sent, fail only records the failure, and sentAll reports it after the group was sent. The
-// publisher sends the other events of the group again.
-func (w *window) fail(err error, which func(g *ackGroup, f *broker.Message) bool) {
+// fail reports the events for which the given function returns an error. If a group is still being
+// sent, fail only records the failure, and sentAll reports it after the group was sent. The publisher
+// sends the other events of the group again.
+func (w *window) fail(why func(g *ackGroup, f *broker.Message) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for n := range w.slots {
 		if g := &w.slots[n]; g.allSent {
-			w.failGroup(n, err, which)
-		} else if slices.ContainsFunc(g.messages, func(f *broker.Message) bool { return which(g, f) }) {
+			w.failGroup(n, why)
+		} else if slices.ContainsFunc(g.messages, func(f *broker.Message) bool { return why(g, f) != nil }) {
 			//guard:denials-before-the-group-is-sent = @1[:0]
-			g.earlyFailures = append(g.earlyFailures, earlyFailure{err, which})
+			g.earlyFailures = append(g.earlyFailures, why)
 		}
 	}
 }
 
-func (w *window) failGroup(slot int, err error, which func(g *ackGroup, f *broker.Message) bool) {
+func (w *window) failGroup(slot int, why func(g *ackGroup, f *broker.Message) error) {
 	g := &w.slots[slot]
 	var others []*broker.Message
 	for _, f := range g.messages {
-		if which(g, f) {
+		if err := why(g, f); err != nil {
 			w.report(f, failure(err))
 		} else {
 			others = append(others, f)
@@ -253,6 +322,9 @@ func (w *window) onAck(m *nats.Msg) {
 		o.Stream = name
 	}
 	if !g.shared {
+		if f := g.messages[0]; errors.Is(err, broker.ErrUnacknowledged) { // the answer of a listener that is no stream
+			o = failure(w.doubt(f.Subject, err))
+		}
 		w.reportOrVerify(g.messages[0], o)
 		w.vacate(p.slot)
 		return

@@ -94,6 +94,7 @@ func (l *leader) serve(ctx context.Context) error {
 	if err := l.verifier.verifyFirst(readCtx); err != nil {
 		l.goroutineEnded(fail, readCtx, err)
 	} else {
+		l.buffer.compared.Store(true)
 		readers.Go(func() { l.goroutineEnded(fail, readCtx, l.reader.read(readCtx)) })
 		readers.Go(func() { l.goroutineEnded(fail, readCtx, l.verifier.verifyLoop(readCtx)) })
 		l.dispatcher.run(lifetime{send: ctx, work: work})

@@ -45,7 +45,7 @@ func (r *recorder) run(ctx context.Context) error {
 	var next time.Time // the earliest time of the next recording
 	for {
 		renew := sure.Add(lease / 3)
-		if r.relay.cfg.Retention > 0 && prune.Before(renew) {
+		if r.mayPrune() && prune.Before(renew) {
 			renew = prune
 		}
 		timer := time.NewTimer(time.Until(renew))
@@ -70,7 +70,7 @@ func (r *recorder) run(ctx context.Context) error {
 		}
 		sure = began
 		pause := min(share*time.Since(began), lease/4)
-		if began := time.Now(); r.relay.cfg.Retention > 0 && !prune.After(began) {
+		if began := time.Now(); r.mayPrune() && !prune.After(began) {
 			more, err := r.prune(ctx, sure)
 			if err != nil {
 				return err
@@ -85,6 +85,13 @@ func (r *recorder) run(ctx context.Context) error {
 			next = due
 		}
 	}
+}
+
+// mayPrune reports whether old events may be removed now. None are removed before the term has compared
+// the streams: the broker may have lost some of them, and after a long pause all may be old.
+func (r *recorder) mayPrune() bool {
+	//guard:nothing-is-removed-before-the-comparison 2 true
+	return r.relay.cfg.Retention > 0 && r.buffer.compared.Load()
 }
 
 // renewFirst renews the lease as soon as the term has begun, because a part of the first lease has

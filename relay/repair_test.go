@@ -54,6 +54,7 @@ type memory struct {
 	away     error    // if set, the stream does not answer
 	broken   int      // how often the reading of messages fails
 	compared int
+	takes    time.Duration // how long a comparison takes
 }
 
 func newMemory() *memory {
@@ -81,6 +82,7 @@ func (m *memory) ids() []string {
 }
 
 func (m *memory) Compare(_ context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+	time.Sleep(m.takes)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.compared++
@@ -182,6 +184,27 @@ func TestLostTailIsPublishedBeforeNewEvents(t *testing.T) {
 		}
 		if n := got["postroom.relay.repaired.events"]; n != 2 {
 			t.Errorf("%v events repaired, want 2", n)
+		}
+	})
+}
+
+// After a long pause all events of the log may be older than the retention, also those that the broker
+// lost meanwhile. They stay in the log until the relay has compared the streams.
+func TestNothingIsRemovedBeforeTheStreamsAreCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLossBench(5, 4, 2)
+		b.m.takes = 3 * time.Second
+		began := time.Now()
+		run := start(b.r)
+		after(10 * time.Second)
+		run.stop()
+		run.wait(t)
+		b.wantStored(t, "a", "b", "c", "d", "e")
+		switch pruned := b.src.terms[0].pruned; {
+		case len(pruned) == 0:
+			t.Error("the log was not pruned later")
+		case pruned[0].Sub(began) < b.m.takes:
+			t.Errorf("the log was pruned after %s, before the streams were compared", pruned[0].Sub(began))
 		}
 	})
 }

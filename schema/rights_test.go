@@ -30,6 +30,7 @@ clipped               caller  bound    operator relay
 content_digest        caller  callers  producer
 dead_letters          caller  callers  operator
 decide_saga           owner   fixed    operator
+digits                caller  bound    operator relay
 discarded             caller  callers  operator
 enter_key             caller  callers  inbox
 event_lock            caller  bound    operator relay
@@ -45,7 +46,6 @@ header_bytes          caller  bound    operator relay
 headers_fit           caller  bound    operator relay
 key_lock              caller  bound    inbox operator
 log_truncated         caller  fixed    -
-long_numbers          caller  bound    operator relay
 raise_sequences       caller  fixed    -
 refuse_conflict       caller  callers  producer
 unchecked             owner   fixed    producer

@@ -624,11 +624,12 @@ func TestManyLostEventsAreNotListed(t *testing.T) {
 }
 
 // A page ends when the headers of its events have reached the size of a page, also if the table has
-// them in a compressed form.
+// them in a compressed form, or as a number of a few bytes and many digits.
 func TestAPageIsBoundedByItsHeaders(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
 		"compressed": "repeat('x', 30000)", "not compressed": "(SELECT string_agg(md5(n::text || i::text), '') FROM generate_series(1, 900) i)",
+		"a number": "1e30000::numeric",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

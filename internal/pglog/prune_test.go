@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -367,6 +368,29 @@ func TestPruneStepsAreBounded(t *testing.T) {
 			t.Errorf("removed %v, want [4 2]", steps)
 		}
 	})
+
+	for _, column := range []string{"type", "subject", "key", "content_type", "correlation_id", "trace_parent", "trace_state", "digest"} {
+		t.Run("by bytes of the column "+column, func(t *testing.T) {
+			t.Parallel()
+			pool := devtest.Pool(t)
+			large := "(SELECT string_agg(md5(n::text || i::text), '') FROM generate_series(1, 28000) i)" // 896,000 bytes that cannot be compressed
+			if column == "digest" {
+				large = "convert_to(" + large + ", 'UTF8')"
+			}
+			columns := map[string]string{"digest": "''", "type": "'a'", "subject": "'a'"}
+			columns[column] = large
+			var names, values []string
+			for name, value := range columns {
+				names, values = append(names, name), append(values, value)
+			}
+			mustExec(t, pool, "INSERT INTO postroom.outbox (source, event_id, data, checked, "+strings.Join(names, ", ")+") SELECT '/s', n::text, '', true, "+
+				strings.Join(values, ", ")+" FROM generate_series(1, 6) n")
+			publishAll(t, pool)
+			if steps := prune(t, lead(t, pglog.New(pool)), 0); !slices.Equal(steps, []int64{4, 2}) && !slices.Equal(steps, []int64{5, 1}) {
+				t.Errorf("removed %v, want 4 MiB at a time", steps)
+			}
+		})
+	}
 
 	t.Run("by seqs, as index entries of deleted rows may lie between", func(t *testing.T) {
 		t.Parallel()

@@ -737,28 +737,28 @@ COMMENT ON FUNCTION postroom.clipped(text, int) IS
 -- Headers may be much larger as a text than in the table, because the server compresses repeated values, and
 -- a number of many digits may need 12 bytes: 1e131071, or 1 with 16,383 zeros behind the point. Ten thousand
 -- such numbers have a text that is larger than a text can be, and their statement would fail. So no statement
--- of a relay makes a text of headers, before it has asked headers_fit. Headers that check_event accepts have
--- fewer digits than this limit.
+-- of a relay makes a text of headers, before it has asked headers_fit.
 --
 -- jsonb_array_elements takes one element after the other. jsonb_path_query would move the rest of
 -- its list for each of them. A number's binary form begins with four numbers of two bytes: the second one is
 -- how many groups of four digits come after the first, before the point; the last is how many digits come behind it.
-CREATE FUNCTION postroom.long_numbers(headers jsonb)
-RETURNS boolean
+CREATE FUNCTION postroom.digits(headers jsonb)
+RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (
     SELECT coalesce(sum(CASE WHEN get_byte(sent, 2) < 128 THEN 4 * (get_byte(sent, 2) * 256 + get_byte(sent, 3)) ELSE 0 END
                         --guard:digits-behind-the-point-count remove
                         + get_byte(sent, 6) * 256 + get_byte(sent, 7)
-                        ), 0) > 131072
+                        ), 0)
     FROM (SELECT numeric_send(number::numeric) AS sent
           FROM jsonb_array_elements(jsonb_path_query_array($1, 'strict $.** ? (@.type() == "number")', '{}', true)) AS number) AS numbers);
-REVOKE ALL ON FUNCTION postroom.long_numbers FROM PUBLIC; -- who reads the log needs it: relays and operators
-COMMENT ON FUNCTION postroom.long_numbers(jsonb) IS
-    'Returns whether the numbers of headers have more than about 131,072 digits together. The headers must not be nested deeply.';
+REVOKE ALL ON FUNCTION postroom.digits FROM PUBLIC; -- who reads the log needs it: relays and operators
+COMMENT ON FUNCTION postroom.digits(jsonb) IS
+    'Returns how many digits the numbers of headers have together, or up to four fewer for each number. The headers must not be nested deeply.';
 
 -- Compressed headers of 64 kB may have 5 MB, or 16 MB with lz4. For an object, the operator || with an empty one returns
--- the same object, decompressed. Headers that check_event accepts have up to 140,000 bytes, if they consist of short numbers.
+-- the same object, decompressed. Headers that check_event accepts have up to 140,000 bytes, if they consist of short numbers,
+-- and up to 32,768 digits.
 -- Their text is at most six times as large, and longer by its digits.
 --
 -- A search for numbers calls itself for each level of nested values, until the server refuses that: some
@@ -766,14 +766,14 @@ COMMENT ON FUNCTION postroom.long_numbers(jsonb) IS
 CREATE FUNCTION postroom.headers_fit(headers jsonb)
 RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
-RETURN CASE WHEN $1 IS NULL THEN true -- long_numbers takes long to call
+RETURN CASE WHEN $1 IS NULL THEN true -- digits takes long to call
             WHEN pg_column_size($1) > 65536 THEN false
             --guard:compressed-headers-are-bounded false
             WHEN pg_column_compression($1) IS NOT NULL AND (jsonb_typeof($1) <> 'object' OR pg_column_size($1 || '{}') > 163840) THEN false
             --guard:nested-headers-stop-no-relay false
             WHEN (pg_column_size($1) > 8000 OR pg_column_compression($1) IS NOT NULL) AND jsonb_path_exists($1, 'strict $.**{1000}', '{}', true) THEN false
             --guard:headers-of-long-numbers-are-not-read false
-            WHEN jsonb_path_exists($1, 'strict $.** ? (@.type() == "number")', '{}', true) AND postroom.long_numbers($1) THEN false
+            WHEN jsonb_path_exists($1, 'strict $.** ? (@.type() == "number")', '{}', true) AND postroom.digits($1) > 32768 THEN false
             ELSE true END;
 REVOKE ALL ON FUNCTION postroom.headers_fit FROM PUBLIC; -- who reads the log needs it: relays, operators and cancel
 COMMENT ON FUNCTION postroom.headers_fit(jsonb) IS
@@ -781,17 +781,22 @@ COMMENT ON FUNCTION postroom.headers_fit(jsonb) IS
 
 -- This must cost little, because a statement measures a page before it knows how many rows it may return. So it
 -- decompresses nothing. Decompressed headers are at most 90 times as large, or 255 times with lz4, and
--- headers_fit lets at most 163,840 bytes through.
+-- headers_fit lets at most 163,840 bytes through. A number of a few bytes may be a text of 32,768 digits. If the
+-- headers have more than 8,000 bytes, the digits are at most four times as many, and are not counted.
 CREATE FUNCTION postroom.header_bytes(headers jsonb)
 RETURNS int
 LANGUAGE sql STABLE PARALLEL SAFE
-RETURN CASE WHEN pg_column_size($1) > 65536 THEN 0
+RETURN CASE WHEN $1 IS NULL THEN NULL
+            WHEN pg_column_size($1) > 65536 THEN 0
             --guard:a-page-of-compressed-headers-is-short false
-            WHEN pg_column_compression($1) IS NOT NULL THEN least(128 * pg_column_size($1), 163840)
+            WHEN pg_column_compression($1) IS NOT NULL THEN least(128 * pg_column_size($1) + 32768, 163840)
+            --guard:a-page-of-long-numbers-is-short false
+            WHEN pg_column_size($1) <= 8000 AND jsonb_path_exists($1, 'strict $.** ? (@.type() == "number")', '{}', true)
+                THEN pg_column_size($1) + least(postroom.digits($1), 32768)::int
             ELSE pg_column_size($1) END;
 REVOKE ALL ON FUNCTION postroom.header_bytes FROM PUBLIC; -- who reads the log needs it: relays and operators
 COMMENT ON FUNCTION postroom.header_bytes(jsonb) IS
-    'Returns about how many bytes headers have at most, if they fit. It is their size in the table, or a multiple if they are compressed there.';
+    'Returns about how many bytes headers have at most, if they fit. It is their size in the table, and more if they are compressed there, or have numbers of many digits.';
 
 CREATE FUNCTION postroom.clamped(at timestamptz)
 RETURNS timestamptz
@@ -871,7 +876,7 @@ AS $$
         'INSERT ON postroom.audit',
         'SELECT ON postroom.saga_definition',
         'SELECT (name, state, started_at, waits_since, waits_hour, ended_at) ON postroom.saga', -- the relay counts the instances, for metrics
-        'EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped, postroom.long_numbers, postroom.headers_fit, postroom.header_bytes'
+        'EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped, postroom.digits, postroom.headers_fit, postroom.header_bytes'
     ], role)
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_relay FROM PUBLIC; -- the owner calls it

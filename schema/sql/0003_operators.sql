@@ -467,7 +467,7 @@ AS $$
         'UPDATE (at) ON postroom.inbox',
         --guard:operators-do-not-change-what-is-published do 'UPDATE ON postroom.relay'
         'UPDATE (only_one) ON postroom.relay', -- to lock the row; the column has only one possible value
-        'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.clipped, postroom.clamped, postroom.long_numbers,
+        'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.clipped, postroom.clamped, postroom.digits,
                              postroom.headers_fit, postroom.header_bytes, postroom.dead_letters, postroom.discarded, postroom.decide_saga'
     ], role)
 $$;

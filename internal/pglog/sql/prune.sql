@@ -17,13 +17,14 @@
 -- of the step is. If the step has only such rows, the statement looks at the rows that are 1, 2, 4
 -- and so on up to 2^40 seqs behind them. While no later row is old enough, such a row stays.
 --
--- A step deletes at most 1,000 rows and 4 MiB of values, or one row with more: SQL that says that it
--- has checked its row can write such a row. The limit of 4 MiB is necessary because the server stores
--- a large value in several rows, and deletes them all. A step searches for the first row from $2 on,
--- 10,000 seqs at a time, for at most 10 ms. Deleted rows leave index entries, which cost time until a
--- vacuum removes them. A vacuum cannot remove them while an old transaction is open, and may leave
--- them there while they are few compared with the table. A step that begins at the end of the previous
--- step reads none of these entries. A step that begins at 0 reads as many of them as its time allows.
+-- A step deletes at most 1,000 rows and 4 MiB of values, or one row with more: SQL that says that
+-- it has checked its row can write such a row, and can write such values to each column that has no
+-- index. The limit of 4 MiB is necessary because the server stores a large value in several rows,
+-- and deletes them all. A step searches for the first row from $2 on, 10,000 seqs at a time, for at
+-- most 10 ms. Deleted rows leave index entries, which cost time until a vacuum removes them. A
+-- vacuum cannot remove them while an old transaction is open, and may leave them there while they
+-- are few compared with the table. A step that begins at the end of the previous step reads none of
+-- these entries. A step that begins at 0 reads as many of them as its time allows.
 --
 -- The numbers are constants because the planner assumes that LIMIT $n returns a tenth of the table.
 -- The row of relay stays locked until the rows are deleted. So the recorded state cannot change
@@ -59,7 +60,11 @@ WITH RECURSIVE leader AS (
            o.created_at > clock_timestamp() + interval '1 min' AS ahead,
            o.seq > leader.floor AND NOT pg_visible_in_snapshot(o.xid, leader.snap) AS late
     FROM leader, LATERAL (
-        SELECT seq, ctid, xid, created_at, pg_column_size(data) + coalesce(pg_column_size(headers), 0) AS size
+        SELECT seq, ctid, xid, created_at,
+               pg_column_size(data) + coalesce(pg_column_size(headers), 0)
+                   --guard:a-step-of-pruning-counts-all-columns remove
+                   + pg_column_size(digest) + pg_column_size(type) + pg_column_size(subject) + pg_column_size(content_type) + coalesce(pg_column_size(key), 0) + coalesce(pg_column_size(correlation_id), 0) + coalesce(pg_column_size(trace_parent), 0) + coalesce(pg_column_size(trace_state), 0)
+                   AS size
         FROM postroom.outbox
         --guard:pruning-stops-at-what-is-unpublished 3 true
         WHERE seq >= (SELECT at FROM start) AND seq < (SELECT at + 10000 FROM start) AND seq < leader.stop
