@@ -224,7 +224,8 @@ required.`,
 			if err := s.Disable(ctx, id, t.by()); err != nil {
 				return err
 			}
-			return t.print(cmd, map[string]string{"id": id, "state": "disabled"}, "disabled")
+			return t.print(cmd, map[string]string{"id": id, "state": "disabled"}, "disabled; events that wait for it become dead at their next attempt.\n"+
+				"later: postroom webhook enable "+id+", then postroom dead replay --class endpoint_disabled --key "+id)
 		})
 	})
 }
