@@ -24,7 +24,7 @@ func TestEndpointsOnTheCommandLine(t *testing.T) {
 	postroom(t, env, "webhook", "add", "https://example.com", "--id", "b").want(t, exitOK).says(t, "endpoint: b\nsecret:   whsec_")
 	postroom(t, env, "webhook", "rotate", "b").want(t, exitOK).says(t, "secret:   whsec_")
 	postroom(t, env, "webhook", "rotate", "c").want(t, exitFailed).says(t, "there is no such endpoint")
-	postroom(t, env, "webhook", "disable", "b").want(t, exitFailed).says(t, "Reason is empty")
+	postroom(t, env, "webhook", "disable", "b").want(t, exitUsage).says(t, "give a --reason: the audit keeps it")
 	postroom(t, env, "webhook", "disable", "b", "--reason", "the customer left", "--actor", "ann").want(t, exitOK).says(t, "disabled; events that wait", "postroom webhook enable b, then postroom dead replay --class endpoint_disabled --key b")
 	postroom(t, env, "webhook", "test", "b").want(t, exitFailed).says(t, "the endpoint is disabled")
 	postroom(t, env, "webhook", "endpoints").want(t, exitOK).says(t, id, "acme", "order.placed", "new", "the customer left", "https://example.com/x")

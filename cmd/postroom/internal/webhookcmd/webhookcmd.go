@@ -220,6 +220,9 @@ required.`,
 		Example: "  postroom webhook disable ep_7 --reason 'the customer left'",
 	}
 	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
+		if t.by().Reason == "" {
+			return exit.Usagef("give a --reason: the audit keeps it")
+		}
 		return t.store(ctx, func(s *webhook.Endpoints) error {
 			if err := s.Disable(ctx, id, t.by()); err != nil {
 				return err
