@@ -120,7 +120,7 @@ func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerP
 	case s.err != nil:
 		return judge(Unknown, "%v", s.err)
 	case s.info == nil:
-		return judge(Missing, "the stream does not exist")
+		return judge(Missing, "the stream does not exist: create it with 'postroom stream ensure'")
 	}
 	state := s.info.State
 	at.FirstSeq, at.LastSeq = state.FirstSeq, state.LastSeq

@@ -182,7 +182,7 @@ func (l *findingList) checkStreams(faults []error) (risks []string) {
 		case errors.Is(fault, broker.ErrNoStream):
 			l.add(FoundStreamRefuses, "", fault.Error(), "until then, events of these subjects wait in the log")
 		default:
-			l.add(FoundStreamRefuses, "", fault.Error(), "until there is room, its events wait in the log")
+			l.add(FoundStreamRefuses, "", fault.Error(), "until there is room, its events wait in the log; 'nats stream edit' changes the limits of a stream")
 		}
 	}
 	return risks

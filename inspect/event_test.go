@@ -126,6 +126,21 @@ func TestEventOfAnotherService(t *testing.T) {
 	}
 }
 
+// A delivery of a webhook is made when the event is fanned out, which may be much later than the
+// event. The event is in the stream before that.
+func TestEventOfAnotherServiceThatWasFannedOutLate(t *testing.T) {
+	t.Parallel()
+	p := newRig(t)
+	id := postroom.NewEvent("x", 1).ID
+	p.raw("placed", id)
+	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('hooks', $1)", "ep_1 /shop "+id)
+	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, content_type, data)
+		VALUES ('hooks', $1, now(), now() + interval '1 hour', '/shop', $2, 'x', $3, 'text/plain', '')`, "ep_1 /shop "+id, id, p.stream+".placed")
+	if j := p.trace(p.inspector(), "/shop", id); len(j.Streams) != 1 || !j.Streams[0].Found || j.Streams[0].Seq != 1 {
+		t.Errorf("in the stream: %+v", j.Streams)
+	}
+}
+
 // If an event is not in the stream, the error says so, and names what was searched.
 func TestSearchThatFindsNothing(t *testing.T) {
 	t.Parallel()

@@ -32,7 +32,7 @@ type SelfPause struct {
 // It returns none if the handler is not paused.
 func (h *Handler) Pauses() (all []string) {
 	if h.Pause != nil {
-		all = append(all, "is "+h.Pause.String())
+		all = append(all, "is "+h.Pause.String()+resumeHandler(h.Name))
 	}
 	if p := h.SelfPause; p != nil {
 		all = append(all, fmt.Sprintf("fails for nearly all events, and is paused since %s in %s: %s: %s",
@@ -72,14 +72,19 @@ func (s *Status) relayNote() string {
 	if !s.Relay.OldestUnpublishedAt.IsZero() {
 		note += fmt.Sprintf("; about %d events wait, and the oldest event that waits was written %s ago", s.Relay.EstimatedUnpublished, duration(s.Relay.OldestUnpublishedAgeSeconds))
 	}
-	return note
+	return note + "; 'postroom relay resume' ends the pause"
+}
+
+// resumeHandler returns the end of a sentence about an operator's pause: how to end the pause.
+func resumeHandler(name string) string {
+	return "; 'postroom handlers resume " + name + "' ends the pause"
 }
 
 // HandlerPauses returns a text for each pause of a handler that an operator made with Postroom.
 func (s *Status) HandlerPauses() (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Pauses)) {
 		if name != Outgoing {
-			notes = append(notes, "handler "+name+" is "+s.Pauses[name].String())
+			notes = append(notes, "handler "+name+" is "+s.Pauses[name].String()+resumeHandler(name))
 		}
 	}
 	return notes

@@ -51,6 +51,12 @@ func (o brokerClient) search(ctx context.Context, j *EventTrace, subs []subscrip
 	defer cancel()
 	for _, q := range quests {
 		found, err := q.search(ctx, js, j.EventID)
+		// A fan-out, or a copy, is later than the event itself.
+		//guard:an-event-is-sought-from-the-time-of-its-id false
+		if at, ok := timeOfID(j.EventID); ok && err == nil && found.Complete && at.Before(found.From) {
+			q.since = at
+			found, err = q.search(ctx, js, j.EventID)
+		}
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidSubject):
 			j.note("no stream stores %v", q.subjects)

@@ -128,7 +128,7 @@ var streamChecks = []check{
 	}, "make it acknowledge"},
 	{Sealed, "", func(cfg jetstream.StreamConfig) string {
 		return when(cfg.Sealed, "it is sealed, and takes no events")
-	}, "create another stream; sealing cannot be undone"},
+	}, "sealing cannot be undone: when the handlers have read the stream ('postroom handlers'), delete it and create it again with 'postroom stream ensure'; the relay then publishes the events of the log to it"},
 	{Mirror, "", func(cfg jetstream.StreamConfig) string {
 		return when(cfg.Mirror != nil, "it is a mirror, and takes no events")
 	}, "publish to the stream that it mirrors"},

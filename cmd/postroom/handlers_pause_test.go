@@ -20,8 +20,8 @@ func TestHandlersPauseAndResume(t *testing.T) {
 	postroom(t, env, "handlers", "pause", "hh", "--reason", "a slip", "--actor", "ann").want(t, exitOK).says(t, "paused hh\n", "note: no process has run a handler hh yet; is the name right? (known handlers: h)\n")
 	postroom(t, env, "handlers", "resume", "hh").want(t, exitOK)
 	postroom(t, env, "handlers", "pause", "h", "--reason", "maintenance", "--for", "2h", "--actor", "ann").want(t, exitOK)
-	postroom(t, env, "handlers").want(t, exitOK).says(t, "! h is paused by ann since ", " until ", ": maintenance\n")
-	postroom(t, env, "status").want(t, exitOK).says(t, "handler h is paused by ann since ", ": maintenance\n")
+	postroom(t, env, "handlers").want(t, exitOK).says(t, "! h is paused by ann since ", " until ", ": maintenance; 'postroom handlers resume h' ends the pause\n")
+	postroom(t, env, "status").want(t, exitOK).says(t, "handler h is paused by ann since ", ": maintenance; 'postroom handlers resume h' ends the pause\n")
 	got := decode[inspect.Handlers](t, postroom(t, env, "handlers", "--json").want(t, exitOK))
 	if p := got.Handlers[0].Pause; p == nil || p.Actor != "ann" || p.Reason != "maintenance" || p.Until.IsZero() {
 		t.Errorf("handlers --json has the pause %+v", p)

@@ -79,14 +79,24 @@ func TestASealedStreamIsJudgedOnce(t *testing.T) {
 		err := r.Health().Ready()
 		return errors.Is(err, natsjs.Sealed) && strings.Contains(err.Error(), says)
 	})
-	postroom(t, p.env, "status").want(t, exitTodo).says(t, "! stream SHOP: "+says+"\n  create another stream")
+	postroom(t, p.env, "status").want(t, exitTodo).says(t, "! stream SHOP: "+says+"\n  sealing cannot be undone: when the handlers have read the stream")
 	if got := decode[inspect.Status](t, postroom(t, p.env, "status", "--json")).Findings; len(got) != 1 || got[0].Code != "stream_refuses" {
 		t.Errorf("status --json has the findings %+v", got)
 	}
 	_, findings := p.examine()
-	if got := selected(ofCheck(findings, "streams"), "fault"); len(got) != 1 || !strings.Contains(got[0].Text, says) {
+	if got := selected(ofCheck(findings, "streams"), "fault"); len(got) != 1 || !strings.Contains(got[0].Text, says) || strings.Contains(got[0].Remedy, "--accept") {
 		t.Errorf("doctor: %+v", got)
 	}
+	postroom(t, p.env, "stream", "ensure", "SHOP", "--subjects", "order.>").want(t, exitTodo).says(t, "stream SHOP exists and is sealed: it takes no events")
+
+	// What the advice says.
+	js := devtest.JetStream(t, p.nc)
+	if err := js.DeleteStream(t.Context(), "SHOP"); err != nil {
+		t.Fatal(err)
+	}
+	postroom(t, p.env, "stream", "ensure", "SHOP", "--subjects", "order.>").want(t, exitOK)
+	devtest.Eventually(t, 30*time.Second, "the relay to be ready", func() bool { return r.Health().Ready() == nil })
+	postroom(t, p.env, "status").want(t, exitOK)
 }
 
 // A stream that can lose events is a note of status: status cannot know which risks the relays accept.

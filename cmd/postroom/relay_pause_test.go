@@ -19,7 +19,7 @@ func TestRelayPauseAndResume(t *testing.T) {
 	devtest.Eventually(t, 30*time.Second, "the relay to give its lease back", func() (left bool) {
 		return s.pool.QueryRow(t.Context(), "SELECT owner IS NULL FROM postroom.relay").Scan(&left) == nil && left
 	})
-	postroom(t, env, "status").want(t, exitOK).says(t, "none leads; paused by ann since ", "note: the relay is paused by ann since ", ": the stream is moved: nothing is published\n")
+	postroom(t, env, "status").want(t, exitOK).says(t, "none leads; paused by ann since ", "note: the relay is paused by ann since ", ": the stream is moved: nothing is published; 'postroom relay resume' ends the pause\n")
 	if p := decode[inspect.Status](t, postroom(t, env, "status", "--json").want(t, exitOK)).Relay.Pause; p == nil || p.Actor != "ann" || p.Until.IsZero() {
 		t.Errorf("status --json has the pause %+v", p)
 	}

@@ -119,11 +119,16 @@ func Some(types []string) string {
 //
 // If two types differ only in digits, they are versions of one type (order.v1, order.v2). If a type
 // has additional letters in front, the two types mean different things (user.activated,
-// user.deactivated). Neither case is a typing mistake.
+// user.deactivated). If name ends with a letter d or ed that the known type lacks, it is the event
+// that follows a command (payment.charge, payment.charged). None of these is a typing mistake.
 func Near(name string, known []string) string {
 	best, least := "", -1
 	for _, k := range known {
 		if k == name {
+			continue
+		}
+		//guard:an-answer-to-a-command-is-no-slip false
+		if name == k+"d" || name == k+"ed" {
 			continue
 		}
 		if d := distance(name, k); d >= 0 && (least < 0 || d < least) {

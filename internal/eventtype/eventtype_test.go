@@ -42,6 +42,9 @@ func TestNear(t *testing.T) {
 		{"user.unlocked", "user.locked", ""},
 		{"user.in", "user.on", ""},
 		{"placed", "order.placed", ""},
+		{"payment.charged", "payment.charge", ""},
+		{"order.confirmed", "order.confirm", ""},
+		{"order.place", "order.placed", "order.placed"},
 	}
 	for _, tt := range tests {
 		if got := eventtype.Near(tt.name, strings.Fields(tt.known)); got != tt.want {

@@ -30,7 +30,7 @@ func Check(all []Handler, connections int32) error {
 		need += max(h.Connections, 1) + h.Leases
 	}
 	if most := int(connections); need+spare > most {
-		return fmt.Errorf("the workers need %d connections and %d to spare, and the pool has %d: raise pool_max_conns or lower Workers",
+		return fmt.Errorf("the workers need %d connections and %d to spare, and the pool has %d: raise pool_max_conns in the database URL, or lower Workers",
 			need, spare, most)
 	}
 	return nil

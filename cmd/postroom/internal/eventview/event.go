@@ -101,7 +101,7 @@ func published(p inspect.PublishState) string {
 	case inspect.Published:
 		return "published"
 	case inspect.Unpublished:
-		return "not published yet: no relay has read it"
+		return "not published yet: 'postroom status' says what the relay waits for"
 	case inspect.Pending:
 		return "read by a relay, and not yet recorded as acknowledged"
 	case inspect.PublishHeld:
@@ -146,7 +146,7 @@ func handlerRows(j *inspect.EventTrace) [][]string {
 		}
 	}
 	for _, h := range j.Undecided {
-		rows = append(rows, []string{output.Cell(h, 60), "not decided", "not delivered yet, or the handler has a DedupeKey"})
+		rows = append(rows, []string{output.Cell(h, 60), "not decided", "not delivered yet (see 'postroom handlers'), or the handler has a DedupeKey"})
 	}
 	return rows
 }

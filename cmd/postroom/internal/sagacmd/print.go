@@ -19,7 +19,7 @@ func printPage(out io.Writer, asJSON bool, p saga.InstancePage) error {
 	case len(p.Instances) == 0 && p.Next != "":
 		return output.Line(out, "no instance matches so far: continue with --after %s", p.Next)
 	case len(p.Instances) == 0:
-		return output.Line(out, "no instance matches")
+		return output.Line(out, "no instance matches; sagas that no process has run yet are not listed")
 	}
 	rows := [][]string{{"SAGA", "KEY", "STATE", "STEP", "WAITS", "DEADLINE", "REVISION", "STARTED"}}
 	for _, i := range p.Instances {

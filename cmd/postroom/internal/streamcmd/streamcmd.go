@@ -57,7 +57,7 @@ nats-server 2.12 or later.
 
 If the stream exists, the command adds the subjects that it lacks and, with --atomic,
 allows batches. It changes nothing else. If the stream differs from the flags in another
-way, the command reports that and ends with exit status 3.`,
+way, or is sealed, the command reports that and ends with exit status 3.`,
 		Example: `  postroom stream ensure SHOP --subjects 'order.>,payment.>'
   postroom stream ensure SHOP --subjects 'order.>' --replicas 3 --max-age 720h \
       --nats-url nats://nats:4222 --nats-creds /etc/postroom/nats.creds
@@ -145,6 +145,9 @@ func (w settings) compare(now jetstream.StreamConfig) error {
 	}
 	if now.Discard != jetstream.DiscardNew {
 		differs = append(differs, "drops old messages at a limit instead of refusing new ones")
+	}
+	if now.Sealed { // cannot be edited
+		return exit.Todof("stream %s exists and is sealed: it takes no events, and sealing cannot be undone; when the handlers have read it ('postroom handlers'), delete it with 'nats stream rm %s' and run this command again", now.Name, now.Name)
 	}
 	if len(differs) == 0 {
 		return nil

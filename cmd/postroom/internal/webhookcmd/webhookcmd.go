@@ -220,11 +220,15 @@ required.`,
 		Example: "  postroom webhook disable ep_7 --reason 'the customer left'",
 	}
 	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
+		if t.by().Reason == "" {
+			return exit.Usagef("give a --reason: the audit keeps it")
+		}
 		return t.store(ctx, func(s *webhook.Endpoints) error {
 			if err := s.Disable(ctx, id, t.by()); err != nil {
 				return err
 			}
-			return t.print(cmd, map[string]string{"id": id, "state": "disabled"}, "disabled")
+			return t.print(cmd, map[string]string{"id": id, "state": "disabled"}, "disabled; events that wait for it become dead at their next attempt.\n"+
+				"later: postroom webhook enable "+id+", then postroom dead replay --class endpoint_disabled --key "+id)
 		})
 	})
 }
