@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom/held"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/postroomtest"
 )
 
@@ -18,11 +19,12 @@ import (
 func TestActsWhoseAnswersAreLost(t *testing.T) {
 	t.Parallel()
 	by := held.Audit{Actor: "ann", Reason: "ordered twice"}
+	var look *pgxpool.Pool
 	var phase int
 	var counts []int64
 	postroomtest.Crash(t, postroomtest.Scenario{
 		Setup: func(ctx context.Context, pool *pgxpool.Pool) error {
-			phase, counts = 0, nil
+			look, phase, counts = pool, 0, nil
 			_, err := pool.Exec(ctx, `
 				WITH decided AS (INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', '/shop e' || i FROM generate_series(1, 3) i)
 				INSERT INTO postroom.held (handler, dedupe_key, next_at, attempts, logged_at, source, event_id, type, subject, content_type, data)
@@ -30,6 +32,12 @@ func TestActsWhoseAnswersAreLost(t *testing.T) {
 			return err
 		},
 		Run: func(ctx context.Context, pool *pgxpool.Pool) error {
+			// The server may not have noticed yet that a session was cut, which has locked the events.
+			devtest.Eventually(t, time.Minute, "no transaction to be open", func() bool {
+				var open int
+				err := look.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'").Scan(&open)
+				return err == nil && open == 0
+			})
 			s := held.New(pool, held.Config{})
 			for ; phase < 2; phase++ {
 				set, err := s.Select(ctx, held.Filter{Handler: "h"}, 0)

@@ -31,7 +31,7 @@ func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 		{"postpone", "(text, text[], interval[], interval[], int, interval[])", "'h1', '{k1,k2,k3}', '{1 h,1 h,1 h}', '{1 s,1 s,1 s}', 3, '{0,0,0}'", p.text("plan"), 100},
 		{"expire", "(text, text, timestamptz)", "'(0,0)', '(1,0)', 'infinity'", p.text("plan"), 1000},
 		{"settle", "(bigint, bigint)", "100, 1", "", 100},
-		{"release", "(bigint, bigint)", "100, 1", "", 100},
+		{"release", "(bigint, bigint, interval)", "100, 1, '0'", "", 100},
 		{"decided", "(text, text, bytea)", `'h1', '100', '\x00'`, "", 50},
 		{"decide", "(text, text, bytea, text)", `'h1', 'new', '\x00112233445566778899aabbccddeeff', '1000'`, "", 50},
 		{"decide_batch", "(text, text[], bytea[], text)", `'h1', '{new1,new2}', '{NULL,NULL}', '1000'`, "", 60},
