@@ -47,8 +47,9 @@ func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) (groups 
 // events that it tries of one cause. A process that has the handler runs it in a transaction,
 // checks deferred constraints, and rolls back. A rollback does not undo everything: for instance,
 // numbers that the handler took from a sequence stay used. DryRun does not run handlers that call
-// other systems, or that ended their transaction themselves. The parameter wait is the longest time that it waits for results. The verdict of
-// an event without a result is [DryRunUnanswered].
+// other systems, and no event whose handler ended its transaction itself. The parameter wait is the
+// longest time that it waits for results. The verdict of an event without a result is
+// [DryRunUnanswered].
 func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int, wait time.Duration) (trials []DryRun, err error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {

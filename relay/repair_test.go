@@ -54,7 +54,7 @@ type memory struct {
 	away     error    // if set, the stream does not answer
 	broken   int      // how often the reading of messages fails
 	compared int
-	takes    time.Duration // how long a comparison takes
+	takes    time.Duration // how long a comparison takes, by the clock of synctest
 }
 
 func newMemory() *memory {

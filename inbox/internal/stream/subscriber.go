@@ -99,8 +99,8 @@ type Records interface {
 
 	// Keep returns two functions. The first one, keep, records the floor and renews the lease. If
 	// its parameter lease is nil, keep gives up the lease instead. If the term is over, or its
-	// connection broke, keep returns delivery.ErrTermOver. The function keep occupies one connection of the pool until
-	// close is called, because handlers may use all the others.
+	// connection broke, keep returns delivery.ErrTermOver. The function keep occupies one
+	// connection of the pool until close is called, because handlers may use all the others.
 	Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, close func())
 
 	// Restart records the position after which reading begins, and returns a new base. An event's

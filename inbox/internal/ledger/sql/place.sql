@@ -2,8 +2,8 @@
 -- the handler has skipped messages of subjects that were added, when the server started that
 -- recorded the floor, and when this server started. After the crash of one of its processes, a server
 -- begins again in the same postmaster, and may have lost transactions. Then it has forgotten its
--- statistics. Also return whether the floor was recorded
--- within the last $3. A time that lies ahead does not count: a clock was wrong when it was written.
+-- statistics. Also return whether the floor was recorded within the last $3. A time that lies ahead
+-- does not count: a clock was wrong when it was written.
 --
 -- Locks   none.
 -- Index   the primary key.

@@ -1,6 +1,6 @@
--- Give back the claim on the held event $1 with epoch $2. The event is due $3 from now. The attempt does not count, because the
--- event did not run, or its run ended for a reason outside the event. If the statement is repeated
--- because its answer was lost, it changes nothing the second time.
+-- Give back the claim on the held event $1 with epoch $2. The event is due $3 from now. The attempt
+-- does not count, because the event did not run, or its run ended for a reason outside the event. If
+-- the statement is repeated because its answer was lost, it changes nothing the second time.
 --
 -- Locks   the held row.
 -- Index   held_pkey (id).
