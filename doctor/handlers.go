@@ -19,7 +19,7 @@ var handlerChecks = []check{
 	{"overdue-events", tables, "no held event has been due for half a minute without a process that runs it", judged(inspect.FoundOverdue)},
 	{"dead-events", tables, "", checkDead},
 	{"replay", tables, "every replay is done, or a process runs it", judged(inspect.FoundReplayIdle)},
-	{"sagas", tables, "no instance of a saga has waited for longer than its definition allows", judged(inspect.FoundSagaStuck)},
+	{"sagas", tables, "no instance of a saga is stuck", judged(inspect.FoundSagaStuck)},
 }
 
 // A subscription is a row of postroom.subscription.

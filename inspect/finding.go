@@ -33,7 +33,7 @@ const (
 	FoundNoConsumer      = "no_consumer"      // a handler's consumer is gone
 	FoundUnknownType     = "unknown_type"     // a handler asks for a type that is probably misspelt
 	FoundNoMatch         = "no_match"         // a handler, or a filter of webhooks, has matched no event for a day, though others came
-	FoundSagaStuck       = "saga_stuck"       // instances of a saga wait for longer than its definition allows
+	FoundSagaStuck       = "saga_stuck"       // instances of a saga wait for longer than its definition allows, or after a deadline
 	FoundStreamRefuses   = "stream_refuses"   // a stream that stores events takes none, or no stream takes them
 	FoundRestored        = "restored"         // the relay's state comes from another cluster: the database was restored
 	FoundMoved           = "moved"            // the log has transaction ids of another server

@@ -44,7 +44,7 @@ func (r *Relay) registerGauges() (end func()) {
 		writer:    telemetry.Gauge(m, telemetry.RelayWriter, "s", "For how long the oldest transaction has been open that wrote to the log."),
 		size:      telemetry.Gauge(m, telemetry.TableSize, "By", "Size of a table with its indexes."),
 		sagas:     telemetry.Gauge(m, telemetry.SagaInstances, "{instance}", "Instances of sagas that have not ended, counted up to 10,000. Stuck instances are counted among the 10,000 that have waited longest."),
-		sagaAge:   telemetry.Gauge(m, telemetry.SagaOldest, "s", "For how long the oldest waiting instance of a saga has waited for its step."),
+		sagaAge:   telemetry.Gauge(m, telemetry.SagaOldest, "s", "For how long the oldest waiting instance of a saga has waited for a step without a deadline, or since a deadline."),
 		lane:      telemetry.With(telemetry.Lane.String("outbox")),
 		reasons:   make(map[eventlog.HeldReason]metric.MeasurementOption),
 		broker:    telemetry.With(telemetry.Reason.String("broker")),

@@ -12,6 +12,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/sagas"
 	"github.com/postroom/postroom/saga"
 )
 
@@ -298,6 +299,84 @@ func TestLocalFails(t *testing.T) {
 	w.is("t2", "undone", "open")
 }
 
+// An instance that waits for a step with a deadline is stuck five minutes after it, however long or
+// short that is, and everything that tells so agrees.
+func TestStuckBeginsAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		within time.Duration
+		passed time.Duration // since the instance began to wait
+		want   bool
+	}{
+		"no deadline, an hour":                     {0, time.Hour, true},
+		"a day, and an hour has passed":            {24 * time.Hour, time.Hour, false},
+		"four minutes after a deadline of a day":   {24*time.Hour - 4*time.Minute, 24 * time.Hour, false},
+		"six minutes after a deadline of a day":    {24*time.Hour - 6*time.Minute, 24 * time.Hour, true},
+		"four minutes after a deadline of minutes": {56 * time.Minute, time.Hour, false},
+		"six minutes after a deadline of minutes":  {54 * time.Minute, time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newRig(t, func(d *saga.Definition[trip]) {
+				d.Steps[1].Within = test.within
+				if test.within < time.Hour && test.within > 0 {
+					d.Stuck = 100 * time.Hour // it does not matter
+				}
+			})
+			w.begin("t1")
+			w.overrideWait("t1", test.passed)
+			store := saga.NewStore(w.pool, saga.StoreConfig{})
+			for what, filter := range map[string]saga.Filter{"list": {Stuck: true}, "list of a key": {Stuck: true, Key: "t1"}, "list of all": {}} {
+				page, err := store.List(t.Context(), filter, saga.Page{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := len(page.Instances) == 1 && page.Instances[0].Stuck; got != test.want {
+					t.Errorf("%s: stuck is %t, want %t", what, got, test.want)
+				}
+			}
+			story, err := store.Show(t.Context(), "travel", "t1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if story.Stuck != test.want {
+				t.Errorf("show: stuck is %t, want %t", story.Stuck, test.want)
+			}
+			counts, _, err := sagas.CountsOf(t.Context(), w.pool, "postroom")
+			if err != nil || len(counts) != 1 {
+				t.Fatalf("counts are %+v, %v", counts, err)
+			}
+			if (counts[0].Stuck == 1) != test.want {
+				t.Errorf("counts: %+v, want stuck %t", counts[0], test.want)
+			}
+			err = pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+				stuck, err := sagas.StuckOf(t.Context(), tx, "postroom")
+				if (len(stuck) == 1) != test.want {
+					t.Errorf("findings: %+v, want stuck %t", stuck, test.want)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestStuckComesByTheClock(t *testing.T) {
+	t.Parallel()
+	w := newRig(t, func(d *saga.Definition[trip]) { d.Steps[1].Within, d.Stuck = 0, 50*time.Millisecond })
+	store := saga.NewStore(w.pool, saga.StoreConfig{})
+	w.begin("t1")
+	devtest.Eventually(t, time.Minute, "the instance is stuck", func() bool {
+		page, err := store.List(t.Context(), saga.Filter{Stuck: true}, saga.Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(page.Instances) == 1
+	})
+}
+
 // A participant has an Undo for a long time, and the Undo becomes dead there. The saga waits and is
 // stuck. When the reply comes, it continues by itself.
 func TestSagaWaitsForItsUndo(t *testing.T) {
@@ -317,7 +396,7 @@ func TestSagaWaitsForItsUndo(t *testing.T) {
 	if n := stuck(); n != 0 {
 		t.Errorf("%d are stuck at once", n)
 	}
-	w.exec("UPDATE postroom.saga SET waits_since = now() - interval '25 h', waits_hour = date_bin('1 hour', now() - interval '25 h', 'epoch')")
+	w.overrideWait("t1", 25*time.Hour)
 	if n := stuck(); n != 1 {
 		t.Errorf("%d are stuck after a day, want 1", n)
 	}

@@ -39,7 +39,8 @@ type Definition[S any] struct {
 	// Ended are the events that announce how an instance ended.
 	Ended End[S]
 
-	// Stuck is how long an instance may wait for a step before tools report it as stuck.
+	// Stuck is how long an instance may wait for a step without Within before tools report it as
+	// stuck. If the step has Within, they report it five minutes after the deadline.
 	//
 	// Defaults to an hour.
 	Stuck time.Duration

@@ -219,6 +219,12 @@ func (w *rig) exec(sql string, args ...any) {
 	}
 }
 
+// overrideWait changes an instance as if it had begun to wait earlier, by full hours.
+func (w *rig) overrideWait(key string, by time.Duration) {
+	w.Helper()
+	w.exec("UPDATE postroom.saga SET waits_since = waits_since - $2::interval, waits_hour = waits_hour - $2::interval, deadline = deadline - $2::interval WHERE key = $1", key, by)
+}
+
 // overrideDeadlineAndAlarm lets the deadline of an instance's pending step pass: it sets the deadline and the alarm
 // back, and returns the event deadline as it would come. The alarm is later than the deadline: it is one
 // that counts, however busy the machine is.

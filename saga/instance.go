@@ -57,6 +57,7 @@ type row struct {
 type table struct {
 	saga   string
 	schema string
+	stuck  time.Duration // of the definition
 	sql    statements
 	ends   atomic.Int64 // how many instances this Saga value has ended; see expireEvery
 }
@@ -123,7 +124,7 @@ func (tb *table) owner(ctx context.Context, tx pgx.Tx) (m moment, err error) {
 // save adds to a batch the statement that stores a locked row. The parameter waits says whether the
 // instance begins to wait for a step.
 func (tb *table) save(batch *pgx.Batch, r row, data []byte, waits bool) {
-	batch.Queue(tb.sql.Save, tb.saga, r.key, r.state, r.step, r.run, r.revision, data, waits, given(r.deadline), given(r.alarm), given(guard.Clean(r.note, maxNote)), r.state.Ended(), given(r.undoCause))
+	batch.Queue(tb.sql.Save, tb.saga, r.key, r.state, r.step, r.run, r.revision, data, waits, given(r.deadline), given(r.alarm), given(guard.Clean(r.note, maxNote)), r.state.Ended(), given(r.undoCause), tb.stuck)
 }
 
 // maxNote is how many bytes of a note are stored.

@@ -33,7 +33,7 @@ type Filter struct {
 	Key    string
 	States []State
 	Step   string
-	Stuck  bool // only instances that have waited for longer than their definition allows
+	Stuck  bool // only instances that are stuck: see Definition.Stuck
 }
 
 // Page says which part of a list to return.
@@ -93,7 +93,7 @@ func readPlace(text string) (*place, error) {
 }
 
 // List returns instances, the newest first. With Key, it sorts them by saga. With Stuck and without
-// Key, it sorts them by the hour in which they began to wait, the earliest first.
+// Key, those that became stuck first come first, by the hour.
 func (s *Store) List(ctx context.Context, f Filter, p Page) (InstancePage, error) {
 	page := InstancePage{Instances: []Instance{}}
 	if s.err != nil {
@@ -115,13 +115,13 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) (InstancePage, error
 	}
 	for range rounds {
 		most := p.Limit - len(page.Instances)
-		found, mark, err := s.look(ctx, f, after, each, most)
+		found, last, mark, err := s.look(ctx, f, after, each, most)
 		if err != nil {
 			return page, fmt.Errorf("saga: list: %w", s.explain(err))
 		}
 		page.Instances = append(page.Instances, found...)
 		if len(found) == most {
-			mark = f.placeOf(found[most-1])
+			mark = last
 		}
 		if after, page.Next = mark, ""; mark == nil {
 			break
@@ -131,14 +131,6 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) (InstancePage, error
 		}
 	}
 	return page, nil
-}
-
-// placeOf returns the place of an instance in the list of a filter.
-func (f Filter) placeOf(i Instance) *place {
-	if f.Stuck && f.Key == "" {
-		return &place{i.WaitsSince.Truncate(time.Hour), i.Saga, i.Key} // in the precision of the column waits_hour
-	}
-	return &place{i.StartedAt, i.Saga, i.Key}
 }
 
 // states returns a filter's states as strings. In QueryExecModeExec, which works with every pooler,
@@ -173,8 +165,9 @@ func (s *Store) lookEach(ctx context.Context, f Filter) (n int, err error) {
 
 // look searches once for instances after a place. It reads up to max(each, most) instances of each
 // saga and state, or with Stuck of each saga. The parameter most also limits the result. The result
-// mark is the place at which it stopped, and nil if there are no more instances.
-func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int) (found []Instance, mark *place, err error) {
+// last is the place of the last instance that it found. The result mark is the place at which it
+// stopped, and nil if there are no more instances.
+func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int) (found []Instance, last, mark *place, err error) {
 	from, at := place{}, pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.Infinity}
 	if f.Stuck {
 		at.InfinityModifier = pgtype.NegativeInfinity
@@ -200,10 +193,11 @@ func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int
 		}
 		if one.saga != nil {
 			found = append(found, one.instance())
+			last = &place{or(one.sorted), or(one.saga), or(one.key)}
 		}
 		return nil
 	})
-	return found, mark, err
+	return found, last, mark, err
 }
 
 // listRow is a row of a list: the place at which the search stopped, and an instance if the search
@@ -216,11 +210,12 @@ type listRow struct {
 	stuck                          *bool
 	revision                       *int64
 	started, since, deadline, ends *time.Time
+	sorted                         *time.Time
 }
 
 func (l *listRow) columns() []any {
 	return []any{
-		&l.markAt, &l.markSaga, &l.markKey, &l.saga, &l.key, &l.version, &l.state, &l.stuck, &l.step, &l.revision, &l.started, &l.since, &l.deadline, &l.ends,
+		&l.markAt, &l.markSaga, &l.markKey, &l.saga, &l.key, &l.version, &l.state, &l.stuck, &l.step, &l.revision, &l.started, &l.since, &l.deadline, &l.ends, &l.sorted,
 	}
 }
 

@@ -59,7 +59,7 @@ func New[S any](pool *pgxpool.Pool, out Outbox, d Definition[S]) *Saga[S] {
 	if err != nil {
 		err = fmt.Errorf("definition: Schema: %w", err)
 	}
-	g := &Saga[S]{def: d, plans: make(map[int]*plan[S]), pool: pool, out: out, table: &table{saga: d.Name, schema: name}, signals: newSignals(d.MeterProvider)}
+	g := &Saga[S]{def: d, plans: make(map[int]*plan[S]), pool: pool, out: out, table: &table{saga: d.Name, schema: name, stuck: d.Stuck}, signals: newSignals(d.MeterProvider)}
 	for _, p := range d.plans() {
 		g.plans[p.version] = p
 	}

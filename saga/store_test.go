@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postroom/postroom/saga"
 )
@@ -27,7 +28,9 @@ func TestStoreLists(t *testing.T) {
 		}
 	}
 	w.exec("UPDATE postroom.saga SET started_at = '2026-01-01' WHERE key < 't10'") // many instances that began at the same moment
-	w.exec("UPDATE postroom.saga SET waits_since = now() - interval '2 h', waits_hour = date_bin('1 hour', now() - interval '2 h', 'epoch') WHERE key IN ('t10', 't11', 't12')")
+	for _, key := range []string{"t10", "t11", "t12"} {
+		w.overrideWait(key, 2*time.Hour)
+	}
 	tests := map[string]struct {
 		filter saga.Filter
 		want   int

@@ -104,7 +104,7 @@ func TestSagaList(t *testing.T) {
 	}
 	c.begin(t, "o1", "o 2", "o3")
 	for _, sql := range []string{
-		"UPDATE postroom.saga SET waits_since = now() - interval '3 h', waits_hour = now() - interval '3 h', started_at = now() - interval '3 h' WHERE key = 'o3'",
+		"UPDATE postroom.saga SET waits_since = now() - interval '3 h', waits_hour = waits_hour - interval '3 h', deadline = deadline - interval '3 h', started_at = now() - interval '3 h' WHERE key = 'o3'",
 		"UPDATE postroom.saga SET started_at = '2026-01-02T03:04:05.678901Z' WHERE key <> 'o3'", // all at the same time
 	} {
 		if _, err := c.pool.Exec(t.Context(), sql); err != nil {
@@ -280,7 +280,7 @@ func TestStatusOfSagas(t *testing.T) {
 	c.begin(t, "o1", "o2", "o3")
 	stuck := func(key, ago string) {
 		t.Helper()
-		if _, err := c.pool.Exec(t.Context(), "UPDATE postroom.saga SET waits_since = now() - $2::interval, waits_hour = date_bin('1 hour', now() - $2::interval, 'epoch') WHERE key = $1", key, ago); err != nil {
+		if _, err := c.pool.Exec(t.Context(), "UPDATE postroom.saga SET deadline = NULL, waits_since = now() - $2::interval, waits_hour = date_bin('1 hour', now() - $2::interval, 'epoch') WHERE key = $1", key, ago); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,7 +4,8 @@
 --
 -- mark is the place at which the statement stopped reading. If it stopped in several sagas and
 -- states, mark is the first of these places. The next page has the instances behind mark. The
--- statement always returns a row, with NULLs if there is no mark or no instance.
+-- statement always returns a row, with NULLs if there is no mark or no instance. The last column is
+-- the time by which the list is sorted.
 --
 -- Locks   none.
 -- Index   saga_listed (name, state, started_at, key), for each saga and state; the primary key.
@@ -37,8 +38,8 @@ SELECT m.started_at, m.name, m.key, s.*
 FROM (VALUES (1)) AS one (row)
 LEFT JOIN mark m ON true
 LEFT JOIN LATERAL (
-    SELECT i.name, i.key, i.version, i.state, i.ended_at IS NULL AND i.waits_since < now() - d.stuck, i.step, i.revision,
-           i.started_at, i.waits_since, i.deadline, i.ended_at
+    SELECT i.name, i.key, i.version, i.state, i.ended_at IS NULL AND coalesce(i.deadline + interval '5 minutes', i.waits_since + d.stuck) < now(), i.step, i.revision,
+           i.started_at, i.waits_since, i.deadline, i.ended_at, i.started_at AS sorted_at
     FROM page p
     CROSS JOIN LATERAL (SELECT * FROM postroom.saga WHERE name = p.name AND key = p.key LIMIT 1) i
     CROSS JOIN LATERAL (SELECT max(stuck) AS stuck FROM postroom.saga_definition WHERE name = p.name) d

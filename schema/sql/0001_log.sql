@@ -875,7 +875,7 @@ AS $$
         'SELECT, INSERT, UPDATE ON postroom.republish',
         'INSERT ON postroom.audit',
         'SELECT ON postroom.saga_definition',
-        'SELECT (name, state, started_at, waits_since, waits_hour, ended_at) ON postroom.saga', -- the relay counts the instances, for metrics
+        'SELECT (name, state, started_at, waits_since, waits_hour, deadline, ended_at) ON postroom.saga', -- the relay counts the instances, for metrics
         'EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped, postroom.digits, postroom.headers_fit, postroom.header_bytes'
     ], role)
 $$;

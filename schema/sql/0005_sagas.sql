@@ -50,13 +50,13 @@ COMMENT ON COLUMN postroom.saga_definition.version IS
 COMMENT ON COLUMN postroom.saga_definition.steps IS
     'The steps in their order. Each step has its name, the types of its commands, and the types of the replies that it waits for. A later program may add and remove types of replies, if one type of each reply stays.';
 COMMENT ON COLUMN postroom.saga_definition.stuck IS
-    'How long an instance waits before it counts as stuck.';
+    'How long an instance waits for a step without a deadline before it counts as stuck. If the step has a deadline, the instance counts as stuck five minutes after it.';
 COMMENT ON COLUMN postroom.saga_definition.prefix IS
     'The subject of an event of the saga is this prefix, a dot and the type. Empty: the subject is the type.';
 
 -- No index has a column that changes with each step. So the updates of a step need no index entries
--- (HOT). For this reason an index has waits_hour in place of waits_since: waits_hour changes at
--- most once in an hour.
+-- (HOT). For this reason an index has waits_hour in place of waits_since: waits_hour changes
+-- only with the hour.
 CREATE TABLE postroom.saga (
     name           postroom.saga_name  COLLATE "C" NOT NULL,
     key            postroom.saga_key   COLLATE "C" NOT NULL,
@@ -111,7 +111,7 @@ COMMENT ON COLUMN postroom.saga.owner IS
 COMMENT ON COLUMN postroom.saga.waits_since IS
     'Since when the instance has waited for this step.';
 COMMENT ON COLUMN postroom.saga.waits_hour IS
-    'waits_since, rounded down to the full hour of UTC, for an index.';
+    'An hour of UTC, for an index: no instance is stuck before this hour and the time stuck of its definition have passed. It is the hour of waits_since, or if there is a deadline, an earlier or later one.';
 COMMENT ON COLUMN postroom.saga.deadline IS
     'When the instance gives up this step and begins to compensate. NULL: never.';
 COMMENT ON COLUMN postroom.saga.alarm_at IS

@@ -19,7 +19,7 @@ WITH instances AS (
     INSERT INTO postroom.saga (name, key, version, state, step, revision, data, input, correlation_id, owner, waits_since, waits_hour, deadline, started_at, ended_at)
     SELECT name, key, 1, state, step, 3, convert_to(jsonb_build_object('order', key, 'customer', 'customer-' || n % 50000, 'note', repeat('x', 300))::text, 'UTF8'),
            sha256(convert_to(key, 'UTF8')), 'process-' || n, gen_random_uuid(), waits_since, date_bin('1 hour', waits_since, 'epoch'),
-           CASE WHEN NOT ended THEN waits_since + interval '1 day' END, started_at, CASE WHEN ended THEN waits_since END
+           CASE WHEN NOT ended THEN waits_since + interval '55 minutes' END, started_at, CASE WHEN ended THEN waits_since END
     FROM instances
 )
 INSERT INTO postroom.saga_step (name, key, revision, step, direction, what, type, event_id, next_step, next_type, command_id, at)

@@ -1,9 +1,8 @@
 -- Counts for each saga the instances that run, the instances that undo their steps, and the stuck
--- instances of both kinds. Also returns the longest time that an instance has waited for its step.
--- The first two numbers count up to 10,000 instances. To count stuck instances, the statement reads
--- the 10,000 instances that have waited longest. For the longest time, it reads only the first
--- 1,000. The index has only the hour in which an instance began to wait. So if more instances began
--- to wait in one hour than the statement reads, it counts some of them up to an hour late.
+-- instances of both kinds. Also returns the longest time that an instance has waited for a step
+-- without a deadline, or since a deadline. The first two numbers count up to 10,000 instances. Stuck
+-- instances are those of stuck.sql. For the longest time, the statement reads only the first 1,000
+-- by the same index. So if more instances have the same hour, it may be up to an hour too short.
 --
 -- The statement sorts as the index does, so that it never reads the complete table.
 --
@@ -12,7 +11,7 @@
 -- Order   by saga.
 -- Called  by CountsOf.
 SELECT d.name, running.instances, compensating.instances, stuck.instances,
-       coalesce(greatest(extract(epoch FROM now() - oldest.waits_since), 0), 0)::float8
+       coalesce(greatest(extract(epoch FROM now() - oldest.since), 0), 0)::float8
 FROM (SELECT name, max(stuck) AS stuck FROM postroom.saga_definition GROUP BY name) d
 CROSS JOIN LATERAL (
     SELECT count(*) AS instances
@@ -23,16 +22,16 @@ CROSS JOIN LATERAL (
     FROM (SELECT FROM postroom.saga WHERE name = d.name AND state = 'compensating' ORDER BY started_at LIMIT 10000) s
 ) compensating
 CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE waits_since < now() - d.stuck) AS instances
+    SELECT count(*) FILTER (WHERE coalesce(deadline + interval '5 minutes', waits_since + d.stuck) < now()) AS instances
     FROM (
-        SELECT waits_since FROM postroom.saga
+        SELECT waits_since, deadline FROM postroom.saga
         WHERE name = d.name AND ended_at IS NULL AND waits_hour <= now() - d.stuck
         ORDER BY waits_hour
         LIMIT 10000
     ) s
 ) stuck
 CROSS JOIN LATERAL (
-    SELECT min(waits_since) AS waits_since
-    FROM (SELECT waits_since FROM postroom.saga WHERE name = d.name AND ended_at IS NULL ORDER BY waits_hour LIMIT 1000) s
+    SELECT min(coalesce(deadline, waits_since)) AS since
+    FROM (SELECT waits_since, deadline FROM postroom.saga WHERE name = d.name AND ended_at IS NULL ORDER BY waits_hour LIMIT 1000) s
 ) oldest
 ORDER BY d.name

@@ -22,9 +22,9 @@ import (
 const help = `Look at sagas, which run processes across services, and decide about instances that
 cannot continue. An instance is one process: the process of one saga for one key.
 
-An instance is stuck if it has waited for longer than its definition allows. If the
-definition gives no time, an instance is stuck after an hour. It continues by itself
-when the reply comes. 'saga show' prints the id of the pending command, whose reply the
+If a step has a deadline, an instance is stuck five minutes after it. If it has none, an
+instance is stuck if it has waited for longer than its definition allows, or for an hour
+if the definition gives no time. It continues by itself when the reply comes. 'saga show' prints the id of the pending command, whose reply the
 instance waits for. With that id, 'postroom events show' shows what happened to the
 command. If the command is dead, replay it with 'postroom dead'. That is better than a
 decision, because the participant, which is the service that carries out the command,
@@ -74,8 +74,8 @@ func list(getenv func(string) string) *cobra.Command {
 		Use:   "list",
 		Short: "List instances of sagas",
 		Long: `List the instances that match all conditions that you give, newest first: the state of
-each, the step for which it waits, and since when. With --stuck, instances that have
-waited longest come first. Changes nothing.
+each, the step for which it waits, and since when. With --stuck, instances that became
+stuck first come first. Changes nothing.
 
 With --step or --stuck a page searches a limited number of instances. So it may be short
 or empty. It then prints how to continue.`,
@@ -90,7 +90,7 @@ or empty. It then prints how to continue.`,
 	flags.StringVar(&f.Key, "key", "", "instances with this key")
 	flags.StringSliceVar(&inStates, "state", nil, "instances in one of these states: "+strings.Join(states, ", "))
 	flags.StringVar(&f.Step, "step", "", "instances that wait for this step")
-	flags.BoolVar(&f.Stuck, "stuck", false, "instances that have waited for longer than their definition allows")
+	flags.BoolVar(&f.Stuck, "stuck", false, "instances that are stuck")
 	flags.IntVar(&limit, "limit", limit, "how many instances to show, 1 to 1000")
 	flags.StringVar(&after, "after", "", "show the next page: the value that the last page printed at its end")
 	command.NoFileCompletion(cmd, "saga", "key", "step", "limit", "after")
