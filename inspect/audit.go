@@ -42,7 +42,8 @@ type AuditPage struct {
 type AuditEntry struct {
 	ID       int64     `json:"id"`
 	At       time.Time `json:"at"`
-	Actor    string    `json:"actor"`
+	Role     string    `json:"role"`  // with which the actor's program had logged in to the database
+	Actor    string    `json:"actor"` // as the program said
 	Action   string    `json:"action"`
 	Reason   string    `json:"reason,omitempty"`
 	Events   int64     `json:"events"` // how many events the action changed
@@ -58,7 +59,7 @@ type AuditEntry struct {
 }
 
 func scanAuditEntry(row pgx.CollectableRow, a *AuditEntry) error {
-	return row.Scan(&a.ID, at(&a.At), &a.Actor, &a.Action, &a.Reason, &a.Events, &a.Handler, &a.Source, &a.EventID, &a.ReplayID, &a.Details,
+	return row.Scan(&a.ID, at(&a.At), &a.Role, &a.Actor, &a.Action, &a.Reason, &a.Events, &a.Handler, &a.Source, &a.EventID, &a.ReplayID, &a.Details,
 		&a.wanted, &a.last)
 }
 

@@ -145,8 +145,65 @@ func TestLateDecisionsChangeNothing(t *testing.T) {
 	}
 }
 
-// Every program that may publish can write an event of type decision. The event counts only if the
-// audit has a row for it, with the same content.
+// Of two operators who look at the same revision, one decides, and the other is told so. If the saga
+// cannot carry the decision out, there may be another one.
+func TestOneDecisionForARevision(t *testing.T) {
+	t.Parallel()
+	w := newRig(t)
+	store := saga.NewStore(w.pool, saga.StoreConfig{})
+	w.upTo("t1")
+	w.upTo("t2")
+	d := saga.Decision{Saga: "travel", Key: "t1", Revision: w.row("t1").Revision, Choice: saga.Skip}
+	errs := make(chan error, 8)
+	for range cap(errs) {
+		go func() {
+			_, err := store.Decide(t.Context(), d, by)
+			errs <- err
+		}()
+	}
+	var decided int
+	for range cap(errs) {
+		switch err := <-errs; {
+		case err == nil:
+			decided++
+		case !errors.Is(err, saga.ErrDecided) || !strings.Contains(err.Error(), "ann decided skip at 20"):
+			t.Errorf("the second decision: %v", err)
+		}
+	}
+	events := w.wants("travel.decision")
+	if decided != 1 {
+		t.Errorf("%d operators were told that they decided, want 1", decided)
+	}
+	w.give(events[0])
+	w.wants("travel.booked")
+	w.is("t1", "done", "confirm")
+
+	d = saga.Decision{Saga: "travel", Key: "t2", Revision: w.row("t2").Revision, Choice: saga.MarkDone, Data: json.RawMessage(`{"receipt": 7}`)} // the saga wants a text
+	first, err := store.Decide(t.Context(), d, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := w.wants("travel.decision")[0]
+	w.fails(w.try(wrong), "receipt", true)
+	if _, err := store.Decide(t.Context(), d, by); !errors.Is(err, saga.ErrDecided) || !strings.Contains(err.Error(), first) {
+		t.Errorf("while the decision may still be carried out: %v, want its event %s", err, first)
+	}
+	w.exec(`WITH seen AS (INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('travel', 'x'))
+		INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+		VALUES ('travel', 'x', now(), 'permanent', now(), '/operator', $1, 'travel.decision', 'travel.decision', 'application/json', '')`, first)
+	d.Data = json.RawMessage(`{"receipt": "by hand"}`)
+	if _, err := store.Decide(t.Context(), d, by); err != nil {
+		t.Fatalf("after the decision is dead: %v", err)
+	}
+	right := w.wants("travel.decision")[0]
+	w.give(wrong) // somebody replays it
+	w.is("t2", "running", "payment")
+	w.give(right)
+	w.is("t2", "done", "confirm")
+}
+
+// Every program that may publish can write an event of type decision. The event counts only if
+// decide_saga has recorded it, with the same content. A row of the audit does not help.
 func TestForgedDecisions(t *testing.T) {
 	t.Parallel()
 	w := newRig(t)
@@ -164,13 +221,25 @@ func TestForgedDecisions(t *testing.T) {
 	taken.ID = real
 	moved := authentic // the content of a decision on another instance
 	moved.Key = "t1"
-	for _, ev := range []postroom.Event{forged, taken, moved} {
+	audited := forged // a role that may write the audit writes a row for it
+	audited.ID = "audited"
+	w.exec(`INSERT INTO postroom.audit (actor, action, reason, events, source, event_id, details)
+		VALUES ('ann', 'saga skip', '', 1, '/operator', 'audited', jsonb_build_object('sha256', encode(sha256($1::bytea), 'hex')))`, forged.Data)
+	elsewhere := authentic // from a source that anybody may use
+	elsewhere.Source = "/trips"
+	changed := authentic // another content for the same decision
+	changed.Data = []byte(strings.Replace(string(authentic.Data), "skip", "compensate", 1))
+	for _, ev := range []postroom.Event{forged, taken, moved, audited} {
 		w.exec("UPDATE postroom.saga SET note = NULL")
 		w.give(ev)
 		w.is("t1", "running", "payment")
 		if note := w.row("t1").Note; !strings.Contains(note, "was refused") {
 			t.Errorf("the note is %q", note)
 		}
+	}
+	for _, ev := range []postroom.Event{elsewhere, changed} {
+		w.give(ev)
+		w.is("t2", "running", "payment")
 	}
 	w.wants()
 	w.give(authentic)
@@ -198,9 +267,11 @@ func TestDecisionsThatDoNotFitAreRefused(t *testing.T) {
 	w.upTo("t2")
 	w.decide(saga.Decision{Key: "t2", Choice: saga.Compensate})
 	w.wants("payment.refund")
-	w.begin("t3")
-	w.exec("UPDATE postroom.saga SET step = 'confirm' WHERE key = 't3'")
-	w.wants("seat.book", "travel.deadline")
+	for _, key := range []string{"t3", "t4"} {
+		w.begin(key)
+		w.wants("seat.book", "travel.deadline")
+	}
+	w.exec("UPDATE postroom.saga SET step = 'confirm' WHERE key IN ('t3', 't4')")
 	for text, d := range map[string]saga.Decision{
 		"seat.freed is not a reply that ends step payment: use payment.charged": {Key: "t1", Choice: saga.MarkDone, Type: "seat.freed"},
 		"it is already being undone":                       {Key: "t2", Choice: saga.Compensate},
@@ -220,7 +291,7 @@ func TestDecisionsThatDoNotFitAreRefused(t *testing.T) {
 	w.is("t1", "running", "payment")
 	w.fails(w.carryOut(saga.Decision{Key: "t2", Choice: saga.Compensate}), "is already being undone", true)
 	w.fails(w.carryOut(saga.Decision{Key: "t3", Choice: saga.Retry}), "step confirm sends no command", true)
-	w.fails(w.carryOut(saga.Decision{Key: "t3", Choice: saga.MarkDone}), "step confirm does not wait for a reply", true)
+	w.fails(w.carryOut(saga.Decision{Key: "t4", Choice: saga.MarkDone}), "step confirm does not wait for a reply", true)
 }
 
 // carryOut writes a decision without the store, and gives it to the saga.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,13 +85,14 @@ func (tb *table) wrote(ctx context.Context, tx pgx.Tx, command string) (yes bool
 	return yes, err
 }
 
-// input returns the digest of the input with which an instance began.
-func (tb *table) input(ctx context.Context, tx pgx.Tx, key string) (sum []byte, err error) {
-	err = tx.QueryRow(ctx, tb.sql.Input, tb.saga, key).Scan(&sum)
+// input returns the digest of the input with which an instance began, and the event that began it.
+func (tb *table) input(ctx context.Context, tx pgx.Tx, key string) (sum []byte, cause string, err error) {
+	var by *string
+	err = tx.QueryRow(ctx, tb.sql.Input, tb.saga, key).Scan(&sum, &by)
 	if err != nil {
 		err = fmt.Errorf("read the instance: %w", tb.explain(err, tx))
 	}
-	return sum, err
+	return sum, or(by), err
 }
 
 // lock locks the row of an instance and returns it with the instance's state. The row is nil if
@@ -156,27 +156,21 @@ func (tb *table) expire(batch *pgx.Batch, keep time.Duration) {
 }
 
 // errForged says that an event of type decision does not come from an operator.
-var errForged = errors.New("the audit has no such decision")
+var errForged = errors.New("no operator made this decision, or another one took its place")
 
 // decision reads an operator's decision. Every client that may publish could write an event that
-// looks like a decision. So the event counts only if the audit also has the decision.
+// looks like a decision. So the event counts only if decide_saga has recorded the decision.
 func (tb *table) decision(ctx context.Context, tx pgx.Tx, ev postroom.Event) (d decisionData, err error) {
 	sum := sha256.Sum256(ev.Data)
 	var known bool
-	if err := tx.QueryRow(ctx, tb.sql.Decided, ev.Source, ev.ID, hex.EncodeToString(sum[:])).Scan(&known); err != nil {
+	if err := tx.QueryRow(ctx, tb.sql.Decided, tb.saga, ev.Key, ev.Source, ev.ID, sum[:]).Scan(&known); err != nil {
 		return d, fmt.Errorf("look up the decision: %w", tb.explain(err, tx))
 	}
-	//guard:a-decision-has-its-audit false
+	//guard:a-decision-is-an-operators false
 	if !known {
 		return d, errForged
 	}
-	if err := ev.JSON(&d); err != nil {
-		return d, err
-	}
-	if d.Saga != tb.saga || d.Key != ev.Key {
-		return d, fmt.Errorf("%w for this instance", errForged)
-	}
-	return d, nil
+	return d, ev.JSON(&d)
 }
 
 // ErrTooLarge says that a state has more than 960 KiB. It is a permanent failure.

@@ -239,19 +239,33 @@ func (t *turn[S]) limit(within time.Duration) {
 // end ends the instance, and writes the event that announces the end.
 func (t *turn[S]) end(state State, announce Action[S]) {
 	t.inst.state, t.inst.deadline, t.waits = state, time.Time{}, true
-	t.announce(announce, ":ended")
+	t.announce(announce)
 }
 
 // announce writes the event that announces the end. It answers another saga's Undo, if there is
 // one, and otherwise the event that began the instance.
-func (t *turn[S]) announce(end Action[S], id string) {
+func (t *turn[S]) announce(end Action[S]) {
 	if end.eventType == "" {
 		return
 	}
 	ev := t.event(end.eventType, end.data(&t.inst.data))
-	ev.ID = t.stepKey("") + id
+	ev.ID = t.stepKey("") + ":ended"
 	ev.CausationID = cmp.Or(t.inst.undoCause, t.inst.cause, ev.CausationID)
 	t.events = append(t.events, ev)
+}
+
+// announceAgain announces the end of an instance that has ended, as the answer to the event that led
+// to this turn.
+func (t *turn[S]) announceAgain() {
+	end := t.plan.ended.Undone
+	if t.inst.state == Done {
+		end = t.plan.ended.Done
+	}
+	t.announce(end)
+	for i := range t.events { // one, or none if no event announces this end
+		t.touched = true
+		t.events[i].ID, t.events[i].CausationID = t.events[i].ID+":"+t.cause, t.cause
+	}
 }
 
 // isUndo reports whether the event undo is the Undo of the step whose Do is the event begun.
@@ -260,6 +274,15 @@ func isUndo(undo, begun string) bool {
 	_, undoes := isCommand(undo, step, toUndo)
 	_, does := isCommand(begun, step, toDo)
 	return undoes && does
+}
+
+// isAgain reports whether the event again is another command to do the step whose Do is the event
+// begun.
+func isAgain(again, begun string) bool {
+	step, _, _ := strings.Cut(again, ":")
+	_, does := isCommand(again, step, toDo)
+	_, did := isCommand(begun, step, toDo)
+	return does && did && again != begun
 }
 
 // event returns an event of the instance. Its cause is the event that led to this turn.

@@ -205,6 +205,40 @@ func TestNestedSagaIsUndoneAfterItUndidItself(t *testing.T) {
 	n.are("undone", "undone")
 }
 
+// The reply of travel was lost, and an operator of holiday has the command sent again. Travel has
+// ended, and announces its end once more, as the answer to that command. Nothing of it happens twice.
+func TestNestedSagaAnswersARetry(t *testing.T) {
+	t.Parallel()
+	for end, want := range map[string][2]string{"payment.charged": {"running", "done"}, "payment.declined": {"undone", "undone"}} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			n := newNested(t)
+			n.holds = true
+			n.answer("seat.book", "seat.booked")
+			n.answer("payment.charge", end)
+			if end == "payment.declined" {
+				n.answer("seat.free", "seat.freed")
+			}
+			n.are("running", want[1])
+			n.holds = false
+			var revision int64
+			if err := n.pool.QueryRow(t.Context(), "SELECT revision FROM postroom.saga WHERE name = 'holiday'").Scan(&revision); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := saga.NewStore(n.pool, saga.StoreConfig{}).Decide(t.Context(), saga.Decision{Saga: "holiday", Key: "a", Revision: revision, Choice: saga.Retry}, by); err != nil {
+				t.Fatal(err)
+			}
+			n.arrive(n.wants("holiday.decision")[0])
+			n.are(want[0], want[1])
+			if end == "payment.charged" && (len(n.queue) != 1 || n.queue[0].Type != "hotel.book") {
+				t.Errorf("holiday sent %+v, want the command of its second step", n.queue)
+			}
+			n.arrive(n.late[0]) // the first reply, which was only late
+			n.are(want[0], want[1])
+		})
+	}
+}
+
 // Travel is done when holiday undoes it. Compensate then returns ErrOver, and the handler answers.
 func TestNestedSagaIsUndoneAfterItIsDone(t *testing.T) {
 	t.Parallel()

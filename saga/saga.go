@@ -153,7 +153,7 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 	}
 	m, err := g.table.insert(ctx, tx, &inst.row, data, sum[:])
 	if errors.Is(err, pgx.ErrNoRows) {
-		return g.begun(ctx, tx, key, sum[:])
+		return g.begun(ctx, tx, key, sum[:], start.id)
 	}
 	if err != nil {
 		return err
@@ -165,9 +165,11 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 
 var errNoKey = errors.New("the key is empty")
 
-// begun compares the digest of the input with the digest that the existing instance has.
-func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) error {
-	before, err := g.table.input(ctx, tx, key)
+// begun compares the digest of the input with the digest that the existing instance has. If another
+// saga's step began the instance and its operator has the command sent again, the end answers that
+// command too.
+func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte, cause string) error {
+	before, first, err := g.table.input(ctx, tx, key)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return errors.New("the instance has just been removed; try again")
@@ -176,8 +178,28 @@ func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) 
 	//guard:begin-compares-the-input false
 	case !bytes.Equal(before, sum):
 		return fmt.Errorf("%w: saga %s, key %s", ErrConflict, g.def.Name, key)
+	//guard:a-nested-saga-answers-a-retry 1 false
+	case !isAgain(cause, first):
+		return nil
 	}
-	return nil
+	m, r, data, err := g.table.lock(ctx, tx, key)
+	if err != nil {
+		return err
+	}
+	if r == nil || !r.state.Ended() { // otherwise the end is still to come: it answers the first command, which is enough
+		return nil
+	}
+	p, err := g.planOf(r)
+	if err != nil {
+		return err
+	}
+	inst, err := decode[S](*r, data)
+	if err != nil {
+		return err
+	}
+	t := &turn[S]{moment: m, plan: p, inst: inst, cause: cause, trace: telemetry.TraceOf(ctx)}
+	t.announceAgain()
+	return g.finish(ctx, tx, t)
 }
 
 // Compensate begins to undo an instance, in the caller's transaction, for example because the
@@ -238,7 +260,7 @@ func (g *Saga[S]) compensate(ctx context.Context, tx pgx.Tx, key string, apply f
 		t.compensate()
 	case Undone:
 		//guard:a-nested-saga-that-is-undone-answers-again remove
-		t.announce(p.ended.Undone, ":ended:"+cause)
+		t.announceAgain()
 	}
 	return g.finish(ctx, tx, t)
 }

@@ -158,10 +158,16 @@ type Decision struct {
 // was already done when [Saga.Compensate] was called.
 var ErrOver = errors.New("the instance has changed since then")
 
+// ErrDecided says that another decision was made for the same revision of an instance.
+var ErrDecided = errors.New("another decision was made for this revision")
+
+// decidedState is the SQLSTATE that postroom.decide_saga raises for another decision.
+const decidedState = "23PR2"
+
 // Decide writes a decision as an event for the saga, together with a row of the audit, and returns
 // the id of the event. The saga carries out the decision when the relay has published the event and
 // a process runs the saga. Decide returns [ErrUnknown] or [ErrOver] if the decision would change
-// nothing. It returns another error if the decision does not fit the step, for example if Choice is
+// nothing, and [ErrDecided] if there is another decision for the revision, except if the event of that decision is dead or was discarded. It returns another error if the decision does not fit the step, for example if Choice is
 // Retry and the step sends nothing. If the saga cannot apply Data, the event becomes a dead letter
 // of the saga's handler.
 func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, err error) {
@@ -185,6 +191,10 @@ func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, er
 	}
 	var event *string
 	err = s.db.QueryRow(ctx, s.sql.Decide, d.Saga, d.Key, d.Revision, d.Choice, d.Type, data, by.Actor, by.Reason).Scan(&event)
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == decidedState {
+		return "", fmt.Errorf("saga %s, key %s: %w: %s", d.Saga, d.Key, ErrDecided, refused.Detail)
+	}
 	if err != nil {
 		return "", fmt.Errorf("saga %s: decide on key %s: %w", d.Saga, d.Key, s.explain(err))
 	}

@@ -336,10 +336,10 @@ func TestAudit(t *testing.T) {
 	s := newShop(t)
 	postroom(t, s.env, "audit").want(t, exitOK).says(t, "no action matches\n")
 	s.fails(t)
-	postroom(t, s.env, "audit", "--since", "1h").want(t, exitOK).says(t, "ID   AT", "bob   edit     order-7    ledger.move   typo\n", "ann   replay   3 events   ledger.move   fixed it\n")
+	postroom(t, s.env, "audit", "--since", "1h").want(t, exitOK).says(t, "ID   AT", " bob ", " ann ", "edit     order-7    ledger.move   typo\n", "replay   3 events   ledger.move   fixed it\n")
 	postroom(t, s.env, "audit", "--limit", "1").want(t, exitOK).says(t, "there may be more actions: --before 2\n")
 	got := decode[inspect.AuditPage](t, postroom(t, s.env, "audit", "--actor", "ann", "--json").want(t, exitOK))
-	if len(got.Entries) != 1 || got.Entries[0].Events != 3 {
+	if len(got.Entries) != 1 || got.Entries[0].Events != 3 || got.Entries[0].Role == "" {
 		t.Errorf("audit --json = %+v", got)
 	}
 	if got := postroom(t, s.env, "audit", "--since", "2030-01-01T00:00:00Z", "--json").want(t, exitOK); !strings.Contains(got.out, `"entries": []`) {

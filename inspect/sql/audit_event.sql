@@ -8,7 +8,7 @@
 --         job_item_event (event_id), audit_job (job), audit_pkey (id).
 -- Order   by id, descending.
 -- Called  by Inspector.Audit and Inspector.Event.
-SELECT id, at, actor, action, reason, events, coalesce(handler, ''), coalesce(source, ''), coalesce(event_id, ''), coalesce(job, 0), details,
+SELECT id, at, role, actor, action, reason, events, coalesce(handler, ''), coalesce(source, ''), coalesce(event_id, ''), coalesce(job, 0), details,
        true AS wanted, false AS last
 FROM postroom.audit
 WHERE id IN (

@@ -4,7 +4,7 @@
 -- Index   audit_job (job): as many entries as actions on the replay.
 -- Order   by id, descending.
 -- Called  by Inspector.Audit.
-SELECT id, at, actor, action, reason, events, coalesce(handler, ''), coalesce(source, ''), coalesce(event_id, ''), coalesce(job, 0), details,
+SELECT id, at, role, actor, action, reason, events, coalesce(handler, ''), coalesce(source, ''), coalesce(event_id, ''), coalesce(job, 0), details,
        true AS wanted, false AS last
 FROM (SELECT * FROM postroom.audit WHERE job = $1::bigint OFFSET 0) a
 WHERE ($2::text = '' OR actor = $2) AND ($3::text = '' OR action = $3) AND ($4::text = '' OR handler = $4 OR details->'handlers' OPERATOR(pg_catalog.?) $4)

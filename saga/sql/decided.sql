@@ -1,11 +1,11 @@
--- Whether the audit has a decision whose event has the source $1 and the id $2, and whose data has
--- the SHA-256 $3, in hexadecimal digits.
+-- Whether an operator made a decision about instance $2 of saga $1 whose event has the source $3 and
+-- the id $4, and whose data has the SHA-256 $5.
 --
 -- Locks   none.
--- Index   audit_event (event_id).
+-- Index   the primary key.
 -- Called  by table.decision.
 SELECT EXISTS (
-    SELECT FROM postroom.audit
-    --guard:a-decision-has-its-content 4 = $3 <> ''
-    WHERE event_id = $2 AND source = $1 AND action LIKE 'saga %' AND details ->> 'sha256' = $3
+    SELECT FROM postroom.saga_decision
+    --guard:a-decision-has-its-content 5 = $5::bytea IS NOT NULL
+    WHERE name = $1 AND key = $2 AND $3::text = '/operator' AND event_id = $4 AND digest = $5
 )

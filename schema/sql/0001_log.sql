@@ -873,7 +873,7 @@ AS $$
         'SELECT, UPDATE ON postroom.relay',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.held, postroom.relay_checkpoint, postroom.refused',
         'SELECT, INSERT, UPDATE ON postroom.republish',
-        'INSERT ON postroom.audit',
+        'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
         'SELECT ON postroom.saga_definition',
         'SELECT (name, state, started_at, waits_since, waits_hour, deadline, ended_at) ON postroom.saga', -- the relay counts the instances, for metrics
         'EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped, postroom.digits, postroom.headers_fit, postroom.header_bytes'

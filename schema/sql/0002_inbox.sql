@@ -504,8 +504,9 @@ AS $$
         'SELECT, INSERT, UPDATE, DELETE ON postroom.inbox, postroom.held, postroom.receipt, postroom.node',
         'SELECT, INSERT, UPDATE ON postroom.subscription, postroom.dedupe_window, postroom.filter',
         'SELECT, UPDATE ON postroom.sweep, postroom.trial',
-        'INSERT ON postroom.archive, postroom.audit', -- events that the handlers of the inbox discard
-        'USAGE ON SEQUENCE postroom.audit_id_seq',
+        'INSERT ON postroom.archive', -- events that the handlers of the inbox discard
+        'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
+        'SELECT (id) ON postroom.audit', -- INSERT … RETURNING id
         'EXECUTE ON FUNCTION postroom.key_lock, postroom.enter_key'
     ], role)
 $$;

@@ -6,6 +6,7 @@
 CREATE TABLE postroom.audit (
     id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at       timestamptz NOT NULL DEFAULT now(),
+    role     text        NOT NULL DEFAULT session_user,
     actor    text        NOT NULL CHECK (octet_length(actor) BETWEEN 1 AND 255),
     action   text        NOT NULL CHECK (octet_length(action) BETWEEN 1 AND 64),
     reason   text        NOT NULL DEFAULT '' CHECK (octet_length(reason) <= 4096),
@@ -18,6 +19,10 @@ CREATE TABLE postroom.audit (
 );
 COMMENT ON TABLE postroom.audit IS
     'The actions of operators: who did what, why, and to how many events. The table also has some actions of programs: a producer cancels an event, a handler discards one, a relay orders a republish, a sender disables an endpoint. Each row is written in the transaction of its action. No row is ever changed or removed.';
+COMMENT ON COLUMN postroom.audit.role IS
+    'The role with which the program of the actor had logged in. The server writes it: no grant has the right to write this column, id or at.';
+COMMENT ON COLUMN postroom.audit.actor IS
+    'Who acted, as the program says.';
 COMMENT ON COLUMN postroom.audit.action IS
     'The action, such as replay or discard.';
 COMMENT ON COLUMN postroom.audit.events IS
@@ -463,7 +468,7 @@ AS $$
         'INSERT, UPDATE, DELETE ON postroom.held, postroom.archive, postroom.job, postroom.job_item, postroom.trial,
                                    postroom.revision, postroom.receipt, postroom.pause',
         'INSERT, UPDATE ON postroom.republish',
-        'INSERT ON postroom.audit',
+        'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
         'UPDATE (at) ON postroom.inbox',
         --guard:operators-do-not-change-what-is-published do 'UPDATE ON postroom.relay'
         'UPDATE (only_one) ON postroom.relay', -- to lock the row; the column has only one possible value

@@ -166,7 +166,7 @@ AS $$
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
         'SELECT ON postroom.migration', -- Endpoints.Check
         'SELECT, INSERT, UPDATE ON postroom.webhook_endpoint',
-        'INSERT ON postroom.audit',
+        'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
         'SELECT (id) ON postroom.audit' -- INSERT … RETURNING id
     ], role)
 $$;

@@ -175,6 +175,38 @@ CREATE UNIQUE INDEX saga_step_command ON postroom.saga_step (command_id) WHERE c
 -- This function writes both. It runs with the rights of the tables' owner, because an operator
 -- cannot write events. The search path is set, so that no SQL operator of the caller runs with
 -- these rights.
+-- Every role that may write events can write one that looks like a decision. So a saga carries out
+-- only a decision that has a row here, and only decide_saga writes rows.
+CREATE TABLE postroom.saga_decision (
+    name     postroom.saga_name COLLATE "C" NOT NULL,
+    key      postroom.saga_key  COLLATE "C" NOT NULL,
+    revision bigint             NOT NULL,
+    event_id text               COLLATE "C" NOT NULL,
+    digest   bytea              NOT NULL,
+    actor    text               NOT NULL,
+    action   text               NOT NULL,
+    at       timestamptz        NOT NULL DEFAULT now(),
+    PRIMARY KEY (name, key, revision)
+);
+COMMENT ON TABLE postroom.saga_decision IS
+    'The decisions of operators about instances of sagas, one for each revision. A decision whose event is dead or discarded may be replaced by another one.';
+COMMENT ON COLUMN postroom.saga_decision.name IS
+    'The name of the saga.';
+COMMENT ON COLUMN postroom.saga_decision.key IS
+    'The key of the instance.';
+COMMENT ON COLUMN postroom.saga_decision.revision IS
+    'The revision of the instance that the operator saw.';
+COMMENT ON COLUMN postroom.saga_decision.event_id IS
+    'The event that tells the saga, from the source /operator.';
+COMMENT ON COLUMN postroom.saga_decision.digest IS
+    'The SHA-256 of the data of this event.';
+COMMENT ON COLUMN postroom.saga_decision.actor IS
+    'The operator, as the audit has it.';
+COMMENT ON COLUMN postroom.saga_decision.action IS
+    'retry, skip, done or compensate.';
+COMMENT ON COLUMN postroom.saga_decision.at IS
+    'When the operator decided.';
+
 CREATE FUNCTION postroom.decide_saga(name text, key text, revision bigint, action text, reply_type text, data jsonb, actor text, reason text)
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -183,6 +215,7 @@ DECLARE
     instance postroom.saga%ROWTYPE;
     decision jsonb;
     event    text;
+    decided  text;
 BEGIN
     IF $4 NOT IN ('retry', 'skip', 'done', 'compensate') THEN
         RAISE EXCEPTION 'no such action: %', $4 USING ERRCODE = 'invalid_parameter_value';
@@ -202,14 +235,25 @@ BEGIN
                     WHERE d.name = $1 AND d.version = instance.version AND d.prefix <> ''),
         causation_id => (SELECT h.command_id FROM postroom.saga_step h
                          WHERE h.name = $1 AND h.key = $2 AND h.command_id IS NOT NULL ORDER BY h.id DESC LIMIT 1)); -- so that the events of an instance are one tree of causes and effects
+    INSERT INTO postroom.saga_decision AS d (name, key, revision, event_id, digest, actor, action)
+    VALUES ($1, $2, $3, event, sha256(convert_to(decision::text, 'UTF8')), $7, $4)
+    ON CONFLICT ON CONSTRAINT saga_decision_pkey DO UPDATE
+    SET event_id = excluded.event_id, digest = excluded.digest, actor = excluded.actor, action = excluded.action, at = excluded.at
+    --guard:a-saga-is-decided-once-for-a-revision true
+    WHERE EXISTS (SELECT FROM postroom.held h WHERE h.event_id = d.event_id AND h.source = '/operator' AND h.dead_at IS NOT NULL)
+       OR EXISTS (SELECT FROM postroom.archive a WHERE a.event_id = d.event_id AND a.source = '/operator');
+    IF NOT FOUND THEN
+        SELECT format('%s decided %s at %s, with event %s', d.actor, d.action, to_char(d.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), d.event_id)
+        INTO decided FROM postroom.saga_decision d WHERE d.name = $1 AND d.key = $2 AND d.revision = $3;
+        RAISE EXCEPTION 'another decision was made for this revision' USING ERRCODE = '23PR2', DETAIL = decided;
+    END IF;
     INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id, details)
-    VALUES ($7, 'saga ' || $4, $8, 1, NULL, '/operator', event,
-            decision - 'data' || jsonb_build_object('sha256', encode(sha256(convert_to(decision::text, 'UTF8')), 'hex')));
+    VALUES ($7, 'saga ' || $4, $8, 1, NULL, '/operator', event, decision - 'data');
     RETURN event;
 END
 $$;
 COMMENT ON FUNCTION postroom.decide_saga IS
-    'Writes an operator''s decision about an instance of a saga as an event, together with a row of audit, and returns the id of the event. If the instance does not exist, has ended, or has another revision, the function writes nothing and returns NULL.';
+    'Writes an operator''s decision about an instance of a saga as an event, together with a row of audit, and returns the id of the event. If the instance does not exist, has ended, or has another revision, the function writes nothing and returns NULL. If there is another decision for the revision, it raises SQLSTATE 23PR2, except if the event of that decision is dead or was discarded.';
 REVOKE ALL ON FUNCTION postroom.decide_saga FROM PUBLIC; -- operators call it
 
 --
@@ -263,7 +307,7 @@ AS $$
         'SELECT ON postroom.migration, postroom.instance, postroom.dedupe_window, postroom.node',
         'SELECT, INSERT, UPDATE ON postroom.saga_definition',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.saga, postroom.saga_step',
-        'SELECT (source, event_id, action, details) ON postroom.audit' -- the decisions of operators
+        'SELECT, DELETE ON postroom.saga_decision'
     ], role)
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_sagas FROM PUBLIC; -- the owner calls it

@@ -25,8 +25,10 @@ func NewAudit(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show what operators did",
-		Long: `Show what operators did, newest first: who did what, to how many events, and why. --json
-also shows the parameters of each action. Changes nothing.`,
+		Long: `Show what operators did, newest first: who did what, to how many events, and why. BY is
+what the program of the operator said (--actor). ROLE is the role with which that
+program had logged in: the server notes it. --json also shows the
+parameters of each action. Changes nothing.`,
 		Example: `  postroom audit --since 24h
   postroom audit --actor ann --action discard
   postroom audit --event order-7
@@ -71,10 +73,10 @@ func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.AuditPage) error 
 	if len(page.Entries) == 0 && page.Next == 0 {
 		return output.Line(cmd.OutOrStdout(), "no action matches")
 	}
-	rows := [][]string{{"ID", "AT", "BY", "DID", "TO", "HANDLER", "WHY"}}
+	rows := [][]string{{"ID", "AT", "BY", "ROLE", "DID", "TO", "HANDLER", "WHY"}}
 	for _, a := range page.Entries {
 		rows = append(rows, []string{
-			fmt.Sprint(a.ID), output.Stamp(a.At), output.Cell(a.Actor, 40), output.Cell(a.Action, 30), actionTarget(a), output.OrDash(output.Cell(a.Handler, 60)), output.OrDash(output.Cell(a.Reason, 80)),
+			fmt.Sprint(a.ID), output.Stamp(a.At), output.Cell(a.Actor, 40), output.Cell(a.Role, 40), output.Cell(a.Action, 30), actionTarget(a), output.OrDash(output.Cell(a.Handler, 60)), output.OrDash(output.Cell(a.Reason, 80)),
 		})
 	}
 	if err := output.Table(cmd.OutOrStdout(), rows); err != nil {

@@ -186,6 +186,8 @@ func advise(err error, name, key string) error {
 		return fmt.Errorf("%w; 'postroom saga list --saga %s' lists its instances", err, output.Quoted(name))
 	case errors.Is(err, saga.ErrOver):
 		return fmt.Errorf("%w; nothing was changed: look at the instance again with %s", err, reference(name, key))
+	case errors.Is(err, saga.ErrDecided):
+		return fmt.Errorf("%w; nothing was changed: 'postroom events show' says what became of that event. If it is dead, you can decide again", err)
 	}
 	return err
 }

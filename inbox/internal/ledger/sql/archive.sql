@@ -10,12 +10,10 @@ WITH gone AS (
     DELETE FROM postroom.held
     WHERE handler = $1 AND dedupe_key = $2 AND dead_at IS NOT NULL AND class = 'discarded'
     RETURNING *
-), numbered AS MATERIALIZED ( -- nextval and not RETURNING, because the role of an inbox may not read audit
-    SELECT nextval('postroom.audit_id_seq'::regclass) AS audit, * FROM gone
-), said AS (
-    INSERT INTO postroom.audit (id, actor, action, reason, events, handler, source, event_id)
-    OVERRIDING SYSTEM VALUE
-    SELECT audit, 'handler', 'discard', $3, 1, handler, source, event_id FROM numbered
+), said AS ( -- one row at most, as held_owed is unique
+    INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id)
+    SELECT 'handler', 'discard', $3, 1, handler, source, event_id FROM gone
+    RETURNING id AS audit
 ), noted AS (
     UPDATE postroom.inbox SET at = now()
     FROM gone
@@ -27,4 +25,4 @@ INSERT INTO postroom.archive (id, audit, handler, dedupe_key, pos, dead_at, held
 SELECT id, audit, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
        first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
        content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
-FROM numbered;
+FROM gone, said;
