@@ -210,23 +210,26 @@ func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay
 }
 
 // ResumeReplay resumes a replay that was stopped or cancelled. Skipped events that are still dead
-// are part of the replay again. To run the replay, call [Store.RunReplay]. When it compares the
-// share of failures with StopAt, it counts only events that end after the call of ResumeReplay.
-// ResumeReplay returns [ErrReplayRunning] if the replay has not ended.
+// are part of the replay again. To run the replay, call [Store.RunReplay]. It begins with another
+// canary, if the options have one. When it compares the share of failures with StopAt, it counts only
+// events that end after the call of ResumeReplay. If the replay has not ended, ResumeReplay only
+// records in the audit who goes on with it, and returns [ErrReplayRunning].
 func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return Replay{}, err
 	}
+	running := false
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		t, err := s.lockReplay(ctx, tx, id)
+		if running = err == nil; running {
+			//guard:who-goes-on-with-a-replay-is-recorded do return nil
+			return t.resumed(ctx, audit, t.j.remaining())
+		}
+		if !errors.Is(err, ErrReplayEnded) {
+			return err
+		}
 		if _, err := tx.Exec(ctx, s.sql.ReplaySerialize); err != nil {
 			return fmt.Errorf("wait for another transaction that chooses events for a replay: %w", err)
-		}
-		t, err := s.lockReplay(ctx, tx, id)
-		switch {
-		case err == nil:
-			return ErrReplayRunning
-		case !errors.Is(err, ErrReplayEnded):
-			return err
 		}
 		var again int
 		if err := tx.QueryRow(ctx, s.sql.ReplayResume, id).Scan(&again); err != nil {
@@ -235,23 +238,33 @@ func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay
 		if again == 0 {
 			return fmt.Errorf("%w: all events that it skipped are no longer dead, or are in another running replay", ErrNoMatch)
 		}
-		if _, err := tx.Exec(ctx, s.sql.ReplayRestartCounts, id); err != nil {
+		if _, err := tx.Exec(ctx, s.sql.ReplayRestartCounts, id, again); err != nil {
 			return fmt.Errorf("restart its counts of failures: %w", err)
 		}
 		j := t.j
 		j.state, j.phase, j.endState, j.added.skipped = ReplayRunning, PhaseRest, nil, -again
-		if j.canary > 0 && j.succeeded+j.failed < j.canary {
+		//guard:a-resumed-replay-has-a-canary false
+		if j.canary > 0 {
 			j.phase = PhaseCanary
 		}
-		if _, err := s.tables.Audit(ctx, tx, change.Action{Name: "resume", By: change.By(audit), Events: int64(again), Replay: id}); err != nil {
+		if err := t.resumed(ctx, audit, again); err != nil {
 			return err
 		}
 		return t.save(ctx)
 	})
+	if running && err == nil {
+		err = ErrReplayRunning
+	}
 	if err != nil {
 		return Replay{}, fmt.Errorf("deadletter: resume replay %d: %w", id, s.explain(err))
 	}
 	return s.GetReplay(ctx, id)
+}
+
+// resumed records who goes on with the replay.
+func (s *replayStep) resumed(ctx context.Context, audit Audit, events int) error {
+	_, err := s.tables.Audit(ctx, s.tx, change.Action{Name: "resume", By: change.By(audit), Events: int64(events), Replay: s.j.id})
+	return err
 }
 
 func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions, audit Audit) (id int64, err error) {

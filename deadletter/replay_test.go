@@ -317,6 +317,39 @@ func TestResumeAfterAStop(t *testing.T) {
 	}
 }
 
+// A replay that stopped after its canary is resumed, and its handler still fails. It begins with
+// another canary, so that only as many events fail again.
+func TestAResumedReplayHasACanary(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	const all, canary = 60, 3
+	n.seed(all, 1, 1)
+	n.handle("h0", declined)
+	job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: canary}))
+	for times := 1; times <= 3; times++ {
+		if job.State != deadletter.ReplayStopped || job.Failed > times*canary || job.Skipped+job.Failed != all {
+			t.Fatalf("stopped for the %d. time: %+v, want %d failures at most", times, job, times*canary)
+		}
+		resumed, err := n.store.ResumeReplay(t.Context(), job.ID, n.by)
+		if err != nil || resumed.Phase != deadletter.PhaseCanary {
+			t.Fatalf("Resume = %+v, %v", resumed, err)
+		}
+		job = n.runReplay(job)
+	}
+}
+
+// A replay whose process died is idle. The audit says who goes on with it.
+func TestResumeOfAnIdleReplayIsRecorded(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	n.seed(5, 1, 1)
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
+	if _, err := n.store.ResumeReplay(t.Context(), job.ID, deadletter.Audit{Actor: "bob", Reason: "ann's machine died"}); !errors.Is(err, deadletter.ErrReplayRunning) {
+		t.Fatalf("Resume = %v", err)
+	}
+	n.want("rows of the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'resume' AND actor = 'bob' AND job = $1 AND events = 5", job.ID)
+}
+
 // The same events come again while a replay runs. The inbox recognises them.
 func TestRepeatedEventsDuringAReplayHaveNoEffect(t *testing.T) {
 	t.Parallel()

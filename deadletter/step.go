@@ -28,7 +28,7 @@ type replayState struct {
 	phase    ReplayPhase
 	endState *ReplayState
 	items    int
-	atResume counts   // the counts when the replay was last resumed
+	atResume counts   // the counts when the replay was last resumed; then no released event was open
 	credit   *float64 // how many events the rate lets it release now; nil: no limit
 
 	open    int
@@ -78,8 +78,8 @@ func (s *replayStep) advance(ctx context.Context) error {
 			return err
 		}
 	}
-	//guard:a-canary-has-events-that-ended 3.1 = @1+j.skipped >= @2
-	if j.phase == PhaseCanary && j.open == 0 && (j.released >= j.canary || j.remaining() == 0) {
+	//guard:a-canary-has-events-that-ended 3.1 = @1+since.skipped >= @2
+	if _, since := j.sinceResume(); j.phase == PhaseCanary && j.open == 0 && (since.released >= j.canary || j.remaining() == 0) {
 		j.phase = PhaseRest
 	}
 	if j.phase != PhaseEnding {
@@ -97,25 +97,33 @@ func (s *replayStep) advance(ctx context.Context) error {
 	return nil
 }
 
+// sinceResume returns how many events the replay had left when it was last resumed, and what became
+// of them. If the replay was never resumed, these are all its events.
+func (j *replayState) sinceResume() (items int, since counts) {
+	was := j.atResume
+	return j.items - was.released - was.skipped,
+		counts{j.released - was.released, j.succeeded - was.succeeded, j.failed - was.failed, j.skipped - was.skipped}
+}
+
 // failsTooOften reports whether the replay must stop, because too many events have failed since the
 // replay was last resumed.
 func (j *replayState) failsTooOften() bool {
-	failed, before := j.failed-j.atResume.failed, j.atResume.succeeded+j.atResume.failed
-	ended := j.succeeded + j.failed - before
+	items, since := j.sinceResume()
+	ended := since.succeeded + since.failed
 	if j.phase == PhaseCanary {
 		// Compare the share of failures that results if all other events of the canary succeed.
 		// Skipped events do not count.
 		//guard:what-was-left-out-proves-nothing 1.3 remove
-		unreleased := max(min(j.canary, j.items)-j.released-j.skipped, 0)
-		return float64(failed) > j.stopAt*float64(ended+j.open+unreleased)
+		unreleased := max(min(j.canary, items)-since.released-since.skipped, 0)
+		return float64(since.failed) > j.stopAt*float64(ended+j.open+unreleased)
 	}
-	least := min(minEnded, j.items-before)
+	least := min(minEnded, items)
 	if j.stopAt <= StopAtFirstFailure {
 		//guard:the-first-failure-stops remove
 		least = 1
 	}
 	//guard:a-replay-of-which-all-is-released-stops 3.1 false
-	return ended >= least && float64(failed) > j.stopAt*float64(ended) && (j.open > 0 || j.remaining() > 0)
+	return ended >= least && float64(since.failed) > j.stopAt*float64(ended) && (j.open > 0 || j.remaining() > 0)
 }
 
 // lockReplay locks a replay for a step. For an ended replay, it also returns ErrReplayEnded.
@@ -123,16 +131,17 @@ func (s *database) lockReplay(ctx context.Context, tx pgx.Tx, id int64) (*replay
 	j := &replayState{id: id}
 	t := &replayStep{s, tx, j}
 	err := tx.QueryRow(ctx, s.sql.ReplayLock, id).Scan(&j.state, &j.phase, &j.endState, &j.items, &j.released, &j.succeeded, &j.failed, &j.skipped,
-		&j.atResume.succeeded, &j.atResume.failed, &j.canary, &j.stopAt, &j.attempts, &j.asNew, &j.credit, &j.due)
+		&j.atResume.succeeded, &j.atResume.failed, &j.atResume.skipped, &j.canary, &j.stopAt, &j.attempts, &j.asNew, &j.credit, &j.due)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, ErrNotFound
 	case err != nil:
 		return nil, fmt.Errorf("lock the replay: %w", err)
 	case j.state != ReplayRunning:
-		return t, fmt.Errorf("%w: it is %s", ErrReplayEnded, j.state)
+		err = fmt.Errorf("%w: it is %s", ErrReplayEnded, j.state)
 	}
-	return t, nil
+	j.atResume.released = j.atResume.succeeded + j.atResume.failed // all had ended
+	return t, err
 }
 
 // save stores the progress of the replay.
@@ -226,7 +235,8 @@ func (s *replayStep) release(ctx context.Context) error {
 	j := s.j
 	most := min(maxOpen-j.open, j.remaining())
 	if j.phase == PhaseCanary {
-		most = min(most, j.canary-j.released) // other events take the place of skipped events
+		_, since := j.sinceResume()
+		most = min(most, j.canary-since.released) // other events take the place of skipped events
 	}
 	if j.credit != nil {
 		//guard:a-replay-keeps-to-its-rate remove

@@ -306,6 +306,30 @@ func TestDeadReplayEndsIfAnotherOperatorCancelsIt(t *testing.T) {
 	}
 }
 
+// While another replay chooses its events, the command says why it has not begun.
+func TestDeadReplayWaitsForAnotherThatChooses(t *testing.T) {
+	t.Parallel()
+	pool, ids := withDead(t, 1)
+	other, err := pool.Begin(t.Context())
+	if err == nil {
+		_, err = other.Exec(t.Context(), devtest.SQL(t, "../../deadletter/sql/replay_serialize.sql"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan result, 1)
+	go func() { ended <- postroom(t, inDatabase(pool), "dead", "replay", ids[0], "--detach") }()
+	devtest.Eventually(t, 30*time.Second, "the command to wait", func() bool {
+		return rowCount(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query_start < now() - interval '3 s'") == 1
+	})
+	if err := other.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := (<-ended).says(t, "choosing the events.", "only one replay chooses its events at a time", "running, rest"); r.code != exitOK {
+		t.Errorf("exit status %d", r.code)
+	}
+}
+
 func TestDeadEdit(t *testing.T) {
 	t.Parallel()
 	pool, ids := withDead(t, 1)

@@ -5,7 +5,7 @@
 -- Locks   its row, until the transaction ends.
 -- Index   job_pkey (id).
 -- Called  by Store.step, Store.CancelReplay and Store.ResumeReplay.
-SELECT state, phase, verdict, items, released, succeeded, failed, passed_over, before_succeeded, before_failed, canary, stop_at, attempts, as_new,
+SELECT state, phase, verdict, items, released, succeeded, failed, passed_over, before_succeeded, before_failed, before_passed_over, canary, stop_at, attempts, as_new,
        CASE WHEN rate IS NOT NULL THEN
            least(credit + rate * greatest(extract(epoch FROM clock_timestamp() - coalesce(stepped_at, clock_timestamp()))::float8, 0),
                  greatest(rate, 1))

@@ -281,8 +281,9 @@ CREATE TABLE postroom.job (
     succeeded        int         NOT NULL DEFAULT 0,
     failed           int         NOT NULL DEFAULT 0,
     passed_over      int         NOT NULL DEFAULT 0,
-    before_succeeded int         NOT NULL DEFAULT 0,
-    before_failed    int         NOT NULL DEFAULT 0,
+    before_succeeded   int       NOT NULL DEFAULT 0,
+    before_failed      int       NOT NULL DEFAULT 0,
+    before_passed_over int       NOT NULL DEFAULT 0,
     credit           float8      NOT NULL DEFAULT 0,
     stepped_at       timestamptz,
     ended_at         timestamptz,
@@ -322,6 +323,8 @@ COMMENT ON COLUMN postroom.job.before_succeeded IS
     'How many events had succeeded when the replay was last resumed.';
 COMMENT ON COLUMN postroom.job.before_failed IS
     'How many events had failed when the replay was last resumed. They do not count for stop_at, because the fault may have been corrected since then.';
+COMMENT ON COLUMN postroom.job.before_passed_over IS
+    'How many events stayed skipped when the replay was last resumed.';
 COMMENT ON COLUMN postroom.job.credit IS
     'How many more events the rate allowed the replay to release at the time stepped_at.';
 COMMENT ON COLUMN postroom.job.stepped_at IS

@@ -140,7 +140,15 @@ func (d *commands) replay(cmd *cobra.Command, store *deadletter.Store, f deadlet
 			output.Report(cmd.ErrOrStderr(), "no process runs handler %s: its events wait until one does\n", output.Cell(c.Handler, 60))
 		}
 	}
+	said := make(chan struct{})
+	long := time.AfterFunc(longChoice, func() {
+		defer close(said)
+		output.Report(cmd.ErrOrStderr(), "choosing the events. A million take about two minutes, and only one replay chooses its events at a time\n")
+	})
 	replay, err := store.CreateReplay(ctx, these, w.options, d.audit()) // the person agreed to these events, not to events that died later
+	if !long.Stop() {
+		<-said
+	}
 	if err != nil {
 		return replayError(err)
 	}
@@ -149,6 +157,9 @@ func (d *commands) replay(cmd *cobra.Command, store *deadletter.Store, f deadlet
 	}
 	return d.run(cmd, store, replay.ID, false)
 }
+
+// longChoice is after which time the command says why it has not begun.
+const longChoice = 2 * time.Second
 
 func replayError(err error) error {
 	if errors.Is(err, deadletter.ErrTooOld) {
@@ -273,7 +284,8 @@ func newResume(d *commands) *cobra.Command {
 		Short: "Continue a replay that was interrupted, stopped or cancelled",
 		Long: `Continue a replay. If its command was interrupted or died, the replay continues at the
 event that is next. If the replay stopped or was cancelled, it releases the events that
-it did not release and that are still dead.
+it did not release and that are still dead. If it had a canary, it begins with another
+one, of as many events.
 
 Exit status 3: events failed again, or the replay stopped, was cancelled or was
 interrupted.`,
@@ -283,11 +295,7 @@ interrupted.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, _ := argument.ID(args[0]) // argument.OneID has checked it
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				replay, err := store.GetReplay(cmd.Context(), id)
-				if err == nil && replay.State != deadletter.ReplayRunning {
-					_, err = store.ResumeReplay(cmd.Context(), id, d.audit())
-				}
-				if err != nil && !errors.Is(err, deadletter.ErrReplayRunning) { // ErrReplayRunning means that another operator has resumed the replay
+				if _, err := store.ResumeReplay(cmd.Context(), id, d.audit()); err != nil && !errors.Is(err, deadletter.ErrReplayRunning) {
 					return err
 				}
 				return d.run(cmd, store, id, false)
