@@ -33,6 +33,32 @@ func (b *broken) Write(p []byte) (int, error) {
 }
 
 // A purge removes the events that it has written. If it could not write them, it removes nothing.
+// A purge leaves the events of a replay that has not ended, because the replay counts them: an event
+// that is nowhere counts as one that took effect.
+func TestPurgeLeavesEventsOfRunningReplays(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	n.seed(2, 1, 1)
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: 1})
+	n.stepped(job.ID)
+	n.exec("UPDATE postroom.held SET dead_at = now(), next_at = NULL WHERE id = 1") // it failed, and an operator is quick
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{1}}, 0, n.by, nil); err != nil {
+		t.Fatal(err)
+	}
+	soon := time.Now().Add(time.Minute)
+	if got, err := n.store.Purge(t.Context(), soon, io.Discard, n.by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
+		t.Errorf("Purge = %d, %v", got, err)
+	}
+	n.exec("DELETE FROM postroom.held") // the other one succeeded
+	job = n.runReplay(job)
+	if job.Succeeded != 1 || job.Skipped != 1 {
+		t.Errorf("the replay counts %+v, want one success and one that was left out", job)
+	}
+	if got, err := n.store.Purge(t.Context(), soon, io.Discard, n.by, nil); err != nil || got != 1 {
+		t.Errorf("Purge after the end of the replay = %d, %v", got, err)
+	}
+}
+
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)

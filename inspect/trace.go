@@ -110,8 +110,8 @@ type Decision struct {
 	// discarded, At is that later time.
 	At time.Time `json:"at"`
 
-	// State is the state of an event that is held or was discarded. It is empty if the event took
-	// effect.
+	// State is the state of an event that is held or was discarded, even if it was purged since then.
+	// It is empty if the event took effect.
 	State State `json:"state,omitempty"`
 
 	// Failures are the last ten failures before the event took effect, without stacks and with only
@@ -272,7 +272,7 @@ func readFailures(to *[]Failure, document []byte, err error) error {
 
 func scanDecision(row pgx.CollectableRow, d *Decision) error {
 	var failures []byte
-	err := row.Scan(&d.Handler, &d.DedupeKey, at(&d.At), &failures, &d.Result)
+	err := row.Scan(&d.Handler, &d.DedupeKey, at(&d.At), &d.State, &failures, &d.Result)
 	return readFailures(&d.Failures, failures, err)
 }
 

@@ -173,6 +173,36 @@ func TestDeadDiscardAndReopen(t *testing.T) {
 	}
 }
 
+// A discarded event had no effect. The commands say so even after a purge, and no longer after the
+// event was reopened.
+func TestDiscardedEventsStayDiscarded(t *testing.T) {
+	t.Parallel()
+	pool, ids := withDead(t, 2)
+	env := inDatabase(pool)
+	if _, err := pool.Exec(t.Context(), "SELECT postroom.write('/shop', 'order.placed', '{}', id => 'e' || i, key => 'k' || i) FROM generate_series(1, 2) i"); err != nil {
+		t.Fatal(err)
+	}
+	is := func(id, want, not string) {
+		t.Helper()
+		for _, line := range []string{"events show " + id, "events tree " + id, "events list --key k" + id[1:]} {
+			r := postroom(t, env, strings.Fields(line)...)
+			if !strings.Contains(r.out, want) || strings.Contains(r.out, not) {
+				t.Errorf("%s: want %q and not %q in\n%s%s", line, want, not, r.out, r.errors)
+			}
+		}
+	}
+	postroom(t, env, "dead", "discard", "--all", "--reason", "test orders", "-y").want(t, exitOK)
+	is("e1", "discarded", "done")
+	postroom(t, env, "dead", "reopen", ids[1], "--actor", "bob", "-y").want(t, exitOK)
+	postroom(t, env, "dead", "purge", "--older-than", "1ms", "--output", filepath.Join(t.TempDir(), "archive.jsonl"), "-y").want(t, exitOK).says(t, "purged: 1 event")
+	is("e1", "discarded", "done")
+	is("e2", "dead", "discarded")
+	if _, err := pool.Exec(t.Context(), "DELETE FROM postroom.held"); err != nil { // it took effect
+		t.Fatal(err)
+	}
+	is("e2", "done", "discarded")
+}
+
 // Who answers yes agrees to discard the events that were counted. Events that die later are not
 // discarded.
 func TestDeadDiscardsWhatItCounted(t *testing.T) {

@@ -1,5 +1,5 @@
--- Move the dead events $1 to the archive, with audit row $2. Their rows of inbox stay, and get the
--- current time. The statement returns the keys that the moved events blocked, and how many moved
+-- Move the dead events $1 to the archive, with audit row $2. Their rows of inbox stay, get the
+-- current time, and say that the events were discarded. The statement returns the keys that the moved events blocked, and how many moved
 -- events each key had. A row without a key counts the events that blocked no key.
 --
 -- Locks   the held rows and their inbox rows. The caller has already locked the keys and the row of relay.
@@ -17,7 +17,7 @@ WITH gone AS (
            content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
     FROM gone
 ), noted AS (
-    UPDATE postroom.inbox SET at = now()
+    UPDATE postroom.inbox SET at = now(), discarded = true
     FROM gone
     WHERE inbox.handler = gone.handler AND inbox.dedupe_key = gone.dedupe_key
 )

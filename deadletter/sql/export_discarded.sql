@@ -1,6 +1,7 @@
 -- The complete discarded events that match the filter $1 to $11, as JSON, with the person who
 -- discarded them and the reason. The event that was discarded first comes first. If $12 is true,
--- the statement leaves out outgoing events that the log still has, except events of a republish.
+-- the statement leaves out events of a replay that has not ended, because it counts them, and
+-- outgoing events that the log still has, except events of a republish.
 -- Purge must keep the events that are left out: only their rows in archive tell the relay, a
 -- republish and a reconciliation not to publish them. The last three columns have the earlier
 -- revisions of an edited event, the original first.
@@ -21,7 +22,8 @@ LEFT JOIN LATERAL (
     FROM postroom.revision r
     WHERE r.held = h.id AND h.revision > 0
 ) earlier ON true
---guard:purge-keeps-what-the-log-has true
-WHERE NOT $12 OR h.handler <> 'outbox' OR h.republish IS NOT NULL
-   OR NOT EXISTS (SELECT FROM postroom.outbox o WHERE o.seq = h.pos)
+--guard:purge-keeps-what-the-log-has 2.1 true
+WHERE NOT $12 OR (h.handler <> 'outbox' OR h.republish IS NOT NULL OR NOT EXISTS (SELECT FROM postroom.outbox o WHERE o.seq = h.pos))
+                 --guard:purge-keeps-what-a-replay-counts 1 true
+                 AND NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running')
 ORDER BY discarded_at, h.id;

@@ -3,8 +3,8 @@
 -- when it was cancelled becomes dead now. If it never failed, it gets the class cancelled. The
 -- statement returns how many events it brought back.
 --
--- Locks   the archived rows and the new rows. Also their inbox rows, against removal by others.
--- Index   archive_pkey (id).
+-- Locks   the archived rows, the new rows and their inbox rows.
+-- Index   archive_pkey (id), inbox's primary key.
 -- Called  by Store.Reopen.
 WITH back AS (
     DELETE FROM postroom.archive WHERE id = ANY ($1::bigint[])
@@ -19,5 +19,10 @@ WITH back AS (
            content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
     FROM back
     RETURNING 1
+), noted AS (
+    --guard:a-reopened-event-is-not-discarded 2 = true
+    UPDATE postroom.inbox SET discarded = NULL
+    FROM back
+    WHERE inbox.handler = back.handler AND inbox.dedupe_key = back.dedupe_key
 )
 SELECT count(*) FROM held;

@@ -1,5 +1,5 @@
 -- Move the events $1, except the dead ones, to the archive, with audit row $2. Their inbox rows
--- stay, and get the current time. The statement returns the handler of each event. It also returns
+-- stay, get the current time, and say that the events were discarded. The statement returns the handler of each event. It also returns
 -- the key, if the event blocked its key or waited behind an earlier event of its key.
 --
 -- Locks   the held rows and their inbox rows. The caller has already locked the held rows, their
@@ -21,7 +21,7 @@ WITH gone AS (
     FROM gone
     ON CONFLICT DO NOTHING -- archived already if its producer cancelled it before the relay held it
 ), noted AS (
-    UPDATE postroom.inbox SET at = now()
+    UPDATE postroom.inbox SET at = now(), discarded = true
     FROM gone
     WHERE inbox.handler = gone.handler AND inbox.dedupe_key = gone.dedupe_key
 )

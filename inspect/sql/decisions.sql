@@ -19,7 +19,7 @@ WITH RECURSIVE deciding AS (
     UNION
     SELECT handler, dedupe_key FROM unnest($2::text[], $3::text[]) AS k (handler, dedupe_key)
 )
-SELECT i.handler::text, i.dedupe_key::text, i.at, coalesce(i.failures, '[]'), postroom.clipped(coalesce(i.result, ''), 1000)
+SELECT i.handler::text, i.dedupe_key::text, i.at, CASE WHEN i.discarded THEN 'discarded' ELSE '' END, coalesce(i.failures, '[]'), postroom.clipped(coalesce(i.result, ''), 1000)
 FROM asked a
 CROSS JOIN LATERAL (SELECT * FROM postroom.inbox WHERE inbox.handler = a.handler AND inbox.dedupe_key = a.dedupe_key OFFSET 0) i
 ORDER BY i.at, i.handler;

@@ -60,6 +60,7 @@ CREATE TABLE postroom.inbox (
     at         timestamptz         NOT NULL DEFAULT now(),
     failures   jsonb, -- not the domain failures, because the server would check it for each row
     result     text,
+    discarded  boolean,
     PRIMARY KEY (handler, dedupe_key)
 ) WITH (
     -- The server's default thresholds grow with the table: a fifth of the table would be dead
@@ -78,6 +79,8 @@ COMMENT ON COLUMN postroom.inbox.at IS
     'When the event was decided. For an event that was held, the time changes when the event takes effect or goes to archive. The table dedupe_window says how long after this time the row is kept.';
 COMMENT ON COLUMN postroom.inbox.result IS
     'A text of up to 300 bytes, in which the handler describes for people what it did. NULL: there is none.';
+COMMENT ON COLUMN postroom.inbox.discarded IS
+    'true: the event had no effect, because it was discarded or cancelled. NULL: it took effect, or is held.';
 COMMENT ON COLUMN postroom.inbox.failures IS
     'If the event failed before it took effect: its last ten failures, without stacks, and with at most 300 characters of each text. NULL: the event never failed, or has not taken effect.';
 

@@ -472,7 +472,7 @@ AS $$
                                    postroom.revision, postroom.receipt, postroom.pause',
         'INSERT, UPDATE ON postroom.republish',
         'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
-        'UPDATE (at) ON postroom.inbox',
+        'UPDATE (at, discarded) ON postroom.inbox',
         --guard:operators-do-not-change-what-is-published do 'UPDATE ON postroom.relay'
         'UPDATE (only_one) ON postroom.relay', -- to lock the row; the column has only one possible value
         'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.clipped, postroom.clamped, postroom.digits,

@@ -1,7 +1,7 @@
 -- The states, at all handlers, of the events with the sources $1, the ids $2 and the keys $3 in the
 -- table inbox. Each row has the number of the event, the handler and the state. An event that is
--- held for a handler, or was discarded for it, also has its inbox row. So the result also has a row
--- for this handler with state 'done'. If a handler sets its own dedupe keys, the statement cannot
+-- held for a handler also has its inbox row. So the result also has a row for this handler with state
+-- 'done'. The inbox row of a discarded event says so, even after a purge. If a handler sets its own dedupe keys, the statement cannot
 -- find its inbox rows. Then the result has this handler only if the event is held for it, or was
 -- discarded.
 --
@@ -35,9 +35,10 @@ CROSS JOIN LATERAL (
     UNION ALL
     (SELECT handler::text, 'discarded', 2 FROM postroom.archive WHERE archive.event_id = e.event_id AND archive.source = e.source LIMIT 100)
     UNION ALL
-    SELECT d.handler, 'done', 3
+    --guard:what-was-discarded-took-no-effect 2.1 = false
+    SELECT d.handler, CASE WHEN i.discarded THEN 'discarded' ELSE 'done' END, 3
     FROM deciding d
-    CROSS JOIN LATERAL (SELECT FROM postroom.inbox WHERE inbox.handler = d.handler AND inbox.dedupe_key = e.dedupe_key OFFSET 0) i
+    CROSS JOIN LATERAL (SELECT discarded FROM postroom.inbox WHERE inbox.handler = d.handler AND inbox.dedupe_key = e.dedupe_key OFFSET 0) i
     WHERE d.handler IS NOT NULL
 ) h
 ORDER BY e.n, h.place, h.handler;

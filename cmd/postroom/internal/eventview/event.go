@@ -141,8 +141,11 @@ func handlerRows(j *inspect.EventTrace) [][]string {
 		rows = append(rows, []string{output.Cell(h.Handler, 60), string(h.State), fmt.Sprintf("audit %d, was dead: %s", h.AuditID, h.Class)})
 	}
 	for _, d := range j.Decisions {
-		if d.State == "" {
+		switch {
+		case d.State == "":
 			rows = append(rows, []string{output.Cell(d.Handler, 60), "done", cmp.Or(output.Cell(d.Result, 100), "-")})
+		case d.State == inspect.Discarded && !slices.ContainsFunc(j.Discarded, func(h inspect.HeldEvent) bool { return h.Handler == d.Handler }):
+			rows = append(rows, []string{output.Cell(d.Handler, 60), string(d.State), "purged since then"})
 		}
 	}
 	for _, h := range j.Undecided {

@@ -1,5 +1,5 @@
 -- Handler $1 discarded the event with dedupe key $2. Move the event from held to the archive, and
--- write a row of audit with the reason $3. The event's inbox row stays, and gets the current time.
+-- write a row of audit with the reason $3. The event's inbox row stays, gets the current time, and says that the event was discarded.
 -- If another process has claimed the event, or an operator has acted on it, nothing is moved.
 --
 -- Locks   the held row and its inbox row.
@@ -15,7 +15,7 @@ WITH gone AS (
     SELECT 'handler', 'discard', $3, 1, handler, source, event_id FROM gone
     RETURNING id AS audit
 ), noted AS (
-    UPDATE postroom.inbox SET at = now()
+    UPDATE postroom.inbox SET at = now(), discarded = true
     FROM gone
     WHERE inbox.handler = gone.handler AND inbox.dedupe_key = gone.dedupe_key
 )
