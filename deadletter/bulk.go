@@ -137,7 +137,7 @@ func (s bulkChange) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64
 
 // auditIDs records an action on events. If there is only one event, the record names the event.
 func (s bulkChange) auditIDs(ctx context.Context, tx pgx.Tx, name string, ids []int64) (int64, error) {
-	a := change.Action{Name: name, By: change.By(s.by), Events: int64(len(ids)), IDs: ids, Details: map[string]any{"filter": s.filter}}
+	a := change.Action{Name: name, By: change.By(s.by), Events: int64(len(ids)), IDs: ids, Details: map[string]any{"filter": s.filter.audited()}}
 	if len(ids) == 1 {
 		w, err := s.reader(tx).details(ctx, ids[0])
 		if err != nil {

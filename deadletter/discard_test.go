@@ -303,3 +303,18 @@ func TestChangesLeaveAServerThatTakesNoWrites(t *testing.T) {
 		t.Errorf("the next Discard = %d, %v", got, err)
 	}
 }
+
+// The audit is kept for ever, and a text that an operator searched may be about a person.
+func TestTheAuditKeepsNoTexts(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	n.seed(2, 1, 1)
+	n.exec("UPDATE postroom.held SET data = 'ann@example.com'")
+	f := deadletter.Filter{Text: "ann@example.com", Handler: "h0"}
+	n.replay(f, deadletter.ReplayOptions{Limit: 1})
+	if _, err := n.store.Discard(t.Context(), f, 1, n.by, nil); err != nil {
+		t.Fatal(err)
+	}
+	n.want("texts in the audit", 0, "SELECT count(*) FROM postroom.audit WHERE details::text LIKE '%ann@%'")
+	n.want("rows of the audit that say what selected the events", 2, `SELECT count(*) FROM postroom.audit WHERE details @> '{"filter": {"handler": "h0", "text": "(not kept)"}}'`)
+}

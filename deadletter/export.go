@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/internal/text"
 )
 
 // exportRow is a row of export.sql, export_discarded.sql or purge_revisions.sql.
@@ -47,7 +49,7 @@ func (e *exportRow) line() (line []byte, id int64, err error) {
 		}
 	}
 	line, err = json.Marshal(fields)
-	return append(line, '\n'), id, err
+	return append(text.EscapeControls(line), '\n'), id, err
 }
 
 // exportFields returns the properties of an event or a revision, with its body and its raw headers.

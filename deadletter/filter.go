@@ -42,6 +42,16 @@ func (f Filter) IsZero() bool {
 		f.EventID == "" && f.Text == "" && f.Since.IsZero() && f.Until.IsZero() && !f.Discarded && f.chosen == nil
 }
 
+// audited returns the filter for the audit, which is kept for ever. A text that somebody searched may
+// be about a person, so the audit only says that there was one.
+func (f Filter) audited() Filter {
+	//guard:the-audit-keeps-no-texts false
+	if f.Text != "" {
+		f.Text = "(not kept)"
+	}
+	return f
+}
+
 func (f Filter) validate() error {
 	if err := f.held().Validate(); err != nil {
 		return fmt.Errorf("deadletter: %w", err)

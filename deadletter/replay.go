@@ -296,7 +296,7 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions
 	_, err = s.tables.Audit(ctx, tx, change.Action{Name: "replay", By: change.By(audit), Events: items, Replay: id, Details: struct {
 		Filter  Filter        `json:"filter"`
 		Options ReplayOptions `json:"options"`
-	}{f, o}})
+	}{f.audited(), o}})
 	return id, err
 }
 

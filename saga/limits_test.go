@@ -59,8 +59,10 @@ func TestStatus(t *testing.T) {
 		}
 		return rec, body
 	}
-	if rec, _ := get("t1", ""); rec.Code != 404 {
-		t.Errorf("of nothing: %d", rec.Code)
+	for _, key := range []string{"t1", "a%00b", "%ff"} {
+		if rec, _ := get(key, ""); rec.Code != 404 {
+			t.Errorf("of %s, which there is not: %d", key, rec.Code)
+		}
 	}
 	_, payment := w.upTo("t1")
 

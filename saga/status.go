@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/text"
 )
 
 // Status says how far an instance has come.
@@ -58,6 +60,10 @@ func (g *Saga[S]) status(ctx context.Context, key string) (st Status, data []byt
 		return Status{}, nil, g.err
 	}
 	st = Status{Saga: g.def.Name, Key: key}
+	//guard:a-key-that-no-table-can-have-is-unknown false
+	if !text.Valid(key) {
+		return Status{}, nil, fmt.Errorf("saga %s: %w: the key is no text that PostgreSQL can store", g.def.Name, ErrUnknown)
+	}
 	var step string
 	var deadline, ended *time.Time
 	err = g.pool.QueryRow(ctx, g.table.sql.Status, g.def.Name, key).

@@ -254,3 +254,19 @@ func TestMigrateLeavesTheSearchPath(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An operator may read each table of Postroom, except the secrets of endpoints, and no other table
+// that stands in the same schema.
+func TestAnOperatorReadsOurTablesOnly(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	ours := one[[]string](t, pool, "SELECT array_agg(relname::text) FROM pg_class WHERE relnamespace = 'postroom'::regnamespace AND relkind = 'r'")
+	exec(t, pool, "CREATE TABLE postroom.salaries (name text)")
+	_, names := staff(t, pool)
+	for _, table := range append(ours, "salaries") {
+		may := one[bool](t, pool, fmt.Sprintf("SELECT has_table_privilege('%s', 'postroom.%s', 'SELECT')", names["operator"], table))
+		if want := table != "salaries" && table != "webhook_endpoint"; may != want {
+			t.Errorf("an operator may read %s: %t, want %t", table, may, want)
+		}
+	}
+}

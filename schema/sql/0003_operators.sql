@@ -460,9 +460,12 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
-        (SELECT pg_catalog.format('SELECT ON %s', pg_catalog.string_agg(c.oid::regclass::text, ', '))
-         FROM pg_catalog.pg_class c
-         WHERE c.relnamespace = 'postroom'::regnamespace AND c.relkind = 'r' AND c.relname <> 'webhook_endpoint'),
+        'SELECT ON postroom.migration, postroom.instance, postroom.outbox, postroom.unchecked, postroom.relay, postroom.relay_checkpoint,
+                   postroom.refused, postroom.republish, postroom.inbox, postroom.held, postroom.receipt,
+                   postroom.subscription, postroom.node, postroom.dedupe_window, postroom.sweep, postroom.filter,
+                   postroom.audit, postroom.pause, postroom.archive, postroom.revision, postroom.job, postroom.job_item,
+                   postroom.trial, postroom.idempotency, postroom.saga_definition, postroom.saga, postroom.saga_step,
+                   postroom.saga_decision', -- by their names, because the schema may have tables of others
         'SELECT (id, account, url, types, rotated_at, created_at, disabled_at, disabled_reason, failing_since, paused_until,
                  last_status, last_at) ON postroom.webhook_endpoint', -- all columns except secrets
         'UPDATE (disabled_at, disabled_reason, failing_since, paused_until) ON postroom.webhook_endpoint',

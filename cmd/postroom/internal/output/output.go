@@ -18,13 +18,19 @@ import (
 	"golang.org/x/term"
 
 	"github.com/postroom/postroom/internal/terminal"
+	"github.com/postroom/postroom/internal/text"
 )
 
 // JSON prints v as JSON, for scripts.
 func JSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	var document bytes.Buffer
+	enc := json.NewEncoder(&document)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(v); err != nil {
+	err := enc.Encode(v)
+	if err == nil {
+		_, err = w.Write(text.EscapeControls(document.Bytes()))
+	}
+	if err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
