@@ -1,7 +1,6 @@
 package schema_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -32,7 +31,7 @@ func badHeaders() map[string][2]string {
 		"a value is true":             {`{"a": true}`, "headers_strings"},
 		"a value is an object":        {`{"a": {}}`, "headers_strings"},
 		"a value is a list":           {`{"a": ["b"]}`, "headers_strings"},
-		"nested values":               {`{"a": ` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}", "headers_strings"},
+		"nested values":               {`{"a": ` + strings.Repeat("[", 12_000) + strings.Repeat("]", 12_000) + "}", "headers_strings"},
 		"a long number":               {`{"a": 1e131071}`, "headers_strings"},
 		"many long numbers":           {list("1e131071", 9000), "headers_strings"}, // their text is longer than a text can be
 		"zeros behind the point":      {list("1."+strings.Repeat("0", 16383), 100), "headers_strings"},
@@ -123,16 +122,13 @@ func TestHeadersThatNoRelayReads(t *testing.T) {
 				t.Fatalf("inconclusive: the headers are not compressed: %.100s", headers)
 			}
 			_, err = conn.Exec(t.Context(), "INSERT INTO postroom.outbox "+columns+
-				" SELECT '', '/shop', 'given', 'a', 'a', 'secret', headers, true FROM given")
+				" SELECT '', '/shop', gen_random_uuid()::text, 'a', 'a', 'secret', headers, true FROM given")
 			return err
 		}
 	}
 	for way, write := range ways {
 		t.Run(way, func(t *testing.T) {
 			for name, bad := range badHeaders() {
-				if !json.Valid([]byte(bad[0])) {
-					t.Fatalf("%s: no JSON", name)
-				}
 				t.Run(name, func(t *testing.T) { wantConstraint(t, write(bad[0]), bad[1]) })
 			}
 			if way != "postroom.write" && way != "INSERT of an unchecked row" { // these check the other rules

@@ -1,7 +1,6 @@
 package pglog_test
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"

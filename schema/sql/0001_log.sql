@@ -133,9 +133,10 @@ COMMENT ON DOMAIN postroom.digest IS
 -- values, and 64 headers. The text of the JSON has 8 bytes more for each header, and a backslash
 -- before each quote and each backslash; no other character of such an event is escaped. So its
 -- headers have at most 2 × 32,768 + 64 × 8 bytes. The size is that of the text, so compression does
--- not change it. The form of jsonb is not larger than its text by more than four bytes.
+-- not change it. Decompressed, an object of texts is at most a few bytes larger than its text.
 --
--- The server checks the constraints in the order of their names. So it makes a text only of texts.
+-- The server checks the constraints in the order of their names, so it makes a text only of an object
+-- of texts.
 -- The path function gets silent = true, so that it raises no error for a value that is not an object.
 CREATE DOMAIN postroom.stored_headers AS jsonb
     CONSTRAINT headers_form CHECK (jsonb_typeof(VALUE) = 'object')
@@ -671,7 +672,7 @@ CREATE TABLE postroom.republish (
     ended_at   timestamptz,
     CHECK ((state = 'running') = (ended_at IS NULL)),
 
-    -- The relay adds to these seqs.
+    -- The relay computes with these seqs, and larger ones would overflow.
     --guard:the-seqs-of-a-republish-are-bounded 1 true
     CONSTRAINT republish_range CHECK (passed <= hi AND hi < 4611686018427387904 AND pending <@ int8range(1, hi + 1) AND seqs <@ int8range(1, hi + 1))
 );

@@ -7,7 +7,7 @@
 --
 -- If the log has a value that no event can have, the statement stores what fits. It cuts a text
 -- that is too long. It leaves out a time outside the years 1 to 9999. If it cut or left out a value,
--- it also stores in raw_headers what the log has, and up to 100,000 characters of each text. raw_headers never
+-- it also stores in raw_headers what the log has, with up to 100,000 characters of each text. raw_headers never
 -- gets created_at: if this time is outside these years, logged_at gets not_before or the current
 -- time. Of a body the statement stores the first 16 MiB. A gigabyte would take longer than a lease, and
 -- operators could not export it.
