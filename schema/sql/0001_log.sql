@@ -124,10 +124,10 @@ CREATE DOMAIN postroom.digest AS bytea
 COMMENT ON DOMAIN postroom.digest IS
     'The first 16 bytes of a SHA-256.';
 
--- The log accepts no other headers, whoever writes a row, and whatever the row says about its check:
--- a relay reads headers before it checks the event. Other JSON can be small in the table and cost much
--- to read. It may be nested so deeply that a search in it fails, or have numbers of 131,072 digits.
--- A text can be compressed to a hundredth of its size.
+-- The log accepts no other headers, also in a row that says that it is checked: a relay reads headers
+-- before it checks the event. Other JSON can be small in the table and cost much to read. It may be
+-- nested so deeply that a search in it fails, or have numbers of 131,072 digits. A text can be
+-- compressed to a hundredth of its size.
 --
 -- No event that Event.Validate accepts has larger headers. It has at most 32,768 bytes of names and
 -- values, and 64 headers. The text of the JSON has 8 bytes more for each header, and a backslash

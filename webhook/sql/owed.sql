@@ -27,7 +27,7 @@ FROM (
                                           WHERE lower(h.key) = lower($4) LIMIT 1), '') END
       AND (o.not_before IS NULL OR o.not_before <= now())
       AND NOT EXISTS (SELECT FROM postroom.archive AS a WHERE a.handler = 'outbox' AND a.pos = o.seq AND a.republish IS NULL)
-      --guard:resend-leaves-out-what-is-no-event = octet_length(o.data) <= 983040
+      --guard:resend-leaves-out-what-is-no-event true
       AND octet_length(o.data) <= 983040
       AND greatest(octet_length(o.content_type), octet_length(o.correlation_id), octet_length(o.trace_parent), octet_length(o.trace_state), octet_length(o.subject)) <= 512
     ORDER BY o.seq

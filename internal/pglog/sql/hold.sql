@@ -7,10 +7,10 @@
 --
 -- If the log has a value that no event can have, the statement stores what fits. It cuts a text
 -- that is too long. It leaves out a time outside the years 1 to 9999. If it cut or left out a value,
--- it also stores in raw_headers what the log has, with up to 100,000 characters of each text. raw_headers never
--- gets created_at: if this time is outside these years, logged_at gets not_before or the current
--- time. Of a body the statement stores the first 16 MiB. A gigabyte would take longer than a lease, and
--- operators could not export it.
+-- it also stores in raw_headers what the log has, with up to 100,000 characters of each text.
+-- raw_headers never gets created_at: if this time is outside these years, logged_at gets not_before or
+-- the current time. Of a body the statement stores the first 16 MiB. A gigabyte would take longer than
+-- a lease, and operators could not export it.
 --
 -- The statement sets next_at only for an event without a key. If an event has a key, unblock.sql
 -- sets next_at, because it knows the first event of each key.
