@@ -73,7 +73,7 @@ func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit)
 		}
 	}
 	//guard:an-edit-of-the-body-keeps-the-headers do headers, _ := jsonText(w.Headers)
-	headers := e.headers // unchanged, because a program that writes SQL may have stored values that are not texts
+	headers := e.headers // unchanged, because an operator that writes SQL may have stored values that are not texts
 	if c.Headers != nil {
 		if headers, err = jsonText(c.Headers); err != nil {
 			return nil, err

@@ -41,24 +41,14 @@ func (s reader) details(ctx context.Context, id int64) (Details, error) {
 	return w, nil
 }
 
-// decodeHeaders decodes headers from a JSON object. If a value is not a string, because a program
-// wrote it with SQL, decodeHeaders returns the value as JSON text, or "" for null. The relay does
-// the same.
-func decodeHeaders(object []byte) map[string]string {
+// decodeHeaders decodes headers from a JSON object of texts. If an operator wrote something else with
+// SQL, decodeHeaders returns it whole, under the empty name, which no header of an event has.
+func decodeHeaders(object []byte) (headers map[string]string) {
 	if object == nil {
 		return nil
 	}
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(object, &values); err != nil {
-		return map[string]string{"": string(object)} // it is not an object: return the whole text under the empty name, which no header of an event has
-	}
-	headers := make(map[string]string, len(values))
-	for name, v := range values {
-		var text string
-		if err := json.Unmarshal(v, &text); err != nil {
-			text = string(v)
-		}
-		headers[name] = text
+	if err := json.Unmarshal(object, &headers); err != nil {
+		return map[string]string{"": string(object)}
 	}
 	return headers
 }

@@ -115,16 +115,3 @@ func TestDigestIsTheSameInSQL(t *testing.T) {
 		t.Errorf("only %d events were valid", n)
 	}
 }
-
-// A header that is not a text is sent as its JSON, and the digest is computed from that.
-func TestDigestOfHeadersThatAreNoTexts(t *testing.T) {
-	t.Parallel()
-	pool := devtest.Pool(t)
-	mustExec(t, pool, `SELECT postroom.write('/shop', 'a', '', id => 'x', headers => '{"n": 1.50, "b": true, "o": {"k": [null, "v"]}, "z": null}')`)
-	ids, _, page := read(t, lead(t, outbox.NewLog(pool)), 10)
-	wantIDs(t, ids, "x")
-	again := postroom.Event{ID: "x", Type: "a", Headers: page.Events[0].Headers}
-	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, again) }); err != nil {
-		t.Errorf("writing what was read, headers %q: %v", again.Headers, err)
-	}
-}

@@ -107,6 +107,7 @@ func TestSQLWriteKeepsToTheConstraints(t *testing.T) {
 		{"source => '/a', type => 'a', not_before => '0044-03-15 BC'", "instant_range"},
 		{"source => '/a', type => 'a', headers => '[]'", "headers_form"},
 		{"source => '/a', type => 'a', headers => 'null'", "headers_form"},
+		{`source => '/a', type => 'a', headers => '{"n": 1}'`, "headers_strings"},
 		{`source => '/a', type => 'a', headers => '{"Nats-Rollup": "all"}'`, "headers_names"},
 	} {
 		t.Run(tt.arguments, func(t *testing.T) {

@@ -30,7 +30,6 @@ clipped               caller  bound    operator relay
 content_digest        caller  callers  producer
 dead_letters          caller  callers  operator
 decide_saga           owner   fixed    operator
-digits                caller  bound    operator relay
 discarded             caller  callers  operator
 enter_key             caller  callers  inbox
 event_lock            caller  bound    operator relay
@@ -43,7 +42,6 @@ grant_relay           caller  fixed    -
 grant_sagas           caller  fixed    -
 grant_webhooks        caller  fixed    -
 header_bytes          caller  bound    operator relay
-headers_fit           caller  bound    operator relay
 key_lock              caller  bound    inbox operator
 log_truncated         caller  fixed    -
 raise_sequences       caller  fixed    -

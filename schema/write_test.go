@@ -14,12 +14,12 @@ import (
 )
 
 // If a constraint of a table is violated, the server's log quotes the whole row with its data. For
-// a constraint of a domain it does not.
+// a constraint of a domain it does not. The one constraint of the table casts to a domain.
 func TestFaultsOfAnEventDoNotQuoteIt(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	if n := one[int](t, pool, "SELECT count(*) FROM pg_constraint WHERE conrelid = 'postroom.outbox'::regclass AND contype = 'c'"); n != 0 {
-		t.Errorf("outbox has %d constraints of the table, want its rules elsewhere: they are faster, too", n)
+	if n := one[int](t, pool, "SELECT count(*) FROM pg_constraint WHERE conrelid = 'postroom.outbox'::regclass AND contype = 'c' AND conname <> 'outbox_headers'"); n != 0 {
+		t.Errorf("outbox has %d more constraints of the table, want its rules elsewhere: they are faster, too", n)
 	}
 }
 

@@ -46,7 +46,6 @@ func TestResend(t *testing.T) {
 	}
 	r.exec("UPDATE postroom.outbox SET not_before = now() - interval '1 minute' WHERE event_id = 'cancelled'")
 	write("e2", "order.placed", "acme", 0)
-	r.exec(`UPDATE postroom.outbox SET headers = '{"tenant": "acme", "n": 1, "none": null}' WHERE event_id = 'e2'`) // as SQL may write it
 	r.add(webhook.NewEndpoint{ID: "e", Account: "acme", URL: to.URL, Types: []string{"order.placed"}})
 	r.run()
 	r.emit("e1", func(ev *postroom.Event) { ev.Headers = map[string]string{"tenant": "acme"} }) // it was given e1 before
@@ -92,8 +91,6 @@ func TestResendLeavesOutWhatIsNoEvent(t *testing.T) {
 	log := outbox.New(outbox.Config{Source: "/shop"})
 	for n, bad := range []string{
 		"SET data = (SELECT string_agg(sha256(int4send(n)), '') FROM generate_series(1, 150000) n)",
-		"SET headers = (SELECT jsonb_build_object('a', jsonb_agg('1e131071'::numeric)) FROM generate_series(1, 9000))",
-		"SET headers = '[1]'",
 		"SET trace_state = repeat('x', 10000000)",
 		"SET event_id = 'a b'",
 	} {
@@ -109,8 +106,8 @@ func TestResendLeavesOutWhatIsNoEvent(t *testing.T) {
 		}
 	}
 	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
-	if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-time.Hour), ann); err != nil || n != 5 {
-		t.Errorf("resent %d events, %v; want 5", n, err)
+	if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-time.Hour), ann); err != nil || n != 3 {
+		t.Errorf("resent %d events, %v; want 3", n, err)
 	}
 }
 

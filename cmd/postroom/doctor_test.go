@@ -108,7 +108,7 @@ var brokenSetups = []struct {
 		p.exec("GRANT USAGE ON SCHEMA postroom TO " + role + "; GRANT pg_read_all_stats TO " + role +
 			"; GRANT SELECT ON ALL TABLES IN SCHEMA postroom TO " + role + "; GRANT SELECT, UPDATE ON postroom.relay TO " + role +
 			"; GRANT INSERT, UPDATE, DELETE ON postroom.held TO " + role + "; GRANT INSERT, UPDATE ON postroom.republish TO " + role + "; GRANT INSERT ON postroom.audit TO " + role + "; GRANT INSERT, UPDATE, DELETE ON postroom.relay_checkpoint, postroom.refused TO " + role + "; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postroom TO " + role +
-			"; GRANT EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped, postroom.digits, postroom.headers_fit, postroom.header_bytes TO " + role)
+			"; GRANT EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped, postroom.header_bytes TO " + role)
 		return []string{"--database-url", url}
 	}, []string{"rights:relay"}, []string{"lacks DELETE ON postroom.outbox", "SELECT postroom.grant_relay("}},
 	{"a role of two parts that lacks a right for one", func(p *testSetup) []string {

@@ -58,7 +58,7 @@ LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace::oid AND c.rel
 UNION ALL
 SELECT needs.part, needs.name, 'EXECUTE',
        pg_catalog.has_schema_privilege('postroom'::regnamespace::oid, 'USAGE') AND coalesce(has_function_privilege(f.oid, 'EXECUTE'), false)
-FROM (VALUES ('relay', 'event_lock'), ('relay', 'clipped'), ('relay', 'clamped'), ('relay', 'digits'), ('relay', 'headers_fit'), ('relay', 'header_bytes'), ('inbox', 'key_lock'), ('inbox', 'enter_key'),
-             ('operator', 'key_lock'), ('operator', 'event_lock'), ('operator', 'clipped'), ('operator', 'clamped'), ('operator', 'digits'), ('operator', 'headers_fit'), ('operator', 'header_bytes'), ('operator', 'dead_letters'),
+FROM (VALUES ('relay', 'event_lock'), ('relay', 'clipped'), ('relay', 'clamped'), ('relay', 'header_bytes'), ('inbox', 'key_lock'), ('inbox', 'enter_key'),
+             ('operator', 'key_lock'), ('operator', 'event_lock'), ('operator', 'clipped'), ('operator', 'clamped'), ('operator', 'header_bytes'), ('operator', 'dead_letters'),
              ('operator', 'discarded'), ('operator', 'decide_saga')) AS needs (part, name)
 LEFT JOIN pg_proc f ON f.pronamespace = 'postroom'::regnamespace::oid AND f.proname = needs.name;

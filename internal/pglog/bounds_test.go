@@ -629,7 +629,6 @@ func TestAPageIsBoundedByItsHeaders(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
 		"compressed": "repeat('x', 30000)", "not compressed": "(SELECT string_agg(md5(n::text || i::text), '') FROM generate_series(1, 900) i)",
-		"a number": "1e30000::numeric",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,8 +3,6 @@ package pglog
 import (
 	"cmp"
 	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -190,7 +188,7 @@ func (d *decoder) event(ev *eventlog.Event) {
 		e.Time = d.time(colOccurred)
 	}
 	if d.values[colHeaders] != nil {
-		e.Headers = d.headers()
+		d.scan(colHeaders, &e.Headers)
 	}
 	if d.values[colData] == nil { // the column is never NULL, but the statement leaves out large data
 		d.faults.add("Data", fmt.Sprintf("is more than the %d bytes that are allowed; store large bodies elsewhere and send a reference", postroom.MaxData))
@@ -286,25 +284,6 @@ func (d *decoder) cut(col int) []byte {
 	return []byte(beginning(v))
 }
 
-// maxHeaders is the length of the longest text of headers that is decoded: the headers of an
-// event are shorter. The text of headers that the server sends can be longer: see postroom.headers_fit.
-const maxHeaders = 128 << 10
-
-// headers returns the event's headers.
-func (d *decoder) headers() (headers map[string]string) {
-	var object []byte
-	err := errHeaders
-	if len(d.values[colHeaders]) <= maxHeaders+1 { // the binary form has a byte for its version
-		d.scan(colHeaders, &object)
-		headers, err = headersOf(object)
-	}
-	if err != nil {
-		d.faults.add("Headers", "are no object of names and values, or too large to be read")
-		d.unread += unreadHeaders
-	}
-	return headers
-}
-
 func (d *decoder) bytes(col int) []byte {
 	if d.fields[col].Format == pgx.BinaryFormatCode {
 		b := make([]byte, len(d.values[col]))
@@ -317,30 +296,6 @@ func (d *decoder) bytes(col int) []byte {
 func scanned[T any](d *decoder, col int) (v T) {
 	d.scan(col, &v)
 	return v
-}
-
-// errHeaders says that headers are the JSON value null, and not an object.
-var errHeaders = errors.New("no object")
-
-// headersOf decodes a jsonb object. If a value is no string, the header gets the JSON text of the
-// value, or "" for null. Only a writer in SQL can store such a value.
-func headersOf(object []byte) (map[string]string, error) {
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(object, &values); err != nil {
-		return nil, err
-	}
-	if values == nil { // the text is null
-		return nil, errHeaders
-	}
-	headers := make(map[string]string, len(values))
-	for name, value := range values {
-		var s string
-		if err := json.Unmarshal(value, &s); err != nil {
-			s = string(value)
-		}
-		headers[name] = s
-	}
-	return headers, nil
 }
 
 func sortBySeq(events []eventlog.Event) {

@@ -1,12 +1,10 @@
 package pglog_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -54,9 +52,8 @@ func TestEnormousValuesAreHeldInPortions(t *testing.T) {
 		set  string
 		rows int64 // at most, in one recording
 	}{
-		"bodies":  {"data = " + noise(3), 1},
-		"texts":   {"trace_state = repeat('x', 1000000)", 32},
-		"headers": {"headers = jsonb_build_object('a', repeat('x', 9000000))", 5},
+		"bodies": {"data = " + noise(3), 1},
+		"texts":  {"trace_state = repeat('x', 1000000)", 32},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,110 +137,6 @@ func TestAFailureOfAnyClassIsHeld(t *testing.T) {
 	}
 }
 
-// bomb is an SQL expression for headers of a few kB whose text is larger than a text can be.
-func bomb() string {
-	return "(SELECT jsonb_build_object('a', jsonb_agg('1e131071'::numeric)) FROM generate_series(1, 9000))"
-}
-
-// Headers with long numbers are small in the table, and have a text that the server cannot make. The relay
-// reads and holds the other events, and those with such headers.
-func TestHeadersOfLongNumbersStopNoRelay(t *testing.T) {
-	t.Parallel()
-	pool := devtest.Pool(t)
-	producer, role := devtest.RolePool(t, pool)
-	reader, name := devtest.RolePool(t, pool)
-	mustExec(t, pool, fmt.Sprintf("SELECT postroom.grant_producer('%s'), postroom.grant_relay('%s')", role, name))
-	write(t, pool, "before")
-	mustExec(t, producer, `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data, headers, checked)
-		VALUES ('', '/shop', 'bomb', 'a', 'a', '', `+bomb()+`, true)`)
-	write(t, pool, "after")
-	mustExec(t, pool, `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data, headers)
-		VALUES (decode(repeat('00', 16), 'hex'), '/shop', 'numbers', 'a', 'a', '', (SELECT jsonb_build_object('a', jsonb_agg(n), 'b', '1e9000'::numeric) FROM generate_series(1, 4000) n))`)
-	term := lead(t, pglog.New(reader))
-	ids, seqs, page := read(t, term, 10)
-	wantIDs(t, ids, "before", "bomb", "after", "numbers")
-	for i, ev := range page.Events {
-		if (ev.Fault != nil) != (ids[i] == "bomb") {
-			t.Errorf("%s: fault %v", ids[i], ev.Fault)
-		}
-	}
-	hold(t, term, &eventlog.Failure{Class: "invalid_event", Text: "x", Dead: true}, page.Events[1])
-	record(t, term, seqs[0], seqs[2], seqs[3])
-	if got := column[bool](t, pool, "SELECT class = 'invalid_event' AND headers IS NULL AND convert_from(raw_headers, 'UTF8')::jsonb ->> 'headers' = 'too large: see the log' FROM postroom.held"); !slices.Equal(got, []bool{true}) {
-		t.Errorf("held %v", got)
-	}
-
-	// Operators can list, export and purge what the producer cancels.
-	mustExec(t, producer, `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data, headers, checked, not_before)
-		VALUES ('', '/shop', 'cancelled', 'a', 'a', '', `+bomb()+`, true, now() + interval '1 hour')`)
-	mustExec(t, producer, "SELECT postroom.cancel('/shop', 'cancelled')")
-	if got := column[bool](t, pool, "SELECT headers IS NULL FROM postroom.archive"); !slices.Equal(got, []bool{true}) {
-		t.Errorf("the archive has the headers: %v", got)
-	}
-}
-
-// Headers that are small in the table may cost the server much: their text has hundreds of megabytes, or they
-// are nested so deeply that a search in them fails. A relay reads and holds them in a moment, and goes on.
-func TestHeadersThatCostMuchStopNoRelay(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		headers string
-		rows    int
-	}{
-		"a few long numbers":            {"(SELECT jsonb_build_object('a', jsonb_agg('1e131071'::numeric)) FROM generate_series(1, 28))", 400},
-		"compressed long numbers":       {"(SELECT jsonb_build_object('a', jsonb_agg('1e131071'::numeric)) FROM generate_series(1, 130))", 400},
-		"zeros behind the point":        {"(SELECT jsonb_build_object('a', jsonb_agg(round(1, 16383))) FROM generate_series(1, 9000))", 40},
-		"many zeros behind the point":   {"(SELECT jsonb_build_object('a', jsonb_agg(round(1, 16383))) FROM generate_series(1, 32000))", 40},
-		"compressed control characters": {"jsonb_build_object('a', repeat(E'\\x01', 5600000))", 100},
-		"a compressed text":             {"to_jsonb(repeat(E'\\x01', 5600000))", 100},
-		"a compressed list":             {"(SELECT jsonb_agg(true) FROM generate_series(1, 1000000))", 20},
-		"nested values":                 {"jsonb_build_object('a', (repeat('[', 12000) || repeat(']', 12000))::jsonb)", 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := devtest.Pool(t)
-			producer, role := devtest.RolePool(t, pool)
-			reader, relay := devtest.RolePool(t, pool)
-			mustExec(t, pool, fmt.Sprintf("SELECT postroom.grant_producer('%s'), postroom.grant_relay('%s')", role, relay))
-			mustExec(t, producer, fmt.Sprintf(`WITH one AS MATERIALIZED (SELECT %s AS headers)
-				INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data, headers, checked)
-				SELECT '', '/shop', n::text, 'a', 'a', '', one.headers, true FROM one, generate_series(1, %d) n`, tt.headers, tt.rows))
-			write(t, pool, "after")
-			term := lead(t, pglog.New(reader))
-			ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 20*time.Second))
-			defer cancel()
-			var p eventlog.Progress
-			for len(p.Published) == 0 {
-				page, err := term.Read(ctx, 1000, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, ev := range page.Events {
-					if ev.ID == "after" {
-						p.Published = append(p.Published, ev.Seq)
-						continue
-					}
-					if ev.Fault == nil {
-						t.Fatalf("event %s has no fault", ev.ID)
-					}
-					p.Held = append(p.Held, eventlog.Deferral{Seq: ev.Seq, Failure: &eventlog.Failure{Class: "invalid_event", Text: "x", Dead: true}})
-				}
-			}
-			for ; ; p = (eventlog.Progress{}) {
-				if err := term.Record(ctx, p); err != nil {
-					t.Fatal(err)
-				}
-				if held, other := term.Unrecorded(); held+other == 0 {
-					break
-				}
-			}
-			if n := column[int64](t, pool, "SELECT count(*) FROM postroom.held WHERE headers IS NULL")[0]; n != int64(tt.rows) {
-				t.Errorf("%d events are held, want %d", n, tt.rows)
-			}
-		})
-	}
-}
-
 // Of a body of any size, the table held gets as much as a recording can write within a lease, and as much
 // as an operator can export.
 func TestTheBodyOfAHeldEventIsBounded(t *testing.T) {
@@ -268,8 +161,8 @@ func TestWhatIsCancelledHasValuesThatCanBeRead(t *testing.T) {
 	mustExec(t, pool, fmt.Sprintf("SELECT postroom.grant_producer('%s')", role))
 	texts := []string{"type", "subject", "key", "content_type", "correlation_id", "trace_parent", "trace_state"}
 	large := strings.Repeat(", repeat('x', 1000000)", len(texts))
-	mustExec(t, producer, `INSERT INTO postroom.outbox (digest, source, event_id, data, headers, checked, occurred_at, not_before, `+strings.Join(texts, ", ")+`)
-		VALUES ('', '/shop', 'large', `+noise(17)+`, '[]', true, 'infinity', 'infinity'`+large+`)`)
+	mustExec(t, producer, `INSERT INTO postroom.outbox (digest, source, event_id, data, checked, occurred_at, not_before, `+strings.Join(texts, ", ")+`)
+		VALUES ('', '/shop', 'large', `+noise(17)+`, true, 'infinity', 'infinity'`+large+`)`)
 	mustExec(t, producer, "SELECT postroom.cancel('/shop', 'large')")
 	for _, name := range texts {
 		if name == "key" {
@@ -281,6 +174,22 @@ func TestWhatIsCancelledHasValuesThatCanBeRead(t *testing.T) {
 	}
 	if n := column[int64](t, pool, "SELECT count(*) FROM postroom.archive WHERE isfinite(logged_at) AND occurred_at IS NULL AND octet_length(data) = 16777216")[0]; n != 1 {
 		t.Error("the archive has an infinite time, or a body of any size")
+	}
+}
+
+// The relay adds to the seqs of a republish, and seqs near the largest number would stop it.
+func TestARepublishHasSeqsThatTheRelayCanCount(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	mustExec(t, pool, "INSERT INTO postroom.republish (actor, kind, lo, hi, events, rate, digest, passed) VALUES ('x', 'range', 1, 1, 1, 1, 'x', 0)")
+	for _, set := range []string{
+		"passed = 9223372036854775807", "hi = 9223372036854775807", "hi = 9223372036854775807, passed = 9223372036854775807",
+		"pending = '{[9223372036854775806,9223372036854775807)}'", "seqs = '{[1,2),[9223372036854775806,9223372036854775807)}'",
+		"pending = '{[1,)}'", "seqs = '{(,2)}'",
+	} {
+		if _, err := pool.Exec(t.Context(), "UPDATE postroom.republish SET "+set); err == nil {
+			t.Errorf("SET %s is accepted", set)
+		}
 	}
 }
 

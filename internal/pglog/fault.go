@@ -44,11 +44,8 @@ type faulty struct {
 
 func (f *faulty) Unwrap() error { return f.error }
 
-// About how many bytes the table held gets of a text, and of headers, that are too large to be read.
-const (
-	unreadText    = 128 << 10
-	unreadHeaders = 1 << 20
-)
+// unreadText is about how many bytes the table held gets of a text that is too large to be read.
+const unreadText = 128 << 10
 
 // setFault sets the Fault of an event to the faults of its row that Event.Validate cannot find. See
 // the field unread of faulty.

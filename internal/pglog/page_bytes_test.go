@@ -1,7 +1,6 @@
 package pglog_test
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -198,41 +197,4 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 		wantIDs(t, ids, append(small, slices.Delete(slices.Clone(large), 6, 7)...)...)
 		wantRepublish(t, log, r.ID, republish.Done, 112, 1, 0)
 	})
-}
-
-// Compressed headers are read only if, decompressed, they are small enough for an event. A page of
-// larger ones would fill the memory.
-func TestCompressedHeaders(t *testing.T) {
-	t.Parallel()
-	pool := devtest.Pool(t)
-	largest := named("largest")
-	largest.Headers = map[string]string{"a": strings.Repeat("\"", 16_000), "b": strings.Repeat("x", 16_000)}
-	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, largest) }); err != nil {
-		t.Fatal(err)
-	}
-	mustExec(t, pool, `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data, headers, checked)
-		VALUES (decode(repeat('00', 16), 'hex'), '/shop', 'larger', 'order.placed', 'order.placed', '{}', jsonb_build_object('a', repeat('x', 5000000)), true)`)
-	var compressed int
-	err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.outbox WHERE pg_column_size(headers) <= 65536 AND pg_column_compression(headers) IS NOT NULL").Scan(&compressed)
-	if err != nil || compressed != 2 {
-		t.Fatalf("inconclusive: %d rows have small compressed headers, %v, want 2", compressed, err)
-	}
-	term := lead(t, pglog.New(pool))
-	for _, from := range []string{"the log", "held"} {
-		ids, _, page := read(t, term, 10)
-		wantIDs(t, ids, "largest", "larger")
-		if one := page.Events[0]; one.Fault != nil || !maps.Equal(one.Headers, largest.Headers) {
-			t.Errorf("%s: headers of a valid event: %d of them, %v", from, len(one.Headers), one.Fault)
-		}
-		if two := page.Events[1]; two.Fault == nil || len(two.Headers) > 0 {
-			t.Errorf("%s: headers that no event has: %d of them, %v, want a fault", from, len(two.Headers), two.Fault)
-		}
-		hold(t, term, refusal(1), page.Events...)
-		overrideNextAtOfDue(t, pool)
-	}
-	var kept []string
-	if err := pool.QueryRow(t.Context(), "SELECT array_agg(event_id) FROM postroom.held WHERE headers IS NOT NULL").Scan(&kept); err != nil {
-		t.Fatal(err)
-	}
-	wantIDs(t, kept, "largest")
 }

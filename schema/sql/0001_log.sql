@@ -60,6 +60,9 @@ INSERT INTO postroom.instance DEFAULT VALUES;
 -- violates a constraint of a table, the server writes the row, with the beginning of its data, to
 -- that file. If a value violates a constraint of a domain, the server does not.
 --
+-- Only stored_headers is checked for every row. A constraint of the log casts the headers to this
+-- domain, and the cast raises the error.
+--
 -- No role but the owner may use the domains in its own functions and operators: an operator for a
 -- domain is a better match for a value of the domain than the operator of pg_catalog for its base
 -- type. A cast, and a value in a query, need no right.
@@ -121,11 +124,32 @@ CREATE DOMAIN postroom.digest AS bytea
 COMMENT ON DOMAIN postroom.digest IS
     'The first 16 bytes of a SHA-256.';
 
--- Some names have a meaning for the broker, CloudEvents or Postroom. With such a name a header
--- could purge a stream or forge an identity. The path functions get silent = true, so that they
--- raise no error for a value that is not an object: headers_form refuses such a value.
-CREATE DOMAIN postroom.headers AS jsonb
+-- The log accepts no other headers, also in a row that says that it is checked: a relay reads headers
+-- before it checks the event. Other JSON can be small in the table and cost much to read. It may be
+-- nested so deeply that a search in it fails, or have numbers of 131,072 digits. A text can be
+-- compressed to a hundredth of its size.
+--
+-- No event that Event.Validate accepts has larger headers. It has at most 32,768 bytes of names and
+-- values, and 64 headers. The text of the JSON has 8 bytes more for each header, and a backslash
+-- before each quote and each backslash; no other character of such an event is escaped. So its
+-- headers have at most 2 × 32,768 + 64 × 8 bytes. The size is that of the text, so compression does
+-- not change it. Decompressed, an object of texts is at most a few bytes larger than its text.
+--
+-- The server checks the constraints in the order of their names, so it makes a text only of an object
+-- of texts.
+-- The path function gets silent = true, so that it raises no error for a value that is not an object.
+CREATE DOMAIN postroom.stored_headers AS jsonb
     CONSTRAINT headers_form CHECK (jsonb_typeof(VALUE) = 'object')
+    --guard:headers-of-the-log-are-texts 1 true
+    CONSTRAINT headers_strings CHECK (NOT jsonb_path_exists(VALUE, 'strict $.* ? (@.type() != "string")', '{}', true))
+    --guard:headers-of-the-log-are-small 1 true
+    CONSTRAINT headers_text CHECK (octet_length(VALUE::text) <= 66048);
+COMMENT ON DOMAIN postroom.stored_headers IS
+    'Headers that the log can store, of any event: an object with texts as values, whose JSON has at most 66,048 bytes.';
+
+-- Some names have a meaning for the broker, CloudEvents or Postroom. With such a name a header
+-- could purge a stream or forge an identity.
+CREATE DOMAIN postroom.headers AS postroom.stored_headers
     CONSTRAINT headers_count CHECK (
         jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)) <= 64)
     CONSTRAINT headers_names CHECK (NOT jsonb_path_exists(VALUE,
@@ -137,8 +161,6 @@ CREATE DOMAIN postroom.headers AS jsonb
     CONSTRAINT headers_case CHECK ( -- in lower case, two names that differ only in case become one name
         jsonb_array_length(jsonb_path_query_array(lower(VALUE::text COLLATE "C")::jsonb, 'strict $.keyvalue()', '{}', true))
         = jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)))
-    --guard:sql-writes-no-headers-that-a-relay-refuses 1 true
-    CONSTRAINT headers_depth CHECK (octet_length(VALUE::text) <= 2000 OR NOT jsonb_path_exists(VALUE, 'strict $.**{1000}', '{}', true)) -- see headers_fit
     CONSTRAINT headers_values CHECK (NOT jsonb_path_exists(VALUE,
         'strict $.* ? (@ like_regex
             "[\\u0001-\\u001F\\u007F-\\u009F]|^[ \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000]|[ \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000]$")',
@@ -149,16 +171,13 @@ CREATE DOMAIN postroom.headers AS jsonb
         OR octet_length(regexp_replace(VALUE::text, '\\(.)', '\1', 'g'))
             - 8 * jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)) <= 32768);
 --guard:the-types-are-for-the-owner remove
-REVOKE ALL ON DOMAIN postroom.subject, postroom.identifier, postroom.label, postroom.media_type, postroom.trace_state, postroom.instant, postroom.body, postroom.digest, postroom.headers FROM PUBLIC;
+REVOKE ALL ON DOMAIN postroom.subject, postroom.identifier, postroom.label, postroom.media_type, postroom.trace_state, postroom.instant, postroom.body, postroom.digest, postroom.stored_headers, postroom.headers FROM PUBLIC;
 COMMENT ON DOMAIN postroom.headers IS
-    'The headers that the writer of an event gave it: an object with texts as values. If SQL writes a value that is not a text, the relay sends the JSON of the value, and an empty text for null.';
+    'The headers that the writer of an event gave it.';
 
 -- A cast to a domain raises an error if the value breaks a rule of the domain. With num_nulls, one
 -- expression evaluates all casts. The function does not use the result. It assigns the result to a
 -- variable, because PL/pgSQL evaluates an assignment without a separate plan.
---
--- The last check measures names and values in the form in which they are sent. The constraint
--- headers_size measures the JSON, which is a little smaller if a value is not a text.
 CREATE FUNCTION postroom.check_event(
     source text, event_id text, digest bytea, type text, subject text, key text, content_type text, correlation_id text,
     causation_id text, created_at timestamptz, occurred_at timestamptz, not_before timestamptz, trace_parent text,
@@ -178,13 +197,6 @@ BEGIN
         $13::postroom.label, $14::postroom.trace_state, $16::postroom.body);
     IF $15 IS NOT NULL THEN
         nulls := pg_catalog.num_nulls($15::postroom.headers);
-        IF pg_catalog.octet_length($15::text) > 32768 AND 32768 < (
-            SELECT pg_catalog.sum(pg_catalog.octet_length(header.key) + coalesce(pg_catalog.octet_length(header.value), 0))
-            FROM pg_catalog.jsonb_each_text($15) AS header)
-        THEN
-            RAISE EXCEPTION 'value for domain postroom.headers violates check constraint "headers_size"'
-                USING ERRCODE = 'check_violation', CONSTRAINT = 'headers_size';
-        END IF;
     END IF;
 END
 $$;
@@ -218,7 +230,12 @@ CREATE TABLE postroom.outbox (
     checked        boolean     NOT NULL, -- its default is a function, which is set below
 
     -- Writing the same event again does nothing; see outbox/sql/write.sql.
-    CONSTRAINT outbox_event UNIQUE (source, event_id)
+    CONSTRAINT outbox_event UNIQUE (source, event_id),
+
+    -- The cast raises an error; the comparison is always true. A column of the domain would cost as
+    -- much, but the drivers of producers do not know the domain as the type of a parameter.
+    --guard:every-row-has-headers-that-a-relay-can-read 1 true
+    CONSTRAINT outbox_headers CHECK (headers IS NULL OR headers::postroom.stored_headers IS NOT NULL)
 ) WITH (
     -- Rows are inserted and, much later, removed. The server's default thresholds grow with the
     -- table. With these settings, the visibility map and the statistics stay fresh even if the log
@@ -256,7 +273,7 @@ COMMENT ON COLUMN postroom.outbox.occurred_at IS
 COMMENT ON COLUMN postroom.outbox.trace_parent IS
     'The traceparent of the operation that wrote the event, as W3C Trace Context defines it; trace_state is its tracestate.';
 COMMENT ON COLUMN postroom.outbox.headers IS
-    'Message headers that the producer gave the event.';
+    'Message headers that the producer gave the event: an object with texts as values.';
 COMMENT ON COLUMN postroom.outbox.data IS
     'The body of the event.';
 COMMENT ON COLUMN postroom.outbox.not_before IS
@@ -359,9 +376,7 @@ ALTER TABLE postroom.outbox ALTER COLUMN checked SET DEFAULT postroom.unchecked(
 -- bytes. If the event is scheduled, the last field is its time: "@" and the microseconds since
 -- 1970. No header's name begins with "@". Digest in internal/wire computes the same digest.
 --
--- If a header's value is not a text, the digest uses the form in which the relay sends the value:
--- its JSON, and an empty text for null. The digest leaves out an infinite time, because check_event
--- refuses it.
+-- The digest leaves out an infinite time, because check_event refuses it.
 --
 -- The function is in PL/pgSQL, which keeps its plan. The server would plan a function in SQL in
 -- each transaction.
@@ -383,13 +398,8 @@ BEGIN
         SELECT 4, '', 1, $4
         UNION ALL
         SELECT 5, header.key, side.part, pg_catalog.convert_to(side.value, 'UTF8')
-        FROM pg_catalog.jsonb_each($5) AS header,
-             LATERAL (VALUES (1, header.key),
-                             (2, CASE pg_catalog.jsonb_typeof(header.value)
-                                     WHEN 'string' THEN header.value #>> '{}'::text[]
-                                     WHEN 'null' THEN ''
-                                     ELSE header.value::text
-                                 END)) AS side (part, value)
+        FROM pg_catalog.jsonb_each_text($5) AS header,
+             LATERAL (VALUES (1, header.key), (2, header.value)) AS side (part, value)
         UNION ALL
         SELECT 6, '', 1, pg_catalog.convert_to(
             '@' || (EXTRACT(epoch FROM $6) * 1000000::numeric)::bigint::text, 'UTF8')
@@ -660,7 +670,11 @@ CREATE TABLE postroom.republish (
     skipped    bigint         NOT NULL DEFAULT 0,
     held       bigint         NOT NULL DEFAULT 0,
     ended_at   timestamptz,
-    CHECK ((state = 'running') = (ended_at IS NULL))
+    CHECK ((state = 'running') = (ended_at IS NULL)),
+
+    -- The relay computes with these seqs, and larger ones would overflow.
+    --guard:the-seqs-of-a-republish-are-bounded 1 true
+    CONSTRAINT republish_range CHECK (passed <= hi AND hi < 4611686018427387904 AND pending <@ int8range(1, hi + 1) AND seqs <@ int8range(1, hi + 1))
 );
 COMMENT ON TABLE postroom.republish IS
     'Orders to publish events of the log again. The leading relay carries out one order after the other, beside live events. The messages get new message ids, so that the broker does not drop them as duplicates.';
@@ -717,8 +731,8 @@ COMMENT ON FUNCTION postroom.event_lock(bigint) IS
 -- Rows that are not valid events
 --
 -- If a writer sets checked to true, the database does not check the row. So the log can have texts
--- of any length, infinite times, and headers that are not an object. The relay does not publish a
--- row with such a value. It holds the row in a form that every table, index and program accepts.
+-- of any length, infinite times, and headers with any names. The relay does not publish a row with
+-- such a value. It holds the row in a form that every table, index and program accepts.
 -- Constraints of the log would prevent such rows, but would slow down each producer: with six
 -- comparisons an insert takes 21 µs instead of 12 µs.
 
@@ -734,69 +748,18 @@ REVOKE ALL ON FUNCTION postroom.clipped FROM PUBLIC; -- who reads the log needs 
 COMMENT ON FUNCTION postroom.clipped(text, int) IS
     'Returns the text. If the text has more bytes than the argument most, returns the beginning, the length and a digest of the first 100,000 characters.';
 
--- Headers may be much larger as a text than in the table, because the server compresses repeated values, and
--- a number of many digits may need 12 bytes: 1e131071, or 1 with 16,383 zeros behind the point. Ten thousand
--- such numbers have a text that is larger than a text can be, and their statement would fail. So no statement
--- of a relay makes a text of headers, before it has asked headers_fit.
---
--- jsonb_array_elements takes one element after the other. jsonb_path_query would move the rest of
--- its list for each of them. A number's binary form begins with four numbers of two bytes: the second one is
--- how many groups of four digits come after the first, before the point; the last is how many digits come behind it.
-CREATE FUNCTION postroom.digits(headers jsonb)
-RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN (
-    SELECT coalesce(sum(CASE WHEN get_byte(sent, 2) < 128 THEN 4 * (get_byte(sent, 2) * 256 + get_byte(sent, 3)) ELSE 0 END
-                        --guard:digits-behind-the-point-count remove
-                        + get_byte(sent, 6) * 256 + get_byte(sent, 7)
-                        ), 0)
-    FROM (SELECT numeric_send(number::numeric) AS sent
-          FROM jsonb_array_elements(jsonb_path_query_array($1, 'strict $.** ? (@.type() == "number")', '{}', true)) AS number) AS numbers);
-REVOKE ALL ON FUNCTION postroom.digits FROM PUBLIC; -- who reads the log needs it: relays and operators
-COMMENT ON FUNCTION postroom.digits(jsonb) IS
-    'Returns how many digits the numbers of headers have together, or up to four fewer for each number. The headers must not be nested deeply.';
-
--- Compressed headers of 64 kB may have 5 MB, or 16 MB with lz4. For an object, the operator || with an empty one returns
--- the same object, decompressed. Headers that check_event accepts have up to 140,000 bytes, if they consist of short numbers,
--- and up to 32,768 digits.
--- Their text is at most six times as large, and longer by its digits.
---
--- A search for numbers calls itself for each level of nested values, until the server refuses that: some
--- ten thousand levels, each of which has at least 8 bytes.
-CREATE FUNCTION postroom.headers_fit(headers jsonb)
-RETURNS boolean
-LANGUAGE sql STABLE PARALLEL SAFE
-RETURN CASE WHEN $1 IS NULL THEN true -- digits takes long to call
-            WHEN pg_column_size($1) > 65536 THEN false
-            --guard:compressed-headers-are-bounded false
-            WHEN pg_column_compression($1) IS NOT NULL AND (jsonb_typeof($1) <> 'object' OR pg_column_size($1 || '{}') > 163840) THEN false
-            --guard:nested-headers-stop-no-relay false
-            WHEN (pg_column_size($1) > 8000 OR pg_column_compression($1) IS NOT NULL) AND jsonb_path_exists($1, 'strict $.**{1000}', '{}', true) THEN false
-            --guard:headers-of-long-numbers-are-not-read false
-            WHEN jsonb_path_exists($1, 'strict $.** ? (@.type() == "number")', '{}', true) AND postroom.digits($1) > 32768 THEN false
-            ELSE true END;
-REVOKE ALL ON FUNCTION postroom.headers_fit FROM PUBLIC; -- who reads the log needs it: relays, operators and cancel
-COMMENT ON FUNCTION postroom.headers_fit(jsonb) IS
-    'Returns whether a relay may read headers: their text has at most about a megabyte. If the result is false, no event can have the headers.';
-
--- This must cost little, because a statement measures a page before it knows how many rows it may return. So it
--- decompresses nothing. Decompressed headers are at most 90 times as large, or 255 times with lz4, and
--- headers_fit lets at most 163,840 bytes through. A number of a few bytes may be a text of 32,768 digits. If the
--- headers have more than 8,000 bytes, the digits are at most four times as many, and are not counted.
+-- This must cost little, because a statement measures a page before it knows how many rows it may
+-- return. So it decompresses nothing: compressed headers count as the largest ones that the log accepts.
 CREATE FUNCTION postroom.header_bytes(headers jsonb)
 RETURNS int
 LANGUAGE sql STABLE PARALLEL SAFE
-RETURN CASE WHEN $1 IS NULL THEN NULL
-            WHEN pg_column_size($1) > 65536 THEN 0
+RETURN CASE
             --guard:a-page-of-compressed-headers-is-short false
-            WHEN pg_column_compression($1) IS NOT NULL THEN least(128 * pg_column_size($1) + 32768, 163840)
-            --guard:a-page-of-long-numbers-is-short false
-            WHEN pg_column_size($1) <= 8000 AND jsonb_path_exists($1, 'strict $.** ? (@.type() == "number")', '{}', true)
-                THEN pg_column_size($1) + least(postroom.digits($1), 32768)::int
+            WHEN pg_column_compression($1) IS NOT NULL THEN 66048
             ELSE pg_column_size($1) END;
 REVOKE ALL ON FUNCTION postroom.header_bytes FROM PUBLIC; -- who reads the log needs it: relays and operators
 COMMENT ON FUNCTION postroom.header_bytes(jsonb) IS
-    'Returns about how many bytes headers have at most, if they fit. It is their size in the table, and more if they are compressed there, or have numbers of many digits.';
+    'Returns about how many bytes headers have at most. It is their size in the table, and more if they are compressed there.';
 
 CREATE FUNCTION postroom.clamped(at timestamptz)
 RETURNS timestamptz
@@ -876,7 +839,7 @@ AS $$
         'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
         'SELECT ON postroom.saga_definition',
         'SELECT (name, state, started_at, waits_since, waits_hour, deadline, ended_at) ON postroom.saga', -- the relay counts the instances, for metrics
-        'EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped, postroom.digits, postroom.headers_fit, postroom.header_bytes'
+        'EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped, postroom.header_bytes'
     ], role)
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_relay FROM PUBLIC; -- the owner calls it

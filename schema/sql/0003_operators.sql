@@ -201,8 +201,7 @@ BEGIN
                postroom.clipped(o.key, 255),
                postroom.clipped(o.content_type, 255), postroom.clipped(o.correlation_id, 255), postroom.clipped(o.causation_id, 255),
                postroom.clamped(o.occurred_at), postroom.clipped(o.trace_parent, 255), postroom.clipped(o.trace_state, 512),
-               --guard:cancelled-events-have-headers-that-can-be-read 1 true
-               CASE WHEN postroom.headers_fit(o.headers) THEN o.headers END,
+               o.headers,
                CASE WHEN octet_length(o.data) > 16777216 THEN substring(o.data, 1, 16777216) ELSE o.data END,
                coalesce(postroom.clamped(greatest(o.created_at, o.not_before)), postroom.clamped(o.created_at), now()), place, 'outbox',
                nextval('postroom.held_id_seq'), now(), 0, false, 0, 0
@@ -478,8 +477,8 @@ AS $$
         'UPDATE (at, discarded) ON postroom.inbox',
         --guard:operators-do-not-change-what-is-published do 'UPDATE ON postroom.relay'
         'UPDATE (only_one) ON postroom.relay', -- to lock the row; the column has only one possible value
-        'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.clipped, postroom.clamped, postroom.digits,
-                             postroom.headers_fit, postroom.header_bytes, postroom.dead_letters, postroom.discarded, postroom.decide_saga'
+        'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.clipped, postroom.clamped,
+                             postroom.header_bytes, postroom.dead_letters, postroom.discarded, postroom.decide_saga'
     ], role)
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_operator FROM PUBLIC; -- the owner calls it

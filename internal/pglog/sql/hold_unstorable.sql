@@ -21,7 +21,7 @@ SELECT 'outbox', one.seq, $3::text, $4::text, $7::bytea, $6::int, now(),
            'correlation_id', left(o.correlation_id, 100000), 'causation_id', left(o.causation_id, 100000),
            'trace_parent', left(o.trace_parent, 100000), 'trace_state', left(o.trace_state, 100000),
            'created_at', o.created_at::text, 'occurred_at', o.occurred_at::text, 'not_before', o.not_before::text,
-           'headers', CASE WHEN postroom.headers_fit(o.headers) THEN left(o.headers::text, 1000000) ELSE 'too large: see the log' END)), '{}')::text, 'UTF8')
+           'headers', o.headers)), '{}')::text, 'UTF8')
 FROM (VALUES ($2::bigint)) AS one (seq)
 LEFT JOIN postroom.outbox o ON o.seq = one.seq
 WHERE EXISTS (SELECT FROM postroom.relay WHERE epoch = $1)

@@ -22,7 +22,7 @@
 -- late_by_xid.sql or late_by_seq.sql in steps.
 --
 -- The statement does not return values that are too large for an event: it returns NULL for data,
--- 0 for headers, and the beginning of a text. Otherwise one row could have more than a relay has
+-- and the beginning of a text. Otherwise one row could have more than a relay has
 -- memory for, or than the server can return. hold.sql says how the relay holds a row with such values.
 --
 -- Each part ends with the row that brings its data and headers (the column size) to 4 MiB
@@ -156,8 +156,7 @@ FROM (
            clock_timestamp() AS logged_at, false AS scheduled, 0::bigint AS size
     UNION ALL
     (SELECT 1, seq, CASE WHEN octet_length(data) > 983040 THEN pg_column_size(data)::text END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
-            occurred_at, trace_parent, trace_state,
-            CASE WHEN postroom.headers_fit(headers) THEN headers WHEN headers IS NOT NULL THEN '0' END,
+            occurred_at, trace_parent, trace_state, headers,
             CASE WHEN octet_length(data) <= 983040 THEN data END,
             greatest(created_at, not_before), coalesce(not_before > created_at, false), size
      FROM (SELECT *, sum(size) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
@@ -168,8 +167,7 @@ FROM (
      ORDER BY seq)
     UNION ALL
     (SELECT 2, seq, CASE WHEN octet_length(data) > 983040 THEN pg_column_size(data)::text END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
-            occurred_at, trace_parent, trace_state,
-            CASE WHEN postroom.headers_fit(headers) THEN headers WHEN headers IS NOT NULL THEN '0' END,
+            occurred_at, trace_parent, trace_state, headers,
             CASE WHEN octet_length(data) <= 983040 THEN data END,
             greatest(created_at, not_before),
             --guard:scheduled-events-of-the-log-are-held-first = coalesce(not_before > clock_timestamp(), false)
@@ -189,8 +187,7 @@ FROM (
     UNION ALL
     (SELECT 3, pos, format('%s %s %s %s %s %s', attempts, coalesce(last_attempt, 0), replays, coalesce(republish, 0), (raw_headers IS NOT NULL)::int, last::int),
             event_id, source, type, subject, event_key, content_type, correlation_id, causation_id,
-            occurred_at, trace_parent, trace_state,
-            CASE WHEN postroom.headers_fit(headers) THEN headers WHEN headers IS NOT NULL THEN '0' END,
+            occurred_at, trace_parent, trace_state, headers,
             CASE WHEN octet_length(data) <= 983040 THEN data END,
             logged_at, key IS NULL, size
      FROM (SELECT *, sum(size) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before

@@ -25,7 +25,7 @@ SELECT 1 AS part, seq, CASE WHEN octet_length(data) > 983040 THEN pg_column_size
        occurred_at,
        CASE WHEN octet_length(trace_parent) <= 512 THEN trace_parent ELSE left(trace_parent, 513) END AS trace_parent,
        CASE WHEN octet_length(trace_state) <= 512 THEN trace_state ELSE left(trace_state, 513) END AS trace_state,
-       CASE WHEN postroom.headers_fit(headers) THEN headers WHEN headers IS NOT NULL THEN '0' END AS headers,
+       headers,
        CASE WHEN octet_length(data) <= 983040 THEN data END AS data,
        greatest(created_at, not_before) AS logged_at, coalesce(not_before > created_at, false) AS scheduled, size
 FROM (SELECT *, sum(size) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before

@@ -101,8 +101,7 @@ SELECT 0 AS part, 0::bigint AS seq,
 FROM reached
 UNION ALL
 (SELECT 2, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
-        occurred_at, trace_parent, trace_state,
-        CASE WHEN postroom.headers_fit(headers) THEN headers WHEN headers IS NOT NULL THEN '0' END,
+        occurred_at, trace_parent, trace_state, headers,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
         greatest(created_at, not_before), false, size
  FROM found
