@@ -42,7 +42,7 @@ func (f Filter) IsZero() bool {
 		f.EventID == "" && f.Text == "" && f.Since.IsZero() && f.Until.IsZero() && !f.Discarded && f.chosen == nil
 }
 
-// audited returns the filter for the audit, which is kept for ever. A text that somebody searched may
+// audited returns the filter for the audit, which is kept for ever. A text that an operator searched may
 // be about a person, so the audit only says that there was one.
 func (f Filter) audited() Filter {
 	//guard:the-audit-keeps-no-texts false
