@@ -2,6 +2,7 @@ package republish_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -193,6 +194,33 @@ func TestTheSameOrderIsOneRepublish(t *testing.T) {
 	wantRepublish(t, log, made[0].ID, republish.Done, 3, 0, 0)
 	if r := startRepublish(t, log, order); r.ID == made[0].ID || r.AlreadyRunning {
 		t.Errorf("after its end the order is %+v, want a new republish", r)
+	}
+}
+
+// A request for the last hours has other events when it is repeated later. The republish that runs
+// does not take its place.
+func TestARepublishOfOtherEventsIsNotTheSame(t *testing.T) {
+	t.Parallel()
+	pool, log, term := publishedLog(t, letters(3)...)
+	order := republish.Request{Since: time.Now().Add(-2 * time.Hour), Actor: "ann", Name: "since=2h"}
+	first := startRepublish(t, log, order)
+	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = now() - interval '3 h' WHERE seq = 1")
+	later := order
+	later.Since, later.Actor = time.Now().Add(-2*time.Hour), "bob"
+	if r := startRepublish(t, log, later); r.ID != first.ID || !r.AlreadyRunning {
+		t.Errorf("with one event less: %+v, want republish %d", r, first.ID)
+	}
+	write(t, pool, "d")
+	_, seqs, _ := read(t, term, 1000)
+	record(t, term, seqs...)
+	if r, err := log.Start(t.Context(), later); !errors.Is(err, republish.ErrRunning) || !strings.Contains(err.Error(), fmt.Sprintf("republish %d has the events with seqs 1 to 3", first.ID)) {
+		t.Errorf("with one event more: %+v, %v, want ErrRunning", r, err)
+	}
+	if _, err := log.Cancel(t.Context(), first.ID, "bob", ""); err != nil {
+		t.Fatal(err)
+	}
+	if r := startRepublish(t, log, later); r.AlreadyRunning || r.Last != 4 {
+		t.Errorf("when none runs: %+v", r)
 	}
 }
 

@@ -39,7 +39,7 @@ type Request struct {
 	Actor, Reason string
 
 	// Name identifies the request, together with Types and Keys. While a republish of the same
-	// request runs, a second republish is not stored.
+	// request runs, a second republish is not stored: see [Store.Start].
 	//
 	// Defaults to Since and Until.
 	Name string

@@ -27,6 +27,10 @@ var (
 
 	// ErrNotFound says that a republish does not exist, or is not running.
 	ErrNotFound = errors.New("no such republish")
+
+	// ErrRunning says that a republish of the same request runs, and lacks some of the events. A
+	// request for the last two hours, for instance, has other events an hour later.
+	ErrRunning = errors.New("a republish of the same request still runs, and has not all of the events")
 )
 
 // The mode unplanned sends a statement in one piece and keeps no plan, because the database may be
@@ -74,8 +78,8 @@ func (s *Store) advise(grant string, err error) error {
 //
 // Start returns as soon as the request is stored. [Store.Find] returns the progress. The
 // relay carries out one republish after the other. While a republish of the same request
-// runs, Start returns that republish. If the log has none of the events, Start returns
-// [ErrNoEvents].
+// runs, Start returns that republish if it has all of the events, and [ErrRunning] if not. If the log
+// has none of the events, Start returns [ErrNoEvents].
 func (s *Store) Start(ctx context.Context, req Request) (Republish, error) {
 	req = req.defaults()
 	if err := errors.Join(s.err, req.validate()); err != nil {
@@ -95,16 +99,29 @@ func (s *Store) start(ctx context.Context, req Request) (Republish, error) {
 	case err != nil:
 		return Republish{}, err
 	case p.Running != nil:
-		p.Running.Log = &p.Log
-		return *p.Running, nil
+		return p.Running.instead(p)
 	case p.Events == 0:
 		return Republish{Log: &p.Log}, ErrNoEvents
 	}
 	asked := map[string]any{"since": when(req.Since), "until": when(req.Until), "types": req.Types, "keys": req.Keys, "rate": req.Rate}
 	r, err := s.create(ctx, req.digest(), asked, req.Actor, req.Reason, "range", when(req.Since), when(req.Until), texts(req.Types), texts(req.Keys),
 		p.First, p.Last, nil, p.Events, req.Rate)
+	if err == nil && r.AlreadyRunning { // since the preview
+		return r.instead(p)
+	}
 	r.Log = &p.Log
 	return r, err
+}
+
+// instead returns the running republish r in the place of a new one for the events of a preview, or
+// ErrRunning if r lacks some of them.
+func (r Republish) instead(p Preview) (Republish, error) {
+	//guard:a-republish-of-other-events-is-not-the-same false
+	if p.Events > 0 && (p.First < r.First || p.Last > r.Last) {
+		return Republish{}, fmt.Errorf("%w: republish %d has the events with seqs %d to %d, and these are %d to %d", ErrRunning, r.ID, r.First, r.Last, p.First, p.Last)
+	}
+	r.Log = &p.Log
+	return r, nil
 }
 
 // maxRanges is the most ranges of seqs in one republish. The relay reads all of them for each page of

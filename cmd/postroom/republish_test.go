@@ -178,9 +178,9 @@ func TestRepublishIsInterruptedAndGivenAgain(t *testing.T) {
 	if code := <-ended; code != exitTodo || !strings.Contains(errs.String(), "republish 1 continues without this command") || !strings.Contains(errs.String(), "republish cancel 1") {
 		t.Fatalf("interrupted: exit status %d, %s", code, errs.String())
 	}
-	postroom(t, r.env, "republish", "--since", "1h", "--dry-run").want(t, exitOK).says(t, "republish 1 of the same events is running")
-	postroom(t, r.env, "republish", "--since", "1h", "--rate", "8", "--yes", "--detach").want(t, exitOK).says(t, "republish 1 of the same events", "no other is started", "running")
-	postroom(t, r.env, line...).want(t, exitOK).says(t, "republish 1 of the same events", "done")
+	postroom(t, r.env, "republish", "--since", "1h", "--dry-run").want(t, exitOK).says(t, "republish 1 of the same request is running, with seq 1 to")
+	postroom(t, r.env, "republish", "--since", "1h", "--rate", "8", "--yes", "--detach").want(t, exitOK).says(t, "republish 1 has all of these events", "no other is started", "running")
+	postroom(t, r.env, line...).want(t, exitOK).says(t, "republish 1 has all of these events", "done")
 	if n, rows := r.messages(t), rowCount(t, r.pool, "SELECT count(*) FROM postroom.republish"); n != 60 || rows != 1 {
 		t.Errorf("%d messages and %d republishes, want 60 and 1", n, rows)
 	}

@@ -55,7 +55,7 @@ func (w *order) previewLines(p republish.Preview) []string {
 		lines = append(lines, goneLine(p.Log))
 	}
 	if p.Running != nil {
-		lines = append(lines, fmt.Sprintf("republish %d of the same events is running: the command would not start another", p.Running.ID))
+		lines = append(lines, fmt.Sprintf("republish %d of the same request is running, with seq %d to %d: the command would not start another", p.Running.ID, p.Running.First, p.Running.Last))
 	}
 	return lines
 }

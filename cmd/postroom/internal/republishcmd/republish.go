@@ -139,23 +139,22 @@ func (w *order) run(cmd *cobra.Command, store *republish.Store) error {
 		return err
 	case w.dryRun:
 		return w.printPreview(cmd, p)
-	case p.Running != nil:
-		p.Running.Log = &p.Log
-		return w.follow(cmd, store, *p.Running)
-	case p.Events == 0:
+	case p.Events == 0 && p.Running == nil:
 		return w.nothing(p.Log)
 	}
-	if !w.Yes {
+	if !w.Yes && p.Running == nil {
 		output.Report(cmd.ErrOrStderr(), "%s", strings.Join(w.previewLines(p), "\n")+"\n")
 		if err := confirm.Ask(cmd, fmt.Sprintf("publish %s again?", output.Plural(int(p.Events), "event")), ""); err != nil {
 			return err
 		}
 	}
 	r, err := store.Start(cmd.Context(), w.request)
-	if errors.Is(err, republish.ErrNoEvents) {
+	switch {
+	case errors.Is(err, republish.ErrNoEvents):
 		return w.nothing(p.Log)
-	}
-	if err != nil {
+	case errors.Is(err, republish.ErrRunning):
+		return fmt.Errorf("%w. Nothing was ordered. 'postroom republish list' shows how far it is. Order the others with the times of --since and --until in full, or when it has ended", err)
+	case err != nil:
 		return err
 	}
 	return w.follow(cmd, store, r)
@@ -173,7 +172,7 @@ func (w *order) nothing(reach republish.Extent) error {
 // follow shows the progress of a republish. With --detach it only prints the republish.
 func (w *order) follow(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
 	if r.AlreadyRunning && !w.JSON {
-		if err := output.Line(cmd.OutOrStdout(), "republish %d of the same events was started %s and still runs: no other is started", r.ID, output.Ago(r.CreatedAt)); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "republish %d has all of these events, was started %s and still runs: no other is started", r.ID, output.Ago(r.CreatedAt)); err != nil {
 			return err
 		}
 	}
