@@ -90,7 +90,7 @@ func TestGauges(t *testing.T) {
 				return false
 			}
 		}
-		return got["postroom.held.oldest.age reason=dead"] >= 3600
+		return got["postroom.held.oldest.age reason=dead"] >= 3600 && got["postroom.measured.age lane=inbox"] > 0
 	})
 }
 

@@ -19,7 +19,7 @@ type gauges struct {
 	age, events, leader, paused, check metric.Float64ObservableGauge
 	held, heldAge, keys, overdue       metric.Float64ObservableGauge
 	retention, size, writer            metric.Float64ObservableGauge
-	sagas, sagaAge                     metric.Float64ObservableGauge
+	sagas, sagaAge, measured           metric.Float64ObservableGauge
 	appended                           metric.Int64ObservableCounter
 	lane                               metric.MeasurementOption
 	reasons                            map[eventlog.HeldReason]metric.MeasurementOption
@@ -45,6 +45,7 @@ func (r *Relay) registerGauges() (end func()) {
 		size:      telemetry.Gauge(m, telemetry.TableSize, "By", "Size of a table with its indexes."),
 		sagas:     telemetry.Gauge(m, telemetry.SagaInstances, "{instance}", "Instances of sagas that have not ended, counted up to 10,000. Stuck instances are counted among the 10,000 that have waited longest."),
 		sagaAge:   telemetry.Gauge(m, telemetry.SagaOldest, "s", "For how long the oldest waiting instance of a saga has waited for a step without a deadline, or since a deadline."),
+		measured:  telemetry.Gauge(m, telemetry.MeasuredAge, "s", "How old the other gauges are that are measured in the database."),
 		lane:      telemetry.With(telemetry.Lane.String("outbox")),
 		reasons:   make(map[eventlog.HeldReason]metric.MeasurementOption),
 		broker:    telemetry.With(telemetry.Reason.String("broker")),
@@ -60,7 +61,7 @@ func (r *Relay) registerGauges() (end func()) {
 	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		g.observe(o, r)
 		return nil
-	}, g.age, g.events, g.leader, g.paused, g.check, g.held, g.heldAge, g.keys, g.overdue, g.retention, g.size, g.writer, g.sagas, g.sagaAge, g.appended)
+	}, g.age, g.events, g.leader, g.paused, g.check, g.held, g.heldAge, g.keys, g.overdue, g.retention, g.size, g.writer, g.sagas, g.sagaAge, g.measured, g.appended)
 	if err != nil {
 		r.cfg.Logger.Error("gauges not registered", "error", err)
 		return func() {}
@@ -77,7 +78,15 @@ func (g *gauges) observe(o metric.Observer, r *Relay) {
 	o.ObserveFloat64(g.paused, truth(leads && !h.Connected), g.broker)
 	o.ObserveFloat64(g.paused, truth(h.State == Paused), g.operator)
 	o.ObserveFloat64(g.paused, truth(leads && len(h.UnavailableStreams) > 0), g.stream)
-	if !leads || h.LagMeasuredAt.IsZero() {
+	if !leads {
+		return
+	}
+	last := h.LagMeasuredAt
+	if last.Before(h.Since) { // by an earlier term
+		last = h.Since
+	}
+	o.ObserveFloat64(g.measured, time.Since(last).Seconds(), g.lane)
+	if h.LagMeasuredAt.IsZero() {
 		return
 	}
 	b := h.Lag
@@ -117,6 +126,7 @@ func truth(b bool) float64 {
 
 // measure measures the lag again and again while the relay leads, until ctx ends.
 func (r *Relay) measure(ctx context.Context) {
+	failed := false
 	for wait := measureEvery / 3; pause.For(ctx, wait); wait = measureEvery {
 		if r.Health().State != Leading {
 			continue
@@ -125,11 +135,13 @@ func (r *Relay) measure(ctx context.Context) {
 		b, err := r.log.Lag(attempt)
 		cancel()
 		if err != nil {
-			if ctx.Err() == nil {
-				r.cfg.Logger.DebugContext(ctx, "lag not measured", "error", err)
+			if ctx.Err() == nil && !failed {
+				r.cfg.Logger.WarnContext(ctx, "lag not measured: the gauges keep their last values", "error", err)
+				failed = true
 			}
 			continue
 		}
+		failed = false
 		r.state.setLag(b)
 	}
 }

@@ -152,6 +152,48 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
+// forgetfulSource measures its lag only so many times.
+type forgetfulSource struct {
+	*fakeSource
+	left atomic.Int64
+}
+
+func (s *forgetfulSource) Lag(context.Context) (eventlog.Lag, error) {
+	if s.left.Add(-1) < 0 {
+		return eventlog.Lag{}, errors.New("canceling statement due to statement timeout")
+	}
+	return eventlog.Lag{Events: 7}, nil
+}
+
+// If the database does not count in time, the gauges keep their values, and say how old these are.
+func TestMetricsSayHowOldTheyAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reader := sdk.NewManualReader()
+		src := &forgetfulSource{fakeSource: newFakeSource()}
+		src.left.Store(2)
+		r := relay.New(src, &fakePublisher{stream: "SHOP"}, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
+		run := start(r)
+		age := func(least, most float64) {
+			t.Helper()
+			got := collect(t, reader)
+			if v, ok := got["postroom.measured.age lane=outbox"]; !ok || v < least || v > most {
+				t.Errorf("the gauges are %v s old (there: %t), want %v to %v", v, ok, least, most)
+			}
+			if v, ok := got["postroom.relay.lag.events"]; ok && v != 7 {
+				t.Errorf("the lag is %v events, want 7", v)
+			}
+		}
+		after(4 * time.Second)
+		age(1, 4) // since the relay leads
+		after(time.Second + 15*time.Second + time.Second)
+		age(0, 2)
+		after(time.Minute)
+		age(58, 62)
+		run.stop()
+		run.wait(t)
+	})
+}
+
 // If the relay's role may not see some writers, the metrics do not say that there are none.
 func TestMetricsDoNotDenyHiddenWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

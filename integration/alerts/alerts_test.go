@@ -144,6 +144,10 @@ var cases = map[string]struct{ fires, quiet []set }{
 		fires: []set{{`postroom_saga_instances{saga="checkout",state="stuck"}`: "0x130 1x28"}},
 		quiet: []set{{`postroom_saga_instances{saga="checkout",state="stuck"}`: "0x145 1x13"}, {`postroom_saga_instances{saga="checkout",state="running"}`: "9x159"}},
 	},
+	"PostroomGaugesOld": {
+		fires: []set{{`postroom_measured_age_seconds{lane="inbox"}`: "301x159"}},
+		quiet: []set{{`postroom_measured_age_seconds{lane="inbox"}`: "300x159"}},
+	},
 	"PostroomLongTransaction": {
 		fires: []set{{"postroom_relay_oldest_transaction_age_seconds": "3601x159"}},
 		quiet: []set{{"postroom_relay_oldest_transaction_age_seconds": "3600x159"}},

@@ -73,6 +73,8 @@ const (
 	WebhookDelivered = "postroom.webhook.delivered"
 	WebhookDisabled  = "postroom.webhook.endpoints.disabled"
 
+	MeasuredAge = "postroom.measured.age"
+
 	SagaStep      = "postroom.saga.step.duration"
 	SagaIgnored   = "postroom.saga.ignored"
 	SagaInstances = "postroom.saga.instances"

@@ -17,8 +17,8 @@ func TestValid(t *testing.T) {
 func TestEscapeControls(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
-		`{"a": "b"}`:            `{"a": "b"}`,
-		"[\"\u007f\u009b2J\"]":   `["\u007f\u009b2J"]`,
+		`{"a": "b"}`:               `{"a": "b"}`,
+		"[\"\u007f\u009b2J\"]":     `["\u007f\u009b2J"]`,
 		"\"\u0080é\u009f©\u00a0\"": "\"\\u0080é\\u009f©\u00a0\"", // é and © have bytes of this range too
 	} {
 		if got := string(text.EscapeControls([]byte(given))); got != want {

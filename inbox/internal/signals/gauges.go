@@ -33,10 +33,11 @@ type Gauges struct {
 	held, age, keys, overdue     metric.Float64ObservableGauge
 	inFlight, capacity           metric.Float64ObservableGauge
 	pending, ackPending, drifted metric.Float64ObservableGauge
-	paused                       metric.Float64ObservableGauge
+	paused, measured             metric.Float64ObservableGauge
 
 	mu    sync.Mutex
 	stock []delivery.Stock
+	at    time.Time // when stock was measured; before the first time, when Run began
 }
 
 // Level says how many events one handler has in memory, and whether the handler is paused.
@@ -68,38 +69,51 @@ func (s *Signals) NewGauges(log *slog.Logger, backlog func(ctx context.Context) 
 		pending:    telemetry.Gauge(m, telemetry.InboxPending, "{event}", "Events that the broker has not delivered yet."),
 		ackPending: telemetry.Gauge(m, telemetry.InboxAckPending, "{event}", "Events that were delivered and not acknowledged."),
 		paused:     telemetry.Switch(m, telemetry.InboxPaused, "1 while the handler is paused."),
+		measured:   telemetry.Gauge(m, telemetry.MeasuredAge, "s", "How old the other gauges are that are measured in the database."),
 		drifted:    telemetry.Switch(m, telemetry.CheckFailed, "1 while the consumer has drifted."),
 	}
 }
 
 // Run registers the gauges, and counts the held events every measureEvery, until ctx ends.
 func (g *Gauges) Run(ctx context.Context) error {
+	g.set(nil)
 	registration, err := g.signals.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		g.observe(o)
 		return nil
-	}, g.held, g.age, g.keys, g.overdue, g.inFlight, g.capacity, g.pending, g.ackPending, g.drifted, g.paused)
+	}, g.held, g.age, g.keys, g.overdue, g.inFlight, g.capacity, g.pending, g.ackPending, g.drifted, g.paused, g.measured)
 	if err != nil {
 		g.log.ErrorContext(ctx, "gauges not registered", "error", err)
 		<-ctx.Done()
 		return nil
 	}
 	defer func() { _ = registration.Unregister() }() // fails only if the callback was not registered
+	failed := false
 	for ctx.Err() == nil {
-		if stock, err := g.backlog(ctx); err == nil {
-			g.mu.Lock()
-			g.stock = stock
-			g.mu.Unlock()
-		} else if ctx.Err() == nil {
-			g.log.DebugContext(ctx, "held events could not be counted", "error", err)
+		stock, err := g.backlog(ctx)
+		switch {
+		case err == nil:
+			g.set(stock)
+			failed = false
+		case ctx.Err() == nil && !failed:
+			g.log.WarnContext(ctx, "held events could not be counted: the gauges keep their last values", "error", err)
+			failed = true
 		}
 		pause.For(ctx, measureEvery)
 	}
 	return nil
 }
 
+// set stores what was measured now.
+func (g *Gauges) set(stock []delivery.Stock) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stock, g.at = stock, time.Now()
+}
+
 func (g *Gauges) observe(o metric.Observer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	o.ObserveFloat64(g.measured, time.Since(g.at).Seconds(), telemetry.With(telemetry.Lane.String("inbox")))
 	for _, s := range g.stock {
 		handler := telemetry.Handler.String(s.Handler)
 		tell := func(reason string, n int64, age float64) {
