@@ -75,7 +75,7 @@ func checkUnknown(ctx context.Context, e *examination) error {
 			e.warn(u.Handler, remedy+retire(e.d.name, subs[i]), "no live process runs this handler: its events wait in the stream %s, and are lost to it when the stream drops them", subs[i].Stream)
 		default:
 			e.warn(u.Handler, remedy+"; if it was retired, its inbox rows are removed when they are old, and --ignore leaves out the finding until then: --ignore unknown-handler:"+u.Handler,
-				"this handler decided events, %d are held for it, and no live process runs it", u.Held)
+				"this handler decided events, %s held for it, and no live process runs it", eventsAre(u.Held, 10_000))
 		}
 	}
 	for _, s := range subs {
@@ -158,7 +158,7 @@ func checkDead(ctx context.Context, e *examination) error {
 	}
 	text := "no event has been dead for longer than the inbox keeps its rows (%s)"
 	if o.Archived > 0 {
-		e.ok("held", text+"; %d discarded events keep their inbox rows, the oldest for %s", kept, o.Archived, duration(seconds(o.ArchivedAge)))
+		e.ok("held", text+"; %s discarded and keep their inbox rows, the oldest for %s", kept, eventsAre(o.Archived, 10000), duration(seconds(o.ArchivedAge)))
 		return nil
 	}
 	e.ok("held", text, kept)
