@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/saga"
 )
 
@@ -170,5 +172,38 @@ func TestBeginWithItsCause(t *testing.T) {
 	ended := w.wants("travel.cancelled")[0]
 	if ended.CausationID != "asked-1" {
 		t.Errorf("the end answers %s, want what began the instance", ended.CausationID)
+	}
+}
+
+// A state that JSON changes would have other values in the commands than the caller gave.
+func TestBeginRefusesAStateThatJSONChanges(t *testing.T) {
+	t.Parallel()
+	type order struct {
+		Amount any            `json:"amount"`
+		Lines  map[string]any `json:"lines,omitempty"`
+	}
+	pool := devtest.Pool(t)
+	g := saga.New(pool, outbox.New(outbox.Config{Source: "/orders"}), saga.Definition[order]{Name: "pay", Version: 1, Steps: []saga.Step[order]{
+		{Name: "charge", Do: saga.Send("payment.charge", func(o *order) order { return *o }), Done: saga.On("payment.charged", func(*order, struct{}) {})},
+	}})
+	begin := func(key string, o order) error {
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return g.Begin(t.Context(), tx, key, o) })
+	}
+	for key, o := range map[string]order{
+		"large":  {Amount: int64(9007199254740993)},
+		"nested": {Lines: map[string]any{"a": []any{uint64(18446744073709551615)}}},
+	} {
+		if err := begin(key, o); err == nil || !strings.Contains(err.Error(), "use json.Number") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	for key, o := range map[string]order{
+		"small":  {Amount: int64(7)},
+		"number": {Amount: "9007199254740993"},
+		"struct": {Lines: map[string]any{"b": struct{ Z, A int }{1, 2}, "a": 1.5e300}}, // comes back as a map
+	} {
+		if err := begin(key, o); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
 	}
 }

@@ -109,7 +109,7 @@ var layers = []struct {
 	{"deadletter", []string{rootPath, heldPath, changePath, snapshotPath, sqlFilePath, textPath, schemaPath, remedyPath, pgxAllPath}, "it reads and changes held events with SQL; it runs no handler and publishes nothing"},
 	{"control", []string{heldPath, changePath, sqlFilePath, schemaPath, pgxAllPath}, "it stores what operators decide; the processes obey"},
 	{"held", []string{heldPath, changePath, sqlFilePath, schemaPath, pgxAllPath}, "it changes held events with SQL; it runs no handler and publishes nothing"},
-	{"saga", []string{rootPath, module + "/saga/internal/merge", changePath, guardPath, lentPath, sessionPath, sqlFilePath, schemaPath, remedyPath, telemetryPath, pgxAllPath, otelPath, clockPath, textPath}, "it is a handler like any other; it writes through an interface, so it knows no outbox, inbox or broker"},
+	{"saga", []string{rootPath, module + "/saga/internal/merge", changePath, guardPath, lentPath, sessionPath, sqlFilePath, schemaPath, remedyPath, telemetryPath, pgxAllPath, otelPath, clockPath, textPath, module + "/internal/jcs"}, "it is a handler like any other; it writes through an interface, so it knows no outbox, inbox or broker"},
 	{"saga/internal/merge", nil, "it merges JSON documents; it knows no saga"},
 	{"internal/endpoints", []string{schemaPath, sqlFilePath, pgxAllPath}, "it reads one table, for status; package webhook changes the table"},
 	{"internal/filters", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "receivers and senders of webhooks write its table, and status reads it; it chooses no event"},
