@@ -91,7 +91,7 @@ func (w *crashRig) overrideDeadlineOrDecide(ctx context.Context, st saga.Status)
 	switch pending := pendingStep(st); {
 	case st.State == saga.Running && pending == "payment":
 		var at any
-		err := w.look.QueryRow(ctx, "UPDATE postroom.saga SET deadline = least(deadline, started_at), alarm_at = least(alarm_at, started_at) RETURNING alarm_at").Scan(&at)
+		err := w.look.QueryRow(ctx, "UPDATE postroom.saga SET deadline = least(deadline, started_at), alarm_at = least(alarm_at, started_at + interval '1 ms') RETURNING alarm_at").Scan(&at)
 		if err != nil {
 			return err
 		}

@@ -494,13 +494,15 @@ func (t *turn[S]) armAt(at time.Time) {
 	t.events = append(t.events, ev)
 }
 
-// An alarm that comes much later than the deadline says that the relay or the saga's handler was away, or
-// has a backlog. Then an answer that was committed in time may still be on its way to the saga. So the
-// first alarm that is more than mostLate behind the deadline only schedules another one. That alarm comes
-// behind all that was in the stream before.
+// The first alarm at or after the deadline decides nothing: it only schedules another one, which comes
+// behind all that was in the stream before. For an answer that was committed in time may still be on
+// its way to the saga, or another worker may have just begun with it. If the first alarm comes much
+// later than the deadline, the relay or the saga's handler was away, or has a backlog. Then the second
+// one comes after a longer time.
 const (
-	mostLate = 2 * time.Second
-	grace    = 5 * time.Second
+	mostLate  = 2 * time.Second
+	grace     = 500 * time.Millisecond
+	longGrace = 5 * time.Second
 )
 
 // ring handles an event of type deadline.
@@ -518,9 +520,14 @@ func (t *turn[S]) ring(a alarm) outcome {
 		t.arm()
 		return counts
 	}
-	//guard:a-late-deadline-rings-twice false
-	if t.now.Sub(t.inst.deadline) > mostLate && !a.At.After(t.inst.deadline) {
-		t.armAt(t.now.Add(grace))
+	//guard:a-deadline-rings-twice false
+	if !a.At.After(t.inst.deadline) {
+		wait := grace
+		//guard:a-late-deadline-rings-later false
+		if t.now.Sub(t.inst.deadline) > mostLate {
+			wait = longGrace
+		}
+		t.armAt(t.now.Add(wait))
 		return counts
 	}
 	t.change()

@@ -112,15 +112,15 @@ func (tr *Trial[S]) Deadline() *Trial[S] {
 		tr.tb.Fatalf("step %s has no deadline", tr.turn.inst.step)
 		return tr
 	}
-	tr.now = tr.turn.inst.deadline
-	for !tr.turn.inst.alarm.IsZero() && !tr.turn.inst.alarm.After(tr.now) {
+	due := tr.turn.inst.deadline
+	for tr.now = due; !tr.turn.inst.alarm.IsZero() && tr.turn.inst.deadline.Equal(due); {
 		before := tr.turn.inst.alarm
+		if before.After(tr.now) {
+			tr.now = before
+		}
 		tr.next("deadline")
 		tr.turn.ring(alarm{before})
 		tr.run()
-		if tr.turn.inst.state == Compensating {
-			break
-		}
 	}
 	return tr
 }
