@@ -461,6 +461,16 @@ func TestDriftThatMayNotBeCorrected(t *testing.T) {
 	stop = b.run()
 	b.publish("d")
 	b.eventually("the handler to go on", func() bool { return len(b.effects("h")) == 4 })
+	b.eventually("the broker's floor to pass the event", func() bool { return b.consumers()[0].AckFloor.Stream == 5 })
+	looks, err := b.nc.SubscribeSync("$JS.API.CONSUMER.INFO.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // the second look is over when the third one begins
+		if _, err := looks.NextMsg(devtest.Patience(t, 10*time.Second)); err != nil {
+			t.Fatalf("the process does not look at its consumer: %v", err)
+		}
+	}
 	if n := log.count("cannot be corrected"); n != 2 {
 		t.Errorf("the log says %d times that the drift cannot be corrected, want once for each start", n)
 	}
