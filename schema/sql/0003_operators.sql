@@ -176,7 +176,7 @@ BEGIN
                 OR EXISTS (SELECT FROM postroom.relay_checkpoint c WHERE c.published_held @> place);
         END IF;
         IF late THEN
-            --guard:a-no-of-cancel-keeps-no-lock do RETURN false;
+            --guard:a-no-of-cancel-keeps-no-lock do RETURN false
             RAISE EXCEPTION 'the event may be on its way' USING ERRCODE = '23PR3';
         END IF;
     EXCEPTION WHEN SQLSTATE '23PR3' THEN
