@@ -98,6 +98,37 @@ func TestEventsThatWerePutBackAreReadAgain(t *testing.T) {
 	}
 }
 
+// While events of a key are read again, the first event of the key is refused: the others follow it to
+// held. What was read is not published before it.
+func TestEventsThatAreReadAgainFollowOneThatIsRefused(t *testing.T) {
+	t.Parallel()
+	l, now := New(100, false), time.Unix(1000, 0)
+	l.mayPutBack = 1
+	for seq := int64(1); seq <= 100; seq++ {
+		l.Add([]eventlog.Event{keyed(seq, "hot")})
+	}
+	first := l.nextEntries(1, now)[0]
+	for range 100/crowdShare - 5 { // until there is room for others
+		l.Done(first, "S", now)
+		first = l.nextEntries(1, now)[0]
+	}
+	asked := l.Ask()
+	if len(asked) == 0 {
+		t.Fatal("inconclusive: no event is read again")
+	}
+	if _, held := l.Failed(first, broker.Outcome{Class: broker.Permanent, Err: errors.New("too large")}, now); held == nil {
+		t.Fatal("inconclusive: the event is not held")
+	}
+	var events []eventlog.Event
+	for _, seq := range asked {
+		events = append(events, keyed(seq, "hot"))
+	}
+	l.AddAgain(events, asked[len(asked)-1])
+	if sent := l.nextEntries(100, now); len(sent) > 0 {
+		t.Errorf("%d events are sent before one that is held, the first is %d", len(sent), sent[0].Seq)
+	}
+}
+
 // heldTable is the table held of a relay that publishes, and the log before it.
 type heldTable struct {
 	*Scheduler
