@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -31,7 +32,19 @@ type Process struct {
 
 func readProcesses(m *view) ([]Process, error) {
 	return rows(m, "processes", m.sql.Processes, func(row pgx.CollectableRow, p *Process) error {
-		return row.Scan(&p.Name, &p.Handlers, at(&p.StartedAt), at(&p.SeenAt), &p.SilentSeconds, &p.Alive, &p.longest, &p.Paused)
+		var paused map[string]json.RawMessage
+		if err := row.Scan(&p.Name, &p.Handlers, at(&p.StartedAt), at(&p.SeenAt), &p.SilentSeconds, &p.Alive, &p.longest, &paused); err != nil {
+			return err
+		}
+		for handler, text := range paused {
+			if p.Paused == nil {
+				p.Paused = make(map[string]SelfPause, len(paused))
+			}
+			var one SelfPause
+			_ = json.Unmarshal(text, &one) // a role that may write the row may write anything: then the pause has no time
+			p.Paused[handler] = one
+		}
+		return nil
 	})
 }
 

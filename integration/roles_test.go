@@ -213,7 +213,7 @@ func TestRolesHaveNoMoreThanTheyNeed(t *testing.T) {
 			"UPDATE postroom.webhook_endpoint SET secrets = '{x}'", "UPDATE postroom.webhook_endpoint SET url = 'https://evil.example'",
 		},
 		"hooks":  {"SELECT FROM postroom.held", "DELETE FROM postroom.webhook_endpoint", "DELETE FROM postroom.audit", "SELECT actor FROM postroom.audit"},
-		"sagas":  {"SELECT FROM postroom.held", "SELECT actor FROM postroom.audit", "INSERT INTO postroom.audit (actor, action, events) VALUES ('x', 'saga skip', 1)", "SELECT postroom.decide_saga('a', 'b', 1, 'skip', '', NULL, 'x', '')"},
+		"sagas":  {"SELECT FROM postroom.held", "SELECT actor FROM postroom.audit", "INSERT INTO postroom.audit (actor, action, events) VALUES ('x', 'saga skip', 1)", "SELECT postroom.decide_saga('a', 'b', 1, 'skip', '', NULL, 'x', '', NULL)"},
 		"nobody": {"SELECT FROM postroom.outbox", "SELECT FROM postroom.held", "SELECT postroom.write('/s', 'a', '{}')"},
 	} {
 		t.Run(role, func(t *testing.T) {

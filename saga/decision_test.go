@@ -5,10 +5,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/saga"
 )
 
@@ -146,7 +148,7 @@ func TestLateDecisionsChangeNothing(t *testing.T) {
 }
 
 // Of two operators who look at the same revision, one decides, and the other is told so. If the saga
-// cannot carry the decision out, there may be another one.
+// cannot carry the decision out, another one may take its place.
 func TestOneDecisionForARevision(t *testing.T) {
 	t.Parallel()
 	w := newRig(t)
@@ -188,18 +190,57 @@ func TestOneDecisionForARevision(t *testing.T) {
 	if _, err := store.Decide(t.Context(), d, by); !errors.Is(err, saga.ErrDecided) || !strings.Contains(err.Error(), first) {
 		t.Errorf("while the decision may still be carried out: %v, want its event %s", err, first)
 	}
-	w.exec(`WITH seen AS (INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('travel', 'x'))
-		INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
-		VALUES ('travel', 'x', now(), 'permanent', now(), '/operator', $1, 'travel.decision', 'travel.decision', 'application/json', '')`, first)
 	d.Data = json.RawMessage(`{"receipt": "by hand"}`)
+	d.Instead = "another"
+	if _, err := store.Decide(t.Context(), d, by); !errors.Is(err, saga.ErrDecided) {
+		t.Errorf("in the place of another one: %v", err)
+	}
+	d.Instead = first
 	if _, err := store.Decide(t.Context(), d, by); err != nil {
-		t.Fatalf("after the decision is dead: %v", err)
+		t.Fatalf("in its place: %v", err)
 	}
 	right := w.wants("travel.decision")[0]
 	w.give(wrong) // somebody replays it
 	w.is("t2", "running", "payment")
 	w.give(right)
 	w.is("t2", "done", "confirm")
+}
+
+// While the saga carries out a decision, no other one takes its place.
+func TestNoDecisionPassesOneThatIsCarriedOut(t *testing.T) {
+	t.Parallel()
+	w := newRig(t)
+	store := saga.NewStore(w.pool, saga.StoreConfig{})
+	w.upTo("t1")
+	d := saga.Decision{Saga: "travel", Key: "t1", Revision: w.row("t1").Revision, Choice: saga.Skip}
+	first, err := store.Decide(t.Context(), d, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev := w.wants("travel.decision")[0]
+	second := make(chan error, 1)
+	err = pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		if err := w.saga.Handle(t.Context(), tx, ev); err != nil {
+			return err
+		}
+		go func() {
+			d.Choice, d.Instead = saga.Compensate, first
+			_, err := store.Decide(t.Context(), d, by)
+			second <- err
+		}()
+		devtest.Eventually(t, time.Minute, "the second decision to wait", func() bool {
+			var waits bool
+			err := w.pool.QueryRow(t.Context(), "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waits)
+			return err != nil || waits || len(second) > 0
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-second; !errors.Is(err, saga.ErrOver) {
+		t.Errorf("the second decision: %v, want ErrOver", err)
+	}
 }
 
 // Every program that may publish can write an event of type decision. The event counts only if
@@ -297,7 +338,7 @@ func TestDecisionsThatDoNotFitAreRefused(t *testing.T) {
 // carryOut writes a decision without the store, and gives it to the saga.
 func (w *rig) carryOut(d saga.Decision) error {
 	w.Helper()
-	w.exec("SELECT postroom.decide_saga('travel', $1, $2, $3, $4, NULL, 'ann', '')", d.Key, w.row(d.Key).Revision, d.Choice, d.Type)
+	w.exec("SELECT postroom.decide_saga('travel', $1, $2, $3, $4, NULL, 'ann', '', NULL)", d.Key, w.row(d.Key).Revision, d.Choice, d.Type)
 	return w.try(w.wants("travel.decision")[0])
 }
 

@@ -152,6 +152,10 @@ type Decision struct {
 
 	// Data is the data of the reply, for MarkDone.
 	Data json.RawMessage
+
+	// Instead is the event of an earlier decision for the same revision, in whose place this one
+	// comes: the saga then refuses the earlier one. Use it if the saga could not carry that one out.
+	Instead string
 }
 
 // ErrOver says that the instance has changed since the revision of a decision, or that the instance
@@ -167,7 +171,7 @@ const decidedState = "23PR2"
 // Decide writes a decision as an event for the saga, together with a row of the audit, and returns
 // the id of the event. The saga carries out the decision when the relay has published the event and
 // a process runs the saga. Decide returns [ErrUnknown] or [ErrOver] if the decision would change
-// nothing, and [ErrDecided] if there is another decision for the revision, except if the event of that decision is dead or was discarded. It returns another error if the decision does not fit the step, for example if Choice is
+// nothing, and [ErrDecided] if there is another decision for the revision, except with Instead. It returns another error if the decision does not fit the step, for example if Choice is
 // Retry and the step sends nothing. If the saga cannot apply Data, the event becomes a dead letter
 // of the saga's handler.
 func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, err error) {
@@ -190,7 +194,7 @@ func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, er
 		data = given(string(d.Data))
 	}
 	var event *string
-	err = s.db.QueryRow(ctx, s.sql.Decide, d.Saga, d.Key, d.Revision, d.Choice, d.Type, data, by.Actor, by.Reason).Scan(&event)
+	err = s.db.QueryRow(ctx, s.sql.Decide, d.Saga, d.Key, d.Revision, d.Choice, d.Type, data, by.Actor, by.Reason, given(d.Instead)).Scan(&event)
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == decidedState {
 		return "", fmt.Errorf("saga %s, key %s: %w: %s", d.Saga, d.Key, ErrDecided, refused.Detail)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postroom/postroom/internal/devtest"
 )
 
@@ -39,5 +41,30 @@ func TestNoRoleForgesTheAudit(t *testing.T) {
 		if got := one[string](t, pool, fmt.Sprintf("SELECT role FROM postroom.audit WHERE action = '%s'", grant)); got != names[grant] {
 			t.Errorf("%s: the audit says that %s wrote the row, want %s", grant, got, names[grant])
 		}
+	}
+}
+
+// A role cannot choose the time of a row of the audit by a transaction that it began earlier.
+func TestNoRoleDatesTheAuditBack(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	as, _ := staff(t, pool)
+	var begun, wrote, at float64
+	err := pgx.BeginFunc(t.Context(), as["inbox"], func(tx pgx.Tx) error {
+		if err := tx.QueryRow(t.Context(), "SELECT extract(epoch FROM now())::float8").Scan(&begun); err != nil {
+			return err
+		}
+		exec(t, tx, "SELECT pg_sleep(0.1)") // it may as well stay open for days
+		if err := tx.QueryRow(t.Context(), "SELECT extract(epoch FROM clock_timestamp())::float8").Scan(&wrote); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), "INSERT INTO postroom.audit (actor, action, events) VALUES ('ann', 'pause', 0)")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at = one[float64](t, pool, "SELECT extract(epoch FROM at)::float8 FROM postroom.audit"); at < wrote {
+		t.Errorf("the audit says that the row was written %.1f s before it was written, when the transaction began", wrote-at)
 	}
 }

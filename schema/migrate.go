@@ -204,6 +204,10 @@ func migrateOne(ctx context.Context, db DB, name string, steps []Migration, fron
 		if err := setLockTimeout(ctx, tx, turn); err != nil {
 			return err
 		}
+		//guard:migrations-read-strings-as-the-standard-does remove
+		if _, err := tx.Exec(ctx, "SET LOCAL standard_conforming_strings = on"); err != nil {
+			return fmt.Errorf("set standard_conforming_strings: %w", err)
+		}
 		if _, err := tx.Exec(ctx, In(name, versionSQL)); err != nil {
 			return fmt.Errorf("create version table: %w", err)
 		}
@@ -278,7 +282,7 @@ func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 		done, err := pgx.CollectRows(rows, pgx.RowToStructByPos[appliedRow])
 		for _, row := range done {
 			if row.Version <= len(steps) {
-				steps[row.Version-1].AppliedAt = row.AppliedAt
+				steps[row.Version-1].AppliedAt = time.UnixMicro(row.AppliedAt)
 			}
 		}
 		return err // even if isUndefined(err), because a transaction with a failed statement cannot commit
@@ -359,7 +363,7 @@ func Print(name string) (string, error) {
 type appliedRow struct {
 	Version    int
 	ServesFrom int
-	AppliedAt  time.Time
+	AppliedAt  int64 // microseconds
 }
 
 // current returns the number of the newest applied migration (version), and the one that a program

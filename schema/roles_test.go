@@ -59,7 +59,7 @@ var can = []promise{
 	{"operator", "request republishes", []string{"INSERT INTO postroom.republish (actor, kind, lo, hi, events, rate, digest, passed) VALUES ('ann', 'range', 1, 1, 1, 1, 'y', 0)"}},
 	{"operator", "pause handlers and relays", []string{aPause}},
 	{"operator", "disable and enable webhook endpoints", []string{"UPDATE postroom.webhook_endpoint SET disabled_at = now(), disabled_reason = 'x'"}},
-	{"operator", "decide how a saga goes on", []string{"SELECT postroom.decide_saga('s', 'k', 0, 'skip', '', NULL, 'ann', 'x')"}},
+	{"operator", "decide how a saga goes on", []string{"SELECT postroom.decide_saga('s', 'k', 0, 'skip', '', NULL, 'ann', 'x', NULL)"}},
 }
 
 var cannot = []promise{
@@ -80,7 +80,7 @@ var cannot = []promise{
 	{"webhooks", "remove an endpoint", []string{"DELETE FROM postroom.webhook_endpoint", "TRUNCATE postroom.webhook_endpoint"}},
 	{"webhooks", "read what operators did", []string{"SELECT actor FROM postroom.audit"}},
 	{"sagas", "decide about a saga in the place of an operator", []string{
-		"SELECT postroom.decide_saga('s', 'k', 0, 'skip', '', NULL, 'ann', 'x')",
+		"SELECT postroom.decide_saga('s', 'k', 0, 'skip', '', NULL, 'ann', 'x', NULL)",
 		"INSERT INTO postroom.saga_decision (name, key, revision, event_id, digest, actor, action) VALUES ('s', 'k', 0, 'e', '', 'ann', 'skip')",
 		"UPDATE postroom.saga_decision SET event_id = 'e'"}},
 	{"operator", "write to the log or delete from it", []string{anEvent, "SELECT postroom.write('/other', 'a', '{}')", "UPDATE postroom.outbox SET data = ''", "DELETE FROM postroom.outbox"}},

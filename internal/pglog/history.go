@@ -242,11 +242,24 @@ type Extent struct {
 	HasLeader bool       // a relay is leading now
 }
 
+// extentRow is what extent.sql returns.
+type extentRow struct {
+	First                int64
+	Begins               *int64 // microseconds
+	Last, Appended, High int64
+	HasLeader            bool
+}
+
 // Extent returns how far the log reaches.
 func (l *Log) Extent(ctx context.Context) (Extent, error) {
-	extent, err := oneRow[Extent](ctx, l.pool, l.sql.Extent, noPlan)
+	row, err := oneRow[extentRow](ctx, l.pool, l.sql.Extent, noPlan)
 	if err != nil {
-		return extent, fmt.Errorf("read extent of the log: %w", err)
+		return Extent{}, fmt.Errorf("read extent of the log: %w", err)
+	}
+	extent := Extent{First: row.First, Last: row.Last, Appended: row.Appended, High: row.High, HasLeader: row.HasLeader}
+	if row.Begins != nil {
+		begins := time.UnixMicro(*row.Begins)
+		extent.Begins = &begins
 	}
 	return extent, nil
 }

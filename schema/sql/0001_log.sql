@@ -650,10 +650,10 @@ CREATE TABLE postroom.republish (
     kind       text           NOT NULL CHECK (kind IN ('range', 'reconcile')),
 
     -- Which events
-    since      timestamptz,
-    until      timestamptz,
-    types      text[],
-    keys       text[],
+    since      timestamptz    CHECK (isfinite(since)),
+    until      timestamptz    CHECK (isfinite(until)),
+    types      text[]         CHECK (array_position(types, NULL) IS NULL),
+    keys       text[]         CHECK (array_position(keys, NULL) IS NULL),
     lo         bigint         NOT NULL,
     hi         bigint         NOT NULL,
     seqs       int8multirange,

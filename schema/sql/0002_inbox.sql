@@ -99,8 +99,8 @@ CREATE TABLE postroom.held (
 
     -- Its state, and when it is due
     next_at         timestamptz       CHECK (isfinite(next_at)),
-    dead_at         timestamptz,
-    held_at         timestamptz       NOT NULL DEFAULT now(),
+    dead_at         timestamptz       CHECK (isfinite(dead_at)),
+    held_at         timestamptz       NOT NULL DEFAULT now() CHECK (isfinite(held_at)),
     epoch           bigint            NOT NULL DEFAULT 0,
     claimed_by      postroom.process,
     solitary        boolean           NOT NULL DEFAULT false,
@@ -319,7 +319,10 @@ CREATE TABLE postroom.subscription (
     reader           postroom.process,
     reader_until     timestamptz,
     takeovers        int              NOT NULL DEFAULT 0 CHECK (takeovers >= 0),
-    CONSTRAINT subscription_reader CHECK ((reader IS NULL) = (reader_until IS NULL))
+    CONSTRAINT subscription_reader CHECK ((reader IS NULL) = (reader_until IS NULL)),
+    CONSTRAINT subscription_lists CHECK (array_position(types, NULL) IS NULL AND array_position(subjects, NULL) IS NULL),
+    CONSTRAINT subscription_times CHECK (isfinite(created_at) AND isfinite(stream_created) AND isfinite(floor_at) AND isfinite(floor_server)
+        AND isfinite(coalesce(floor_stored_at, floor_at)) AND isfinite(coalesce(reader_until, floor_at)))
 );
 COMMENT ON TABLE postroom.subscription IS
     'For each handler, the stream and the events that it reads, and its position. The inbox writes a row before it creates the handler''s consumer.';
@@ -371,7 +374,11 @@ CREATE TABLE postroom.node (
     started_at     timestamptz NOT NULL DEFAULT now(),
     seen_at        timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT node_windows CHECK (cardinality(dedupe_windows) = cardinality(handlers)),
-    CONSTRAINT node_ages CHECK (cardinality(max_event_ages) = cardinality(handlers))
+    CONSTRAINT node_ages CHECK (cardinality(max_event_ages) = cardinality(handlers)),
+    CONSTRAINT node_lists CHECK (array_position(handlers, NULL) IS NULL AND array_position(dedupe_windows, NULL) IS NULL
+        AND array_position(max_event_ages, NULL) IS NULL AND jsonb_typeof(paused) = 'object'),
+    CONSTRAINT node_times CHECK (isfinite(started_at) AND isfinite(seen_at) AND longest_window <= '300 years'
+        AND '300 years' >= ALL (dedupe_windows) AND '300 years' >= ALL (max_event_ages))
 );
 COMMENT ON TABLE postroom.node IS
     'The processes that run handlers, each with the handlers that it runs. A process renews its row every ten seconds. A row that was not renewed for an hour is removed.';
@@ -392,8 +399,8 @@ COMMENT ON COLUMN postroom.node.seen_at IS
 
 CREATE TABLE postroom.dedupe_window (
     handler        postroom.handler COLLATE "C" PRIMARY KEY,
-    kept           interval         NOT NULL CHECK (kept > '0'),
-    expired_before timestamptz
+    kept           interval         NOT NULL CHECK (kept > '0' AND kept <= '300 years'),
+    expired_before timestamptz      CHECK (isfinite(expired_before))
 );
 COMMENT ON TABLE postroom.dedupe_window IS
     'How long the inbox rows of each handler are kept. Processes remove old inbox rows step by step (the sweep). Each step writes this table in the transaction that removes rows. If a handler has no row here, its inbox rows are kept for the longest time of all handlers.';
@@ -405,7 +412,7 @@ COMMENT ON COLUMN postroom.dedupe_window.expired_before IS
 CREATE TABLE postroom.sweep (
     only_one  boolean     PRIMARY KEY DEFAULT true CHECK (only_one),
     next_page bigint      NOT NULL DEFAULT 0 CHECK (next_page >= 0),
-    due_at    timestamptz NOT NULL DEFAULT now()
+    due_at    timestamptz NOT NULL DEFAULT now() CHECK (isfinite(due_at))
 );
 COMMENT ON TABLE postroom.sweep IS
     'One row: the next page of inbox from which a process will remove old rows, and when. The processes take turns.';
@@ -424,7 +431,9 @@ CREATE TABLE postroom.filter (
     passed    text        CHECK (octet_length(passed) BETWEEN 1 AND 255),
     types     text[]      NOT NULL DEFAULT '{}',
     PRIMARY KEY (kind, name),
-    CHECK ((passed_at IS NULL) = (passed IS NULL))
+    CHECK ((passed_at IS NULL) = (passed IS NULL)),
+    CONSTRAINT filter_types CHECK (array_position(types, NULL) IS NULL),
+    CONSTRAINT filter_times CHECK (isfinite(since) AND isfinite(coalesce(taken_at, since)) AND isfinite(coalesce(passed_at, since)))
 );
 COMMENT ON TABLE postroom.filter IS
     'What came to the filters of webhooks, which choose events by their types. A wrong filter passes over all events and causes no error. So status compares these times. A process writes each fact at most once an hour.';

@@ -5,7 +5,7 @@
 
 CREATE TABLE postroom.audit (
     id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at       timestamptz NOT NULL DEFAULT now(),
+    at       timestamptz NOT NULL DEFAULT clock_timestamp(), -- a transaction may have begun long ago
     role     text        NOT NULL DEFAULT session_user,
     actor    text        NOT NULL CHECK (octet_length(actor) BETWEEN 1 AND 255),
     action   text        NOT NULL CHECK (octet_length(action) BETWEEN 1 AND 64),
@@ -38,8 +38,8 @@ CREATE INDEX audit_job ON postroom.audit (job) WHERE job IS NOT NULL;
 
 CREATE TABLE postroom.pause (
     handler   postroom.holder  COLLATE "C" PRIMARY KEY,
-    paused_at timestamptz      NOT NULL DEFAULT now(),
-    until     timestamptz,
+    paused_at timestamptz      NOT NULL DEFAULT now() CHECK (isfinite(paused_at)),
+    until     timestamptz      CHECK (isfinite(until)), -- NULL is for ever
     actor     text             NOT NULL CHECK (octet_length(actor) BETWEEN 1 AND 255),
     reason    text             NOT NULL CHECK (octet_length(reason) BETWEEN 1 AND 4096)
 );

@@ -36,7 +36,7 @@ CREATE TABLE postroom.saga_definition (
     name       text        COLLATE "C" NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 128),
     version    int         NOT NULL CHECK (version >= 1),
     steps      jsonb       NOT NULL CHECK (jsonb_typeof(steps) = 'array'),
-    stuck      interval    NOT NULL CHECK (stuck > interval '0'),
+    stuck      interval    NOT NULL CHECK (stuck > '0' AND stuck <= '300 years'),
     prefix     text        NOT NULL DEFAULT '',
     created_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (name, version)
@@ -78,7 +78,9 @@ CREATE TABLE postroom.saga (
     note           text,
     started_at     timestamptz         NOT NULL DEFAULT now(),
     ended_at       timestamptz,
-    PRIMARY KEY (name, key)
+    PRIMARY KEY (name, key),
+    CONSTRAINT saga_times CHECK (isfinite(waits_since) AND isfinite(waits_hour) AND isfinite(started_at)
+        AND isfinite(coalesce(deadline, waits_since)) AND isfinite(coalesce(alarm_at, waits_since)) AND isfinite(coalesce(ended_at, waits_since)))
 ) WITH (fillfactor = 70);
 COMMENT ON TABLE postroom.saga IS
     'The instances of sagas. Each step changes the row of its instance, in the transaction that records the event that led to the step.';
@@ -189,7 +191,7 @@ CREATE TABLE postroom.saga_decision (
     PRIMARY KEY (name, key, revision)
 );
 COMMENT ON TABLE postroom.saga_decision IS
-    'The decisions of operators about instances of sagas, one for each revision. A decision whose event is dead or discarded may be replaced by another one.';
+    'The decisions of operators about instances of sagas, one for each revision. Another decision may take its place.';
 COMMENT ON COLUMN postroom.saga_decision.name IS
     'The name of the saga.';
 COMMENT ON COLUMN postroom.saga_decision.key IS
@@ -207,7 +209,7 @@ COMMENT ON COLUMN postroom.saga_decision.action IS
 COMMENT ON COLUMN postroom.saga_decision.at IS
     'When the operator decided.';
 
-CREATE FUNCTION postroom.decide_saga(name text, key text, revision bigint, action text, reply_type text, data jsonb, actor text, reason text)
+CREATE FUNCTION postroom.decide_saga(name text, key text, revision bigint, action text, reply_type text, data jsonb, actor text, reason text, instead text)
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -221,7 +223,9 @@ BEGIN
         RAISE EXCEPTION 'no such action: %', $4 USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT s.* INTO instance FROM postroom.saga s
-    WHERE s.name = $1 AND s.key = $2 AND s.revision = $3 AND s.ended_at IS NULL;
+    WHERE s.name = $1 AND s.key = $2 AND s.revision = $3 AND s.ended_at IS NULL
+    --guard:no-decision-passes-one-that-is-carried-out remove
+    FOR SHARE; -- waits for a decision that the saga is carrying out
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
@@ -240,8 +244,7 @@ BEGIN
     ON CONFLICT ON CONSTRAINT saga_decision_pkey DO UPDATE
     SET event_id = excluded.event_id, digest = excluded.digest, actor = excluded.actor, action = excluded.action, at = excluded.at
     --guard:a-saga-is-decided-once-for-a-revision true
-    WHERE EXISTS (SELECT FROM postroom.held h WHERE h.event_id = d.event_id AND h.source = '/operator' AND h.dead_at IS NOT NULL)
-       OR EXISTS (SELECT FROM postroom.archive a WHERE a.event_id = d.event_id AND a.source = '/operator');
+    WHERE d.event_id = $9;
     IF NOT FOUND THEN
         SELECT format('%s decided %s at %s, with event %s', d.actor, d.action, to_char(d.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), d.event_id)
         INTO decided FROM postroom.saga_decision d WHERE d.name = $1 AND d.key = $2 AND d.revision = $3;
@@ -253,7 +256,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.decide_saga IS
-    'Writes an operator''s decision about an instance of a saga as an event, together with a row of audit, and returns the id of the event. If the instance does not exist, has ended, or has another revision, the function writes nothing and returns NULL. If there is another decision for the revision, it raises SQLSTATE 23PR2, except if the event of that decision is dead or was discarded.';
+    'Writes an operator''s decision about an instance of a saga as an event, together with a row of audit, and returns the id of the event. If the instance does not exist, has ended, or has another revision, the function writes nothing and returns NULL. If there is another decision for the revision, it raises SQLSTATE 23PR2, except if instead is the event of that decision: then the saga refuses that one.';
 REVOKE ALL ON FUNCTION postroom.decide_saga FROM PUBLIC; -- operators call it
 
 --

@@ -30,7 +30,9 @@ func (d *Target) Pool(ctx context.Context) (*pgxpool.Pool, error) {
 		return nil, err
 	}
 	cfg.ConnConfig.ConnectTimeout = one.ConnectTimeout
-	cfg.ConnConfig.RuntimeParams["application_name"] = one.RuntimeParams["application_name"]
+	for _, name := range []string{"application_name", "datestyle"} {
+		cfg.ConnConfig.RuntimeParams[name] = one.RuntimeParams[name]
+	}
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 

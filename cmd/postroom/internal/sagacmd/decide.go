@@ -123,14 +123,16 @@ type result struct {
 // instance. The function add sets the fields of the Decision for this choice only.
 func decision(getenv func(string) string, cmd *cobra.Command, choice saga.Choice, add func(d *saga.Decision) error) *cobra.Command {
 	var revision int64
+	var instead string
+	cmd.Flags().StringVar(&instead, "instead", "", "the event of an earlier decision for this revision that the saga could not carry out: it is refused, and this decision takes its place")
 	cmd.Flags().Int64Var(&revision, "revision", 0, "the revision of the instance that you saw (required)")
-	command.NoFileCompletion(cmd, "revision")
+	command.NoFileCompletion(cmd, "revision", "instead")
 	argument.AtLeast(cmd, "revision", &revision, 1)
 	t := prepare(getenv, cmd)
 	t.AddAuditFlags(cmd)
 	cmd.Args, cmd.ValidArgsFunction = oneInstance, cobra.NoFileCompletions
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		d := saga.Decision{Saga: args[0], Key: args[1], Revision: revision, Choice: choice}
+		d := saga.Decision{Saga: args[0], Key: args[1], Revision: revision, Choice: choice, Instead: instead}
 		if add != nil {
 			if err := add(&d); err != nil {
 				return err
@@ -187,7 +189,7 @@ func advise(err error, name, key string) error {
 	case errors.Is(err, saga.ErrOver):
 		return fmt.Errorf("%w; nothing was changed: look at the instance again with %s", err, reference(name, key))
 	case errors.Is(err, saga.ErrDecided):
-		return fmt.Errorf("%w; nothing was changed: 'postroom events show' says what became of that event. If it is dead, you can decide again", err)
+		return fmt.Errorf("%w; nothing was changed: 'postroom events show' says what became of that event. If the saga cannot carry it out, decide again with --instead and its id", err)
 	}
 	return err
 }
