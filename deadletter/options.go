@@ -77,7 +77,7 @@ func (o ReplayOptions) validate() error {
 	}
 	add(o.Limit < 0, "Limit is %d, want 0 or more", o.Limit)
 	add(o.Attempts < 1 || o.Attempts > 1000, "Attempts is %d, want 1 to 1000", o.Attempts)
-	//guard:a-rate-is-a-number 1 = o.Rate < 0
+	//guard:a-rate-is-a-number 1 = o.Rate < 0 || math.IsInf(o.Rate, 0)
 	add(!(o.Rate >= 0 && o.Rate <= math.MaxFloat64), "Rate is %g, want 0 or more", o.Rate)
 	add(o.Canary < 0, "Canary is %d, want 0 or more", o.Canary)
 	add(!(o.StopAt >= 0 && o.StopAt <= 1), "StopAt is %g, want a share from 0 to 1", o.StopAt)

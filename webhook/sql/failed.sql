@@ -11,7 +11,10 @@
 -- Index   webhook_endpoint_pkey (id).
 -- Called  by Sender.failed.
 WITH before AS (
-    SELECT id, disabled_at, failing_since
+    SELECT id, disabled_at, failing_since,
+           --guard:webhook-disabled-after-five-days = failing_since <= least(now(), $8::timestamptz) AND $6::interval IS NOT NULL
+           --guard:an-endpoint-is-disabled-by-two-clocks = failing_since <= greatest(now(), $8::timestamptz) - $6::interval
+           failing_since <= least(now(), $8::timestamptz) - $6::interval AS too_long
     FROM postroom.webhook_endpoint
     WHERE id = $1
     FOR UPDATE
@@ -23,14 +26,11 @@ WITH before AS (
             --guard:webhook-no-pause-unless-asked-for 1 true
             CASE WHEN $3::float8 IS NOT NULL THEN now() + least($3, 3600) * interval '1 second' END, -- LEAST ignores NULL
             CASE WHEN $4 THEN now() + least(greatest((now() - coalesce(before.failing_since, now())) / 10::float8, interval '1 second'), interval '10 minutes') END),
-        --guard:webhook-disabled-after-five-days 2.1.2.2.2 = @1
-        --guard:an-endpoint-is-disabled-by-two-clocks 2.1.2.2 = before.failing_since <= greatest(now(), $8::timestamptz) - $6::interval
-        disabled_at = CASE WHEN before.disabled_at IS NULL AND ($5::text IS NOT NULL OR before.failing_since <= least(now(), $8::timestamptz) - $6::interval)
+        disabled_at = CASE WHEN before.disabled_at IS NULL AND ($5::text IS NOT NULL OR before.too_long)
                            THEN now() ELSE before.disabled_at END,
         disabled_reason = CASE WHEN before.disabled_at IS NOT NULL THEN e.disabled_reason
                                WHEN $5::text IS NOT NULL THEN $5
-                               WHEN before.failing_since <= least(now(), $8::timestamptz) - $6::interval
-                               THEN 'it failed since ' || to_char(before.failing_since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') END
+                               WHEN before.too_long THEN 'it failed since ' || to_char(before.failing_since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') END
     FROM before
     WHERE e.id = before.id
     RETURNING e.id, e.disabled_at IS NOT NULL AS disabled, e.disabled_at IS NOT NULL AND before.disabled_at IS NULL AS now, e.disabled_reason
