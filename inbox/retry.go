@@ -10,6 +10,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/share"
+	"github.com/postroom/postroom/internal/identity"
 )
 
 // retries runs held events of a handler when they are due.
@@ -150,29 +151,50 @@ func (cl *claim) outcome() delivery.Outcome {
 	return delivery.Done
 }
 
-// identify makes the dedupe key of an event that was held without it, because the function that
-// makes the key may end the process. Now the event runs alone, and its attempt is counted.
+// identify makes the dedupe key of an event that was held without it: the function that makes the key
+// failed or might have ended the process, or the message could not be decoded then. Now the attempt is
+// counted.
 func (c *retries) identify(life delivery.Lifetime, cl *claim) error {
-	if c.sub.DedupeKey == nil || !cl.Solitary || !cl.IsBare() {
+	//guard:a-replayed-event-has-its-key-made = @ || !cl.Solitary
+	if !c.isNameless(cl.Claim) {
 		return nil
 	}
-	key, fault := delivery.OwnKey(c.sub.DedupeKey, c.sub.Timeout, cl.Event)
-	switch {
-	case fault != nil:
-		return &delivery.RecordedError{Err: errors.New(fault.Text), Holding: c.held(cl, *fault, cl.Attempt, 0)}
-	case key == cl.Key:
+	key, digest := identity.DedupeKey(cl.Event.Source, cl.Event.ID), delivery.Digest(cl.Event)
+	if c.sub.DedupeKey != nil {
+		own, fault := delivery.OwnKey(c.sub.DedupeKey, c.sub.Timeout, cl.Event)
+		if fault != nil {
+			return &delivery.RecordedError{Err: errors.New(fault.Text), Holding: c.held(cl, *fault, cl.Attempt, 0)}
+		}
+		key, digest = own, nil
+	}
+	if key == cl.Key {
 		return nil
 	}
-	return c.persist(life, func() error {
+	same := true
+	err := c.persist(life, func() error {
 		fresh, err := c.ledger.Identify(life.Work, &cl.HeldEvent, key)
-		if err == nil {
-			cl.known = !fresh
-		}
-		if fresh {
+		switch {
+		case err != nil:
+		case fresh:
 			cl.Key = key
+		default:
+			same, err = c.inbox.db.Same(life.Work, c.sub.Name, delivery.Task{Key: key, Digest: digest})
+			cl.known = same
 		}
-		return err
+		return delivery.Written(err)
 	})
+	//guard:an-event-that-is-decoded-late-may-be-a-conflict false
+	if err == nil && !same {
+		f := *delivery.AsConflict.Failure
+		return &delivery.RecordedError{Err: errors.New(f.Text), Holding: c.held(cl, f, cl.Attempt, 0)}
+	}
+	return err
+}
+
+// isNameless reports whether identify may have to make the dedupe key of an event. Such an event runs
+// in no transaction with others.
+func (c *retries) isNameless(cl *claims.Claim) bool {
+	return cl.IsBare() && (c.sub.DedupeKey != nil || cl.Raw != nil)
 }
 
 // failedAgain tells the gate that another attempt failed, and returns how the event is held.
@@ -407,7 +429,8 @@ func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) err
 	for i, other := range cl.along {
 		//guard:what-runs-along-does-not-meet-another-session 4 false
 		//guard:a-pause-ends-what-runs-along 2 false
-		if life.IsStopping() || !c.gate.IsOpen() || time.Until(until) < c.sub.Timeout*3/4 || tx.Differs() {
+		//guard:an-event-without-its-key-does-not-run-along 5 false
+		if life.IsStopping() || !c.gate.IsOpen() || time.Until(until) < c.sub.Timeout*3/4 || tx.Differs() || c.isNameless(other) {
 			cl.along = cl.along[:i]
 			return nil
 		}
@@ -449,7 +472,7 @@ func (c *retries) beginning(life delivery.Lifetime, cl *claim) *ledger.Statement
 	if cl.after == nil {
 		cl.after = c.queue.Take()
 	}
-	if n := cl.after; n == nil || !n.IsPlain() || !c.canRunUntil(n.Ends) {
+	if n := cl.after; n == nil || !n.IsPlain() || c.isNameless(n) || !c.canRunUntil(n.Ends) {
 		return nil
 	}
 	return c.ledger.Beginning()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -23,6 +24,7 @@ type Claim struct {
 	queue *Queue
 	size  int64     // the event's size in bytes
 	since time.Time // when the claim began to wait for a worker; zero if it does not wait
+	late  bool      // it could not be decoded when it came, so its dedupe key is its place in the stream
 
 	mu     sync.Mutex
 	lost   bool // another process has claimed the event meanwhile
@@ -92,6 +94,12 @@ func (cl *Claim) IsPlain() bool {
 	return cl.Fault == nil && !cl.IsSpent() && !cl.Solitary && cl.Blocking == ""
 }
 
+// IsBare reports whether the dedupe key of the event may still have to be made: the event was held
+// before its handler could make a key, or before the event could be decoded.
+func (cl *Claim) IsBare() bool {
+	return cl.late || cl.Key == identity.DedupeKey(cl.Event.Source, cl.Event.ID)
+}
+
 // Together returns the earliest end of the claims, and reports whether their events can be run in
 // one transaction.
 func Together(all []*Claim) (until time.Time, can bool) {
@@ -141,6 +149,8 @@ func (cl *Claim) decode(raw []byte) {
 		cl.Fault = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean(err.Error(), guard.MaxText), Permanent: true}
 		return
 	}
+	//guard:an-event-that-is-decoded-late-has-its-key-made remove
+	cl.late = cl.Key == identity.DedupeKey(cl.Event.Source, cl.Event.ID)
 	if ev.ID == "" {
 		ev.ID = cl.Event.ID
 	}
