@@ -274,6 +274,30 @@ func TestAnOnDeadThatFailsIsNoOnDeadThatEndsTheProcess(t *testing.T) {
 	}
 }
 
+// The key of a replayed event cannot be made, and OnDead fails again and again. No attempt is lost.
+func TestAnOnDeadThatFailsForAnEventWithoutItsKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("h")
+	sub.DedupeKey = func(postroom.Event) string { return "" }
+	b.in.Handle(sub, effect("h"))
+	stop := b.run()
+	b.publish("bad")
+	b.eventually("its death", func() bool { return b.dead("h") == 1 })
+	stop()
+	b.in = inbox.New(b.pool, b.nc, *b.recordDeaths(8))
+	b.in.Handle(sub, effect("h"))
+	b.overrideDeadNextAtAndAttempts("h", "/shop bad")
+	b.run()
+	devtest.Eventually(t, 20*time.Second, "its death after the replay", func() bool {
+		b.exec("UPDATE postroom.held SET next_at = now() - interval '1 s' WHERE dead_at IS NULL AND claimed_by IS NULL")
+		return b.dead("h") == 1
+	})
+	if got := fmt.Sprint(b.deaths()); got != "[bad 1 dedupe_key]" {
+		t.Errorf("deaths: %s, want the event", got)
+	}
+}
+
 // If OnDead always fails for an event that cannot run, an ordered handler gets beyond it.
 func TestOnDeadThatAlwaysFailsStopsNoOthers(t *testing.T) {
 	t.Parallel()

@@ -81,6 +81,11 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	case cl.Fault != nil:
 		c.fail(life, cl, c.held(cl, *cl.Fault, cl.Attempt, 0))
 		return
+	//guard:fewer-attempts-are-no-crash false
+	case cl.IsSpent() && !cl.RanOut && cl.Class != "": // its handler has fewer attempts now than when it failed, or OnDead failed
+		f := delivery.Failure{Class: cl.Class, Text: cl.Text, Permanent: true, Again: true}
+		c.fail(life, cl, c.held(cl, f, cl.Attempt-1, 0))
+		return
 	case cl.IsSpent(): // the last allowed attempt began and never ended
 		h := c.held(cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
 			"the process that made attempt %d, the last one, ended or stalled", cl.Attempts())}, cl.Attempts(), 0)
@@ -249,6 +254,9 @@ func (c *retries) fail(life delivery.Lifetime, cl *claim, h delivery.Holding) {
 	var death *delivery.DeathError
 	if errors.As(err, &death) {
 		if undead, may := untold(life.Work, c.log, cl.Task, h, err); may {
+			if h.Failure.Class == delivery.ClassCrash {
+				undead.Attempts = cl.Attempt - 1 // all that it may have, so that it is dead the next time
+			}
 			c.fail(life, cl, undead)
 			return
 		}

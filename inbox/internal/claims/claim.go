@@ -69,13 +69,14 @@ func (cl *Claim) Attempts() int {
 	return cl.queue.Attempts
 }
 
-// IsSpent reports whether the event has had all its attempts, and the last of them never ended. If
-// a replay set the number of attempts, the event gets one more attempt, because in the last attempt
-// perhaps the process failed, and not the handler. So does an event of a handler for which more events
-// are claimed than can run, because perhaps no worker had begun the last attempt.
+// IsSpent reports whether the event has had all its attempts, and the last of them did not settle it.
+// Perhaps no worker had begun the last attempt, or the process failed, and not the handler. So an event
+// gets one more attempt if it never failed, if a replay set the number of attempts, or if more events
+// of its handler are claimed than can run.
 func (cl *Claim) IsSpent() bool {
-	//guard:an-event-that-no-worker-began-is-not-dead 2.1 false
-	if cl.Last > 0 || cl.queue.Running > 0 && !cl.Solitary {
+	//guard:an-event-that-no-worker-began-is-not-dead 3.1 false
+	//guard:an-event-that-never-failed-has-one-more-attempt 2 false
+	if cl.Last > 0 || cl.Class == "" || cl.queue.Running > 0 && !cl.Solitary {
 		return cl.Attempt > cl.Attempts()+1
 	}
 	return cl.Attempt > cl.queue.Attempts
