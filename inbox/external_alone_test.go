@@ -11,6 +11,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/held"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // If a process dies during several calls, these calls are repeated at the same time. The same holds
@@ -215,4 +216,61 @@ func TestOthersDoNotWaitForAnEventThatRunsAlone(t *testing.T) {
 	}
 	close(end)
 	b.eventually("the effect of the event that runs alone", func() bool { return b.effects("alone")["poison"] == 1 })
+}
+
+// An event that may end the process waits until it can run alone. Meanwhile a slow run of another
+// handler stops no third handler.
+func TestAnEventThatMustRunAloneBehindASlowOneStopsNoOther(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"a delivery is slow", "a held event is slow"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			running, finish := make(chan struct{}, 1), make(chan struct{})
+			defer close(finish)
+			slow := inbox.Subscription{Name: "slow", Workers: 1, Timeout: 30 * time.Minute}
+			if way == "a delivery is slow" {
+				slow.Stream, slow.Types = b.stream, []string{b.stream + ".slow"}
+			}
+			b.in.Handle(slow, postroom.HandlerFunc(func(ctx context.Context, _ pgx.Tx, _ postroom.Event) error {
+				running <- struct{}{}
+				select {
+				case <-finish:
+				case <-ctx.Done():
+				}
+				return nil
+			}))
+			b.in.Handle(inbox.Subscription{Name: "poison", Workers: 1}, effect("poison"))
+			b.in.Handle(b.subscription("other"), effect("other"))
+			b.run()
+			if way == "a delivery is slow" {
+				b.publishEvent(postroom.Event{ID: "s", Source: "/shop", Type: b.stream + ".slow", Data: []byte("1")})
+			} else if _, err := b.in.Accept(t.Context(), "slow", postroom.Event{ID: "s", Source: "/shop", Type: "t", Data: []byte("1")}); err != nil {
+				t.Fatal(err)
+			}
+			<-running
+			b.publish("before")
+			b.eventually("an event before", func() bool { return b.effects("other")["before"] == 1 })
+
+			tx, err := b.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.in.AcceptTx(t.Context(), tx, inbox.Acceptance{Handler: "poison", Event: postroom.Event{ID: "p", Source: "/shop", Type: "t", Data: []byte("1")}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), "UPDATE postroom.held SET solitary = true WHERE handler = 'poison'"); err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // the runner has seen the event: that cannot be observed
+			b.publish("after")
+			if _, err := b.in.Accept(t.Context(), "other", postroom.Event{ID: "held", Source: "/shop", Type: b.stream + ".placed", Data: []byte("1")}); err != nil {
+				t.Fatal(err)
+			}
+			devtest.Eventually(t, 2*time.Second, "the events of the third handler", func() bool { return len(b.effects("other")) == 3 })
+		})
+	}
 }

@@ -367,7 +367,7 @@ func (c *retries) runClaim(life delivery.Lifetime, cl *claim) error {
 // the same transaction. If the attempt fails, the round trip that rolls back also records
 // the failure, and rerun returns a delivery.RecordedError.
 func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
-	if !cl.Solitary { // for a solitary event the runner holds the write lock
+	if !cl.Solitary { // for a solitary event the runner has the lock
 		if !c.inbox.alone.TryRLock() {
 			cl.opened.Drop(life.Work) // a transaction must not stay open while it waits for an event that runs alone
 			c.inbox.alone.RLock()
