@@ -420,14 +420,43 @@ func TestOnDeadThatTakesLongDelaysOnlyItsHandler(t *testing.T) {
 	}
 }
 
-// The first event of a key becomes dead while OnDead takes long. The next event of the key comes
-// meanwhile, and waits behind the dead one.
+// Two workers have events that become dead. Neither waits until the other's call of OnDead has ended.
+func TestWorkersCallOnDeadAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	var calls sync.WaitGroup
+	calls.Add(2)
+	cfg.OnDead = func(ctx context.Context, _ pgx.Tx, _ inbox.Letter) error {
+		both := make(chan struct{})
+		go func() { calls.Done(); calls.Wait(); close(both) }()
+		select {
+		case <-both:
+		case <-ctx.Done():
+			t.Error("the other worker waited")
+		}
+		return nil
+	}
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	sub := b.subscription("dies")
+	sub.Workers, sub.Attempts = 2, 1
+	b.in.Handle(sub, bad("dies"))
+	b.publish("bad 1", "bad 2")
+	b.run()
+	b.eventually("both to be dead", func() bool { return b.dead("dies") == 2 })
+}
+
+// An event of an ordered handler becomes dead, and waits until OnDead has ended for another event. The
+// next event of its key comes meanwhile, and waits behind the dead one.
 func TestNoEventOvertakesOneThatBecomesDead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	began, ran := make(chan struct{}), make(chan struct{}, 1)
 	cfg := b.config()
-	cfg.OnDead = func(context.Context, pgx.Tx, inbox.Letter) error {
+	cfg.OnDead = func(_ context.Context, _ pgx.Tx, l inbox.Letter) error {
+		if l.Event.Key == "k" {
+			return nil
+		}
 		close(began)
 		select {
 		case <-ran:
@@ -439,18 +468,19 @@ func TestNoEventOvertakesOneThatBecomesDead(t *testing.T) {
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	sub := b.ordered("o", inbox.HoldKey)
 	sub.DedupeKey = func(ev postroom.Event) string {
-		if ev.ID == "k-00000" {
-			return ""
+		if ev.ID == "k-00001" {
+			return ev.ID
 		}
-		return ev.ID
+		return ""
 	}
 	b.in.HandleExternal(sub, func(context.Context, *inbox.Attempt) error {
 		ran <- struct{}{}
 		return nil
 	})
 	b.run()
-	b.publishKey("k", 0)
+	b.publishKey("another", 0)
 	devtest.Receive(t, 20*time.Second, "OnDead to begin", began)
+	b.publishKey("k", 0)
 	b.publishKey("k", 1)
 	b.eventually("the next event to wait", func() bool { return b.held("o")["k-00001"].State == "waiting" })
 }
