@@ -10,7 +10,6 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/share"
-	"github.com/postroom/postroom/internal/identity"
 )
 
 // retries runs held events of a handler when they are due.
@@ -164,7 +163,7 @@ func (c *retries) identify(life delivery.Lifetime, cl *claim) error {
 	if !c.isNameless(cl.Claim) {
 		return nil
 	}
-	key, digest := identity.DedupeKey(cl.Event.Source, cl.Event.ID), delivery.Digest(cl.Event)
+	key, digest := delivery.DefaultKey(cl.Event), delivery.Digest(cl.Event)
 	if c.sub.DedupeKey != nil {
 		own, fault := delivery.OwnKey(c.sub.DedupeKey, c.sub.Timeout, cl.Event)
 		if fault != nil {
@@ -199,7 +198,7 @@ func (c *retries) identify(life delivery.Lifetime, cl *claim) error {
 // isNameless reports whether identify may have to make the dedupe key of an event. Such an event runs
 // in no transaction with others.
 func (c *retries) isNameless(cl *claims.Claim) bool {
-	return cl.IsBare() && (c.sub.DedupeKey != nil || cl.Raw != nil)
+	return (c.sub.DedupeKey != nil || cl.Raw != nil) && cl.IsBare()
 }
 
 // failedAgain tells the gate that another attempt failed, and returns how the event is held.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/guard"
-	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -98,7 +97,7 @@ func (cl *Claim) IsPlain() bool {
 // IsBare reports whether the dedupe key of the event may still have to be made: the event was held
 // before its handler could make a key, or before the event could be decoded.
 func (cl *Claim) IsBare() bool {
-	return cl.late || cl.Key == identity.DedupeKey(cl.Event.Source, cl.Event.ID)
+	return cl.late || cl.Key == delivery.DefaultKey(cl.Event)
 }
 
 // Together returns the earliest end of the claims, and reports whether their events can be run in
@@ -151,7 +150,7 @@ func (cl *Claim) decode(raw []byte) {
 		return
 	}
 	//guard:an-event-that-is-decoded-late-has-its-key-made remove
-	cl.late = cl.Key == identity.DedupeKey(cl.Event.Source, cl.Event.ID)
+	cl.late = cl.Key == delivery.DefaultKey(cl.Event)
 	if ev.ID == "" {
 		ev.ID = cl.Event.ID
 	}

@@ -159,7 +159,7 @@ const maxSubject = 1024
 // Identify sets the dedupe key and the digest. If the function by is not nil, it makes the key, and
 // must return within the given time.
 func (d *Delivery) Identify(by func(postroom.Event) string, within time.Duration) {
-	d.Key, d.Digest = identity.DedupeKey(d.Event.Source, d.Event.ID), Digest(d.Event)
+	d.Key, d.Digest = DefaultKey(d.Event), Digest(d.Event)
 	if by != nil && d.Fault == nil {
 		//guard:the-key-of-a-suspect-is-made-later false
 		if d.IsSuspect() {
@@ -213,6 +213,9 @@ var errNoKey = errors.New("DedupeKey returned an empty text, or one that is not 
 
 // Bounded shortens a key that is too long for the table inbox.
 func Bounded(key string) string { return identity.Bounded(key) }
+
+// DefaultKey returns the dedupe key of an event whose handler has no DedupeKey function.
+func DefaultKey(ev postroom.Event) string { return identity.DedupeKey(ev.Source, ev.ID) }
 
 // Digest returns the first 16 bytes of SHA-256 over type and data.
 func Digest(ev postroom.Event) []byte {
