@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -257,4 +258,34 @@ func TestClaimWithALostAnswerIsGivenBack(t *testing.T) {
 	b.run()
 	want := heldEntry{Key: "/shop bad", State: "due", Attempts: 2, Class: "error", Failures: 2}
 	b.eventually("its second attempt", func() bool { return b.held("h")["/shop bad"] == want })
+}
+
+// A deploy lowers Attempts while an event waits for its next attempt. No process ended, so the event
+// is not dead because of a crash, and OnDead is called until it succeeds.
+func TestFewerAttemptsAreNoCrash(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("h")
+	sub.Attempts, sub.Schedule = 20, postroom.Backoff{time.Millisecond, time.Millisecond, time.Millisecond, time.Millisecond, time.Millisecond, time.Millisecond, time.Millisecond, time.Hour}
+	b.in.Handle(sub, bad("h"))
+	stop := b.run()
+	b.publish("bad")
+	b.eventually("eight attempts", func() bool { return b.held("h")["/shop bad"].Attempts == 8 })
+	stop()
+
+	b.in = inbox.New(b.pool, b.nc, *b.recordDeaths(8))
+	sub.Attempts = 3
+	b.in.Handle(sub, bad("h"))
+	b.run()
+	devtest.Eventually(t, 20*time.Second, "the event to be dead", func() bool {
+		b.exec("UPDATE postroom.held SET next_at = now() WHERE dead_at IS NULL AND claimed_by IS NULL")
+		return b.dead("h") == 1
+	})
+	if got := b.deaths(); !slices.Equal(got, []string{"bad 8 error"}) {
+		t.Errorf("OnDead was called for %q", got)
+	}
+	want := heldEntry{Key: "/shop bad", State: "dead", Attempts: 8, Class: "error", Failures: 8}
+	if got := b.held("h")["/shop bad"]; got != want {
+		t.Errorf("held: %+v, want %+v", got, want)
+	}
 }

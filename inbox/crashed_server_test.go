@@ -18,10 +18,14 @@ import (
 // that for a COMMIT of the handler: the event takes effect, and loses no attempt.
 func TestATransactionWithTheIDOfOneThatACrashEnded(t *testing.T) {
 	t.Parallel()
+	const read = "SELECT pg_current_xact_id()::text"
+	one := func(in *inbox.Inbox, h postroom.Handler) {
+		in.Handle(inbox.Subscription{Name: "h", Workers: 1, Attempts: 2}, h)
+	}
 	for name, register := range map[string]func(in *inbox.Inbox, h postroom.Handler){
-		"transactional": func(in *inbox.Inbox, h postroom.Handler) {
-			in.Handle(inbox.Subscription{Name: "h", Workers: 1, Attempts: 2}, h)
-		},
+		"transactional":         one,
+		"without parameters":    one,
+		"with named parameters": one,
 		"in a batch": func(in *inbox.Inbox, h postroom.Handler) {
 			in.Handle(inbox.Subscription{Name: "h", Workers: 1, Attempts: 2, Batch: 2}, h)
 		},
@@ -41,8 +45,15 @@ func TestATransactionWithTheIDOfOneThatACrashEnded(t *testing.T) {
 				select {
 				case <-goOn:
 				default:
+					sql, args := read+" WHERE $1::bool", []any{true}
+					switch name {
+					case "without parameters":
+						sql, args = read, nil
+					case "with named parameters":
+						sql, args = read+" WHERE @yes::bool", []any{pgx.NamedArgs{"yes": true}}
+					}
 					var id string
-					if err := tx.QueryRow(ctx, "SELECT pg_current_xact_id()::text WHERE $1::bool", true).Scan(&id); err != nil {
+					if err := tx.QueryRow(ctx, sql, args...).Scan(&id); err != nil {
 						return err
 					}
 					began <- id

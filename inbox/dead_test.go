@@ -274,6 +274,30 @@ func TestAnOnDeadThatFailsIsNoOnDeadThatEndsTheProcess(t *testing.T) {
 	}
 }
 
+// The key of a replayed event cannot be made, and OnDead fails again and again. No attempt is lost.
+func TestAnOnDeadThatFailsForAnEventWithoutItsKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("h")
+	sub.DedupeKey = func(postroom.Event) string { return "" }
+	b.in.Handle(sub, effect("h"))
+	stop := b.run()
+	b.publish("bad")
+	b.eventually("its death", func() bool { return b.dead("h") == 1 })
+	stop()
+	b.in = inbox.New(b.pool, b.nc, *b.recordDeaths(8))
+	b.in.Handle(sub, effect("h"))
+	b.overrideDeadNextAtAndAttempts("h", "/shop bad")
+	b.run()
+	devtest.Eventually(t, 20*time.Second, "its death after the replay", func() bool {
+		b.exec("UPDATE postroom.held SET next_at = now() - interval '1 s' WHERE dead_at IS NULL AND claimed_by IS NULL")
+		return b.dead("h") == 1
+	})
+	if got := fmt.Sprint(b.deaths()); got != "[bad 1 dedupe_key]" {
+		t.Errorf("deaths: %s, want the event", got)
+	}
+}
+
 // If OnDead always fails for an event that cannot run, an ordered handler gets beyond it.
 func TestOnDeadThatAlwaysFailsStopsNoOthers(t *testing.T) {
 	t.Parallel()
@@ -341,6 +365,124 @@ func TestOnDeadThatTakesLongDelaysNoOtherHandler(t *testing.T) {
 			b.eventually("both to be decided", func() bool { return b.dead("dies") == 1 && b.effects("other")["1"] == 1 })
 		})
 	}
+}
+
+// OnDead takes long for the events of one handler. That delays no event of another handler.
+func TestOnDeadThatTakesLongDelaysOnlyItsHandler(t *testing.T) {
+	t.Parallel()
+	const many = 30
+	for way, kill := range map[string]func(b *bench){
+		"conflicts of an external handler": func(b *bench) {
+			for _, data := range []string{"1", "2"} {
+				for i := range many {
+					b.publishEvent(postroom.Event{ID: fmt.Sprint("x", i), Source: "/shop", Type: b.stream + ".o", Data: []byte(data)})
+				}
+				b.eventually("the events to be decided", func() bool { return b.ledger("o") == many })
+			}
+		},
+		"messages that are no events, at an ordered external handler": func(b *bench) {
+			for range many {
+				b.publishRaw(&nats.Msg{Subject: b.stream + ".p", Header: nats.Header{"ce-time": {"never"}}, Data: []byte("1")})
+			}
+		},
+	} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			cfg := b.config()
+			began := make(chan struct{}, 1)
+			cfg.OnDead = func(ctx context.Context, _ pgx.Tx, _ inbox.Letter) error {
+				select {
+				case began <- struct{}{}:
+				default:
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			b.in = inbox.New(b.pool, b.nc, cfg)
+			nothing := func(context.Context, *inbox.Attempt) error { return nil }
+			b.in.HandleExternal(inbox.Subscription{Name: "o", Stream: b.stream, Types: []string{b.stream + ".o"}, Workers: 4}, nothing)
+			b.in.HandleExternal(inbox.Subscription{Name: "p", Stream: b.stream, Types: []string{b.stream + ".p"}, Workers: 1, Order: inbox.HoldKey}, nothing)
+			b.in.HandleExternal(inbox.Subscription{Name: "calls", Stream: b.stream, Types: []string{b.stream + ".placed"}, Workers: 1},
+				func(_ context.Context, a *inbox.Attempt) error {
+					a.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("calls").Handle(ctx, tx, a.Event) })
+					return nil
+				})
+			b.in.Handle(b.subscription("other"), effect("other"))
+			b.run()
+			b.publish("before")
+			b.eventually("an event before", func() bool { return len(b.effects("calls")) == 1 && len(b.effects("other")) == 1 })
+			kill(b)
+			devtest.Receive(t, 20*time.Second, "OnDead to begin", began)
+			b.publish(ids("after", many)...)
+			devtest.Eventually(t, 5*time.Second, "the events of other handlers", func() bool { return len(b.effects("calls")) == 1+many && len(b.effects("other")) == 1+many })
+		})
+	}
+}
+
+// Two workers have events that become dead. Neither waits until the other's call of OnDead has ended.
+func TestWorkersCallOnDeadAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	var calls sync.WaitGroup
+	calls.Add(2)
+	cfg.OnDead = func(ctx context.Context, _ pgx.Tx, _ inbox.Letter) error {
+		both := make(chan struct{})
+		go func() { calls.Done(); calls.Wait(); close(both) }()
+		select {
+		case <-both:
+		case <-ctx.Done():
+			t.Error("the other worker waited")
+		}
+		return nil
+	}
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	sub := b.subscription("dies")
+	sub.Workers, sub.Attempts = 2, 1
+	b.in.Handle(sub, bad("dies"))
+	b.publish("bad 1", "bad 2")
+	b.run()
+	b.eventually("both to be dead", func() bool { return b.dead("dies") == 2 })
+}
+
+// An event of an ordered handler becomes dead, and waits until OnDead has ended for another event. The
+// next event of its key comes meanwhile, and waits behind the dead one.
+func TestNoEventOvertakesOneThatBecomesDead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	began, ran := make(chan struct{}), make(chan struct{}, 1)
+	cfg := b.config()
+	cfg.OnDead = func(_ context.Context, _ pgx.Tx, l inbox.Letter) error {
+		if l.Event.Key == "k" {
+			return nil
+		}
+		close(began)
+		select {
+		case <-ran:
+			t.Error("the next event of the key ran")
+		case <-time.After(time.Second):
+		}
+		return nil
+	}
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	sub := b.ordered("o", inbox.HoldKey)
+	sub.DedupeKey = func(ev postroom.Event) string {
+		if ev.ID == "k-00001" {
+			return ev.ID
+		}
+		return ""
+	}
+	b.in.HandleExternal(sub, func(context.Context, *inbox.Attempt) error {
+		ran <- struct{}{}
+		return nil
+	})
+	b.run()
+	b.publishKey("another", 0)
+	devtest.Receive(t, 20*time.Second, "OnDead to begin", began)
+	b.publishKey("k", 0)
+	b.publishKey("k", 1)
+	b.eventually("the next event to wait", func() bool { return b.held("o")["k-00001"].State == "waiting" })
 }
 
 // If a handler committed its transaction itself and OnDead fails, the handler does not run again.

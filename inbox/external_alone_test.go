@@ -9,7 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/held"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // If a process dies during several calls, these calls are repeated at the same time. The same holds
@@ -67,7 +69,7 @@ func TestEventsOfADeadProcess(t *testing.T) {
 }
 
 // A process claims more accepted events than it can run, and dies. The events that no worker had begun
-// are not dead, although they may have only one attempt.
+// are not dead, although they may have only one attempt and failed earlier.
 func TestAnEventThatNoWorkerBeganIsNotDead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -88,13 +90,95 @@ func TestAnEventThatNoWorkerBeganIsNotDead(t *testing.T) {
 		}
 		return claimed == 4
 	})
-	b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'gone', next_at = now() - interval '1 s'")
+	b.exec(`UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'gone', next_at = now() - interval '1 s',
+		class = 'error', failures = '[{"class": "error", "text": "it failed earlier"}]'`)
 	stop()
 	b.anew(nil)
 	b.in.Handle(sub, effect("h"))
 	b.run()
 	b.eventually("the end of all", func() bool { return len(b.held("h")) == b.dead("h") })
 	b.wantOnce("h", "a", "b", "c", "d")
+}
+
+// A process ends while an accepted event waits for a worker. Its handler also reads a stream. The
+// event never ran, so it is not dead.
+func TestAcceptedEventThatNeverRanIsNotDead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("h")
+	sub.Attempts, sub.Workers, sub.Timeout = 1, 1, time.Minute
+	running, finish := make(chan struct{}, 10), make(chan struct{})
+	h := postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if ev.ID == "slow" {
+			running <- struct{}{}
+			<-finish
+		}
+		return effect("h").Handle(ctx, tx, ev)
+	})
+	b.in.Handle(sub, h)
+	stop := b.run()
+	b.publish("slow")
+	<-running
+	if _, err := b.in.Accept(t.Context(), "h", postroom.Event{ID: "a", Source: "/shop", Type: b.stream + ".placed", Data: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the event to be claimed", func() bool { return b.held("h")["/shop a"].State == "claimed" })
+	b.exec("UPDATE postroom.held SET epoch = epoch + 1, next_at = now() + interval '3 seconds'") // the process can do nothing for the event any more, as if it had ended
+	close(finish)
+	stop()
+	if n := len(b.effects("h")); n != 1 {
+		t.Fatalf("%d effects, want that of the slow event only", n)
+	}
+
+	b.in = inbox.New(b.pool, b.nc, b.config())
+	b.in.Handle(sub, h)
+	b.run()
+	b.eventually("the event to be dead or settled", func() bool { return b.held("h")["/shop a"].State != "claimed" })
+	b.wantOnce("h", "slow", "a")
+	if got := b.held("h"); len(got) > 0 {
+		t.Errorf("held: %v, and no worker ever began the event", got)
+	}
+}
+
+// A process that claimed the last attempt of an accepted event has ended. The guarantees say that the
+// event gets one more attempt if its handler reads no stream. That includes an external handler.
+func TestOneMoreAttemptOfAnExternalHandlerWithoutAStream(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Attempts: 1, Workers: 1}, func(_ context.Context, a *inbox.Attempt) error {
+		a.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("h").Handle(ctx, tx, a.Event) })
+		return nil
+	})
+	if _, err := b.in.Accept(t.Context(), "h", postroom.Event{ID: "a", Source: "/shop", Type: "t", Data: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	b.exec("UPDATE postroom.held SET attempts = 1, epoch = 1, claimed_by = 'gone', next_at = now()")
+	b.run()
+	b.eventually("the event to end", func() bool { return b.dead("h") == 1 || len(b.held("h")) == 0 })
+	b.wantOnce("h", "a")
+}
+
+// A process ended that had claimed an accepted event, and an operator reschedules the event. It still
+// gets the further attempt that the guarantees promise, because perhaps no worker had begun it.
+func TestRescheduledEventThatNeverRanIsNotDead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(inbox.Subscription{Name: "h", Attempts: 1, Workers: 1}, effect("h"))
+	if _, err := b.in.Accept(t.Context(), "h", postroom.Event{ID: "a", Source: "/shop", Type: "t", Data: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	b.exec("UPDATE postroom.held SET attempts = 1, epoch = 1, claimed_by = 'gone', next_at = now()")
+	s := held.New(b.pool, held.Config{})
+	set, err := s.Select(t.Context(), held.Filter{Handler: "h"}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.Reschedule(t.Context(), set, time.Now(), held.Audit{Actor: "ann", Reason: "later"}, nil); err != nil || done.Events != 1 {
+		t.Fatal(done, err)
+	}
+	b.run()
+	b.eventually("the event to end", func() bool { return b.dead("h") == 1 || len(b.held("h")) == 0 })
+	b.wantOnce("h", "a")
 }
 
 // An event must run alone while a long call is under way. The other events do not wait for the call.
@@ -132,4 +216,61 @@ func TestOthersDoNotWaitForAnEventThatRunsAlone(t *testing.T) {
 	}
 	close(end)
 	b.eventually("the effect of the event that runs alone", func() bool { return b.effects("alone")["poison"] == 1 })
+}
+
+// An event that may end the process waits until it can run alone. Meanwhile a slow run of another
+// handler stops no third handler.
+func TestAnEventThatMustRunAloneBehindASlowOneStopsNoOther(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"a delivery is slow", "a held event is slow"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			running, finish := make(chan struct{}, 1), make(chan struct{})
+			defer close(finish)
+			slow := inbox.Subscription{Name: "slow", Workers: 1, Timeout: 30 * time.Minute}
+			if way == "a delivery is slow" {
+				slow.Stream, slow.Types = b.stream, []string{b.stream + ".slow"}
+			}
+			b.in.Handle(slow, postroom.HandlerFunc(func(ctx context.Context, _ pgx.Tx, _ postroom.Event) error {
+				running <- struct{}{}
+				select {
+				case <-finish:
+				case <-ctx.Done():
+				}
+				return nil
+			}))
+			b.in.Handle(inbox.Subscription{Name: "poison", Workers: 1}, effect("poison"))
+			b.in.Handle(b.subscription("other"), effect("other"))
+			b.run()
+			if way == "a delivery is slow" {
+				b.publishEvent(postroom.Event{ID: "s", Source: "/shop", Type: b.stream + ".slow", Data: []byte("1")})
+			} else if _, err := b.in.Accept(t.Context(), "slow", postroom.Event{ID: "s", Source: "/shop", Type: "t", Data: []byte("1")}); err != nil {
+				t.Fatal(err)
+			}
+			<-running
+			b.publish("before")
+			b.eventually("an event before", func() bool { return b.effects("other")["before"] == 1 })
+
+			tx, err := b.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.in.AcceptTx(t.Context(), tx, inbox.Acceptance{Handler: "poison", Event: postroom.Event{ID: "p", Source: "/shop", Type: "t", Data: []byte("1")}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), "UPDATE postroom.held SET solitary = true WHERE handler = 'poison'"); err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // the runner has seen the event: that cannot be observed
+			b.publish("after")
+			if _, err := b.in.Accept(t.Context(), "other", postroom.Event{ID: "held", Source: "/shop", Type: b.stream + ".placed", Data: []byte("1")}); err != nil {
+				t.Fatal(err)
+			}
+			devtest.Eventually(t, 2*time.Second, "the events of the third handler", func() bool { return len(b.effects("other")) == 3 })
+		})
+	}
 }

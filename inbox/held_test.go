@@ -375,8 +375,8 @@ func TestSuspectEventIsHeldAndRunsAlone(t *testing.T) {
 	}
 }
 
-// A suspect is too old, so it dies without a call of DedupeKey. After a replay, it has the key that
-// its handler makes: an event with this key was decided, so it does not take effect.
+// A suspect is too old, so it dies without a call of DedupeKey. After a replay, it runs alone and has
+// the key that its handler makes: an event with this key was decided, so it does not take effect.
 func TestASuspectThatIsTooOldHasItsOwnKeyAfterAReplay(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -400,6 +400,9 @@ func TestASuspectThatIsTooOldHasItsOwnKeyAfterAReplay(t *testing.T) {
 	b.in.Handle(sub, effect("h"))
 	b.run()
 	b.eventually("its death", func() bool { return b.held("h")["/shop twin"].Class == "too_old" })
+	if !b.held("h")["/shop twin"].Solitary {
+		t.Error("it does not run alone after a replay")
+	}
 	b.overrideDeadNextAtAndAttempts("h", "/shop twin")
 	b.eventually("its end", func() bool { return len(b.held("h")) == 0 })
 	b.wantOnce("h", "first")

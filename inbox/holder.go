@@ -5,9 +5,9 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/inbox/internal/batch"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/holder"
 	"github.com/postroom/postroom/inbox/internal/ledger"
@@ -18,7 +18,20 @@ import (
 type holds struct {
 	*loop
 
-	owing sync.WaitGroup // counts the parcels of deliveries that the holder has not finished yet
+	owing sync.WaitGroup // counts the parcels of deliveries that are not finished yet
+
+	// apart has the parcels that this handler stores or finishes itself, because Config.OnDead may have
+	// to be called. OnDead may take long, and the holder works for all handlers. The field waiting
+	// counts these parcels.
+	apart   chan parcel
+	waiting atomic.Int32
+}
+
+// parcel is a parcel with the fates of its deliveries; they are nil if it is not stored.
+type parcel struct {
+	holder.Parcel
+
+	fates []delivery.Fate
 }
 
 // holdWithOthers queues a delivery, and the deliveries that follow it, for the holder. The holder
@@ -270,9 +283,6 @@ func storing(in *Inbox) holder.Store {
 			for _, d := range append([]*delivery.Delivery{p.D}, p.Along...) {
 				events = append(events, c.owe(d, p.H))
 			}
-			if in.tells(p.H) {
-				return nil, batch.ErrAlone // the caller stores them one by one, in their order
-			}
 		}
 		err = parcels[0].Owner.(*holds).persist(life, func() (err error) {
 			fates, err = in.db.Store(life.Work, events...)
@@ -294,13 +304,64 @@ func (c *holds) IsStale(ctx context.Context, d *delivery.Delivery) bool {
 	return true
 }
 
+// TakeBack implements [holder.Owner].
+func (c *holds) TakeBack(p holder.Parcel) bool {
+	// An ordered external handler stores its events in their order.
+	//guard:no-event-overtakes-one-that-becomes-dead 2 false
+	//guard:what-the-holder-stores-becomes-dead-beside-it 1 false
+	if c.inbox.tells(p.H) || c.external != nil && c.isOrdered() && c.waiting.Load() > 0 {
+		c.setApart(parcel{Parcel: p})
+		return true
+	}
+	return false
+}
+
 // Finish implements [holder.Owner].
 func (c *holds) Finish(life delivery.Lifetime, p holder.Parcel, fates []delivery.Fate) {
+	//guard:what-the-holder-finishes-becomes-dead-beside-it false
+	if c.inbox.cfg.OnDead != nil && mayDie(fates) {
+		c.setApart(parcel{p, fates})
+		return
+	}
+	c.end(life, parcel{p, fates})
+}
+
+// mayDie reports whether a delivery of a parcel may become dead when the parcel is finished.
+func mayDie(fates []delivery.Fate) bool {
+	return fates == nil || slices.ContainsFunc(fates, func(f delivery.Fate) bool { return f != delivery.FateHeld && f != delivery.FateFree })
+}
+
+// setApart queues a parcel for the goroutine of endAll. It does not block, because there is room for
+// every delivery in memory.
+func (c *holds) setApart(p parcel) {
+	c.waiting.Add(1)
+	c.apart <- p
+}
+
+// endAll finishes the parcels that are set apart, until the channel is closed. When the process stops,
+// it gives back those that are not stored.
+func (c *holds) endAll(life delivery.Lifetime) {
+	for p := range c.apart {
+		switch {
+		case p.fates == nil && c.IsStale(life.Work, p.D):
+		case p.fates == nil && life.IsStopping():
+			c.flights.Back(p.D, p.Along)
+			c.finish(life.Work, p.D, delivery.HandedBack)
+			c.owing.Done()
+		default:
+			c.end(life, p)
+		}
+		c.waiting.Add(-1)
+	}
+}
+
+// end finishes a parcel. If it is not stored, end holds its first delivery.
+func (c *holds) end(life delivery.Lifetime, p parcel) {
 	defer c.owing.Done()
-	if fates == nil {
+	if p.fates == nil {
 		c.flights.Back(p.D, p.Along)
 		c.finish(life.Work, p.D, c.hold(life, p.D, p.H))
 		return
 	}
-	c.finishTogether(life, p, fates)
+	c.finishTogether(life, p.Parcel, p.fates)
 }

@@ -75,10 +75,9 @@ type core struct {
 	lines   repeat.Lines // limits log lines that repeat
 	renewer remedy.Renewer
 
-	// The lock alone lets an event that may end the process run alone: this event runs with the
-	// write lock, and all other events run with the read lock. External handlers take no lock,
-	// because their calls may take hours.
-	alone sync.RWMutex
+	// The lock alone lets an event that may end the process run alone. External handlers do not take
+	// it, because their calls may take hours.
+	alone delivery.Alone
 }
 
 // How often a process checks its consumer, and how often it records the position of the handler.

@@ -81,6 +81,7 @@ func (c *loop) open() {
 	}
 	c.flights, c.lanes = dispatch.NewDuplicates(), dispatch.NewLanes(queues, most)
 	c.invoker, c.acks = invoke.New(c.sub.Timeout, c.workers, c.sub.Classify), make(chan *delivery.Delivery, most)
+	c.holds.apart = make(chan parcel, c.inflight.Most())
 	c.retries.open()
 }
 
@@ -111,11 +112,12 @@ func (c *loop) Run(ctx context.Context) error {
 	beating, still := context.WithCancel(life.Work)
 	defer still()
 
-	var workers, acks, beats sync.WaitGroup
+	var workers, acks, apart, beats sync.WaitGroup
 	if c.reader != nil {
 		beats.Go(func() { c.reader.Beat(beating) })
 	}
 	acks.Go(func() { c.acknowledge(life.Work) })
+	apart.Go(func() { c.holds.endAll(life) })
 	workers.Go(func() { c.watcher().Run(life.Take) })
 	if c.external != nil {
 		workers.Go(func() { c.storeAll(life) })
@@ -128,6 +130,8 @@ func (c *loop) Run(ctx context.Context) error {
 	c.handBackRest(life.Work) // before the running handlers end, because these deliveries need not wait for them
 	workers.Wait()
 	c.holds.owing.Wait()
+	close(c.holds.apart)
+	apart.Wait()
 	close(c.acks)
 	acks.Wait()
 	c.handBackRest(life.Work)

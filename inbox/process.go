@@ -84,8 +84,8 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledge
 	case errors.As(err, &attempt):
 		c.signals.Report(life.Work, d.Task, attempt.Err)
 		h := c.failed(d.Task, delivery.FailureOf(attempt.Err))
-		//guard:an-on-dead-that-takes-long-delays-no-other-handler false
-		if c.inbox.tells(h) { // OnDead may take long, and the holder works for all handlers
+		//guard:workers-call-on-dead-at-the-same-time false
+		if c.inbox.tells(h) { // OnDead may take long, so each worker calls it for its own events
 			if ahead != nil {
 				ahead.Opened.Drop(life.Work)
 				ahead.Opened = nil

@@ -80,6 +80,11 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	case cl.Fault != nil:
 		c.fail(life, cl, c.held(cl, *cl.Fault, cl.Attempt, 0))
 		return
+	//guard:fewer-attempts-are-no-crash false
+	case cl.IsSpent() && !cl.RanOut && cl.Class != "": // its handler has fewer attempts now than when it failed, or OnDead failed
+		f := delivery.Failure{Class: cl.Class, Text: cl.Text, Permanent: true, Again: true}
+		c.fail(life, cl, c.held(cl, f, cl.Attempt-1, 0))
+		return
 	case cl.IsSpent(): // the last allowed attempt began and never ended
 		h := c.held(cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
 			"the process that made attempt %d, the last one, ended or stalled", cl.Attempts())}, cl.Attempts(), 0)
@@ -150,29 +155,50 @@ func (cl *claim) outcome() delivery.Outcome {
 	return delivery.Done
 }
 
-// identify makes the dedupe key of an event that was held without it, because the function that
-// makes the key may end the process. Now the event runs alone, and its attempt is counted.
+// identify makes the dedupe key of an event that was held without it: the function that makes the key
+// failed or might have ended the process, or the message could not be decoded then. Now the attempt is
+// counted.
 func (c *retries) identify(life delivery.Lifetime, cl *claim) error {
-	if c.sub.DedupeKey == nil || !cl.Solitary || !cl.IsBare() {
+	//guard:a-replayed-event-has-its-key-made = @ || !cl.Solitary
+	if !c.isNameless(cl.Claim) {
 		return nil
 	}
-	key, fault := delivery.OwnKey(c.sub.DedupeKey, c.sub.Timeout, cl.Event)
-	switch {
-	case fault != nil:
-		return &delivery.RecordedError{Err: errors.New(fault.Text), Holding: c.held(cl, *fault, cl.Attempt, 0)}
-	case key == cl.Key:
+	key, digest := delivery.DefaultKey(cl.Event), delivery.Digest(cl.Event)
+	if c.sub.DedupeKey != nil {
+		own, fault := delivery.OwnKey(c.sub.DedupeKey, c.sub.Timeout, cl.Event)
+		if fault != nil {
+			return &delivery.RecordedError{Err: errors.New(fault.Text), Holding: c.held(cl, *fault, cl.Attempt, 0)}
+		}
+		key, digest = own, nil
+	}
+	if key == cl.Key {
 		return nil
 	}
-	return c.persist(life, func() error {
+	same := true
+	err := c.persist(life, func() error {
 		fresh, err := c.ledger.Identify(life.Work, &cl.HeldEvent, key)
-		if err == nil {
-			cl.known = !fresh
-		}
-		if fresh {
+		switch {
+		case err != nil:
+		case fresh:
 			cl.Key = key
+		default:
+			same, err = c.inbox.db.Same(life.Work, c.sub.Name, delivery.Task{Key: key, Digest: digest})
+			cl.known = same
 		}
-		return err
+		return delivery.Written(err)
 	})
+	//guard:an-event-that-is-decoded-late-may-be-a-conflict false
+	if err == nil && !same {
+		f := *delivery.AsConflict.Failure
+		return &delivery.RecordedError{Err: errors.New(f.Text), Holding: c.held(cl, f, cl.Attempt, 0)}
+	}
+	return err
+}
+
+// isNameless reports whether identify may have to make the dedupe key of an event. Such an event runs
+// in no transaction with others.
+func (c *retries) isNameless(cl *claims.Claim) bool {
+	return (c.sub.DedupeKey != nil || cl.Raw != nil) && cl.IsBare()
 }
 
 // failedAgain tells the gate that another attempt failed, and returns how the event is held.
@@ -227,6 +253,9 @@ func (c *retries) fail(life delivery.Lifetime, cl *claim, h delivery.Holding) {
 	var death *delivery.DeathError
 	if errors.As(err, &death) {
 		if undead, may := untold(life.Work, c.log, cl.Task, h, err); may {
+			if h.Failure.Class == delivery.ClassCrash {
+				undead.Attempts = cl.Attempt - 1 // all that it may have, so that it is dead the next time
+			}
 			c.fail(life, cl, undead)
 			return
 		}
@@ -337,7 +366,7 @@ func (c *retries) runClaim(life delivery.Lifetime, cl *claim) error {
 // the same transaction. If the attempt fails, the round trip that rolls back also records
 // the failure, and rerun returns a delivery.RecordedError.
 func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
-	if !cl.Solitary { // for a solitary event the runner holds the write lock
+	if !cl.Solitary { // for a solitary event the runner has the lock
 		if !c.inbox.alone.TryRLock() {
 			cl.opened.Drop(life.Work) // a transaction must not stay open while it waits for an event that runs alone
 			c.inbox.alone.RLock()
@@ -407,7 +436,8 @@ func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) err
 	for i, other := range cl.along {
 		//guard:what-runs-along-does-not-meet-another-session 4 false
 		//guard:a-pause-ends-what-runs-along 2 false
-		if life.IsStopping() || !c.gate.IsOpen() || time.Until(until) < c.sub.Timeout*3/4 || tx.Differs() {
+		//guard:an-event-without-its-key-does-not-run-along 5 false
+		if life.IsStopping() || !c.gate.IsOpen() || time.Until(until) < c.sub.Timeout*3/4 || tx.Differs() || c.isNameless(other) {
 			cl.along = cl.along[:i]
 			return nil
 		}
@@ -449,7 +479,7 @@ func (c *retries) beginning(life delivery.Lifetime, cl *claim) *ledger.Statement
 	if cl.after == nil {
 		cl.after = c.queue.Take()
 	}
-	if n := cl.after; n == nil || !n.IsPlain() || !c.canRunUntil(n.Ends) {
+	if n := cl.after; n == nil || !n.IsPlain() || c.isNameless(n) || !c.canRunUntil(n.Ends) {
 		return nil
 	}
 	return c.ledger.Beginning()

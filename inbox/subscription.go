@@ -118,7 +118,8 @@ type Subscription struct {
 	// DedupeKey returns the key by which an event is recognised as a duplicate, for instance
 	// "commission:" and an order number. Of all events with the same key within DedupeWindow, only
 	// the first takes effect. DedupeKey must always return the same key for the same event, and may
-	// be called concurrently. If the key is empty or not UTF-8, the event is dead.
+	// be called concurrently. If the key is empty or not UTF-8, the event is dead. If an event was
+	// held without the key of DedupeKey, DedupeKey makes the key when the event runs.
 	//
 	// Defaults to the event's source and id. With the default, an event is held as a conflict if it
 	// has the same source and id as another event, and different content.

@@ -1,6 +1,9 @@
 package session
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Traces says what statements may leave behind, in their transaction or in the session.
 type Traces uint32
@@ -38,6 +41,28 @@ func See(sql string) Traces {
 		s.traces |= User
 	}
 	return s.traces
+}
+
+// MayEnd reports whether a text may end the transaction in which it is sent. It cannot, if each of
+// its statements begins with one of a few words. A procedure that is called in a transaction block
+// cannot end the block either. Another word may also be the name of a prepared COMMIT.
+func MayEnd(sql string) bool {
+	if strings.Contains(sql, `\\`) { // a setting of the session decides where a quoted text with it ends
+		return true
+	}
+	s := scanner{sql: sql, begins: true}
+	for s.next() {
+		if s.begins && !slices.ContainsFunc(endNothing, func(word string) bool { return is(s.word, word) }) {
+			return true
+		}
+		s.begins = false
+	}
+	return false
+}
+
+var endNothing = []string{
+	"select", "insert", "update", "delete", "with", "merge", "values", "copy", "call", "do",
+	"set", "lock", "notify", "create", "truncate",
 }
 
 // namesUser reports whether a text contains the name of a setting that changes the current user or
@@ -143,7 +168,7 @@ func (s *scanner) next() bool {
 		c := s.sql[s.at]
 		if isLetter(c) {
 			from := s.at
-			for s.at < len(s.sql) && (isLetter(s.sql[s.at]) || s.sql[s.at]-'0' < 10) {
+			for s.at < len(s.sql) && (isLetter(s.sql[s.at]) || s.sql[s.at]-'0' < 10 || s.sql[s.at] == '$') {
 				s.at++
 			}
 			s.word = s.sql[from:s.at]
@@ -169,10 +194,14 @@ func (s *scanner) skip(c byte) {
 		s.at = quoted(s.sql, s.at, c, false)
 		return
 	case strings.HasPrefix(rest, "--"):
-		s.at = behind(s.sql, s.at+2, "\n")
+		if n := strings.IndexAny(rest, "\r\n"); n >= 0 {
+			s.at += n
+			return
+		}
+		s.at = len(s.sql)
 		return
 	case strings.HasPrefix(rest, "/*"):
-		s.at = behind(s.sql, s.at+2, "*/")
+		s.at = commented(s.sql, s.at)
 		return
 	case c == '$' && !s.opaque:
 		if n := strings.IndexByte(rest[1:], '$'); n >= 0 && isTag(rest[1:n+1]) {
@@ -220,6 +249,22 @@ func escaped(sql string, at int) int {
 		}
 		at = next
 	}
+}
+
+// commented returns the position after the comment that begins at position at. A comment may contain
+// others.
+func commented(sql string, at int) int {
+	for depth := 0; at < len(sql); at++ {
+		switch {
+		case strings.HasPrefix(sql[at:], "/*"):
+			depth, at = depth+1, at+1
+		case strings.HasPrefix(sql[at:], "*/"):
+			if depth, at = depth-1, at+1; depth == 0 {
+				return at + 1
+			}
+		}
+	}
+	return len(sql)
 }
 
 // behind returns the position after the next occurrence of part.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
@@ -69,7 +68,7 @@ type Tx interface {
 type Batches struct {
 	Loop
 
-	Alone *sync.RWMutex // this lock is read-locked while a transaction runs
+	Alone *delivery.Alone // each transaction takes it with RLock
 }
 
 // DeliverAll decides deliveries together and finishes each of them. If a delivery cannot be handled

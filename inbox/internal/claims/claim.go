@@ -23,6 +23,7 @@ type Claim struct {
 	queue *Queue
 	size  int64     // the event's size in bytes
 	since time.Time // when the claim began to wait for a worker; zero if it does not wait
+	late  bool      // it could not be decoded when it came, so its dedupe key is its place in the stream
 
 	mu     sync.Mutex
 	lost   bool // another process has claimed the event meanwhile
@@ -67,13 +68,14 @@ func (cl *Claim) Attempts() int {
 	return cl.queue.Attempts
 }
 
-// IsSpent reports whether the event has had all its attempts, and the last of them never ended. If
-// a replay set the number of attempts, the event gets one more attempt, because in the last attempt
-// perhaps the process failed, and not the handler. So does an event of a handler for which more events
-// are claimed than can run, because perhaps no worker had begun the last attempt.
+// IsSpent reports whether the event has had all its attempts, and the last of them did not settle it.
+// Perhaps no worker had begun the last attempt, or the process failed, and not the handler. So an event
+// gets one more attempt if it never failed, if a replay set the number of attempts, or if more events
+// of its handler are claimed than can run.
 func (cl *Claim) IsSpent() bool {
-	//guard:an-event-that-no-worker-began-is-not-dead 2.1 false
-	if cl.Last > 0 || cl.queue.Running > 0 && !cl.Solitary {
+	//guard:an-event-that-no-worker-began-is-not-dead 3.1 false
+	//guard:an-event-that-never-failed-has-one-more-attempt 2 false
+	if cl.Last > 0 || cl.Class == "" || cl.queue.Running > 0 && !cl.Solitary {
 		return cl.Attempt > cl.Attempts()+1
 	}
 	return cl.Attempt > cl.queue.Attempts
@@ -90,6 +92,12 @@ const deathsToTell = 3
 // has an attempt left, does not run alone, and no later event of its key has to wait for it.
 func (cl *Claim) IsPlain() bool {
 	return cl.Fault == nil && !cl.IsSpent() && !cl.Solitary && cl.Blocking == ""
+}
+
+// IsBare reports whether the dedupe key of the event may still have to be made: the event was held
+// before its handler could make a key, or before the event could be decoded.
+func (cl *Claim) IsBare() bool {
+	return cl.late || cl.Key == delivery.DefaultKey(cl.Event)
 }
 
 // Together returns the earliest end of the claims, and reports whether their events can be run in
@@ -141,6 +149,8 @@ func (cl *Claim) decode(raw []byte) {
 		cl.Fault = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean(err.Error(), guard.MaxText), Permanent: true}
 		return
 	}
+	//guard:an-event-that-is-decoded-late-has-its-key-made remove
+	cl.late = cl.Key == delivery.DefaultKey(cl.Event)
 	if ev.ID == "" {
 		ev.ID = cl.Event.ID
 	}

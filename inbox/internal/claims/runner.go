@@ -53,13 +53,11 @@ type Config struct {
 	IdlePoll time.Duration
 	Renewal  time.Duration // how long a renewed claim lasts
 
-	// AloneAfter is how long an event that must run alone waits for the calls of external handlers.
-	// Then it runs beside those that go on, which may take hours.
+	// AloneAfter is how long an event that must run alone waits for runs that take long. Then it runs
+	// beside those that go on, which may take hours.
 	AloneAfter time.Duration
 
-	// Alone is the lock of running events. An event that may end the process takes the write lock,
-	// so that it runs alone. All other events take the read lock.
-	Alone *sync.RWMutex
+	Alone *delivery.Alone // the lock of running events
 }
 
 // Runner claims held events that are due and hands them to the workers of their
@@ -73,11 +71,11 @@ type Runner struct {
 	at    time.Time        // when to look for due events again; zero: at the next poll
 	known map[int64]*Claim // the claims of this process, by id
 
-	out     sync.WaitGroup // counts the claims that a worker may run, but not those of external handlers
-	asked   time.Time      // since when an event that must run alone has waited for calls of external handlers; zero: none has
-	more    bool           // more events may be due, or must be postponed: the runner does not rest for claimGap
-	looked  time.Time      // when the runner last looked for due events
-	unknown atomic.Bool    // the database did not answer a claim: this process may have claims that it does not know of
+	asked   time.Time   // since when an event that must run alone has waited; zero: none waits
+	tried   time.Time   // when the runner last could not run it, because another event ran for long
+	more    bool        // more events may be due, or must be postponed: the runner does not rest for claimGap
+	looked  time.Time   // when the runner last looked for due events
+	unknown atomic.Bool // the database did not answer a claim: this process may have claims that it does not know of
 }
 
 // claimGap is how long the runner rests after it claimed all due events. The next statement then
@@ -205,9 +203,6 @@ func (r *Runner) Begun(cl *Claim) {
 	cl.queue.claimed.Add(1)
 	//guard:what-is-claimed-counts-until-it-ends remove
 	cl.queue.size.Add(cl.size)
-	if !cl.queue.Renewed {
-		r.out.Add(1)
-	}
 }
 
 // Ended records that this process no longer has a claim.
@@ -219,9 +214,6 @@ func (r *Runner) Ended(cl *Claim) {
 	r.mu.Unlock()
 	cl.queue.claimed.Add(-1)
 	cl.queue.size.Add(-cl.size)
-	if !cl.queue.Renewed {
-		r.out.Done()
-	}
 }
 
 // wait waits for the time d, or until an earlier time that Wake sets meanwhile.
@@ -282,6 +274,7 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 		}
 		return r.cfg.IdlePoll, nil // another process runs that event now, or it waits
 	}
+	r.asked = time.Time{}
 	// If more events are due than the handlers have room for, a worker that becomes free wakes the
 	// runner.
 	wait := r.rest(crowded)
@@ -360,33 +353,59 @@ func (r *Runner) claims(rows []delivery.HeldEvent, began time.Time) (claims []*C
 	return claims
 }
 
-// mustWait reports whether an event that must run alone has to wait for calls of external handlers.
-// Meanwhile the runner goes on: a call may take hours, and other events must not wait for it.
-func (r *Runner) mustWait() bool {
-	calls := slices.ContainsFunc(r.queues, func(q *Queue) bool { return q.Renewed && q.Claimed() > q.Waiting() })
-	switch {
-	case !calls:
-		r.asked = time.Time{}
-		return false
-	case r.asked.IsZero():
+// alonePatience is how long other events wait at a time so that one can run alone. Usually the running
+// events end within this time. aloneGap is the time between two such waits.
+const (
+	alonePatience = time.Second
+	aloneGap      = 10 * alonePatience
+)
+
+// lockAlone takes the lock for an event that must run alone, or returns false if the event must wait.
+// It first gives back the claims that no worker has begun, and waits until the other claims have
+// ended, because each event with an open claim loses an attempt if the process ends. A run may take
+// hours, and other events must not wait for it. So lockAlone waits for the end of a run only for a short
+// time. After AloneAfter, it takes the lock although some runs go on.
+func (r *Runner) lockAlone(life delivery.Lifetime) bool {
+	if r.asked.IsZero() {
 		r.asked = time.Now()
 	}
-	return time.Since(r.asked) < r.cfg.AloneAfter
+	beside := time.Since(r.asked) >= r.cfg.AloneAfter
+	//guard:an-event-that-runs-alone-waits-without-stopping-others 2 false
+	if !beside && (r.calls() || time.Since(r.tried) < aloneGap) {
+		return false
+	}
+	r.releaseUnbegun(life)
+	until := time.Now().Add(alonePatience)
+	//guard:claims-of-others-go-on-while-an-event-must-run-alone 2 true
+	for r.runs() && time.Now().Before(until) && !life.IsStopping() {
+		pause.For(life.Take, time.Millisecond)
+	}
+	//guard:an-event-that-must-run-alone-stops-others-for-a-short-time 2.1.1 = time.Hour
+	if r.runs() && !beside || !r.cfg.Alone.Lock(time.Until(until), beside) {
+		r.tried = time.Now()
+		r.Wake(0) // to claim again what it gave back
+		return false
+	}
+	r.asked, r.tried = time.Time{}, time.Time{}
+	return true
+}
+
+// calls reports whether an external handler runs an event.
+func (r *Runner) calls() bool {
+	return slices.ContainsFunc(r.queues, func(q *Queue) bool { return q.Renewed && q.Claimed() > q.Waiting() })
+}
+
+// runs reports whether a handler that is not external has a claim.
+func (r *Runner) runs() bool {
+	return slices.ContainsFunc(r.queues, func(q *Queue) bool { return !q.Renewed && q.Claimed() > 0 })
 }
 
 // runAlone claims one event that may be poison, and runs it while no other event runs in this
-// inbox. Before that it gives back the claims that no worker has begun, and waits until the other
-// claims have ended, because each event with an open claim loses an attempt if the process ends.
-// The calls of external handlers are an exception: see mustWait.
+// inbox, except those that take long: see lockAlone.
 func (r *Runner) runAlone(life delivery.Lifetime) (ran bool, err error) {
-	//guard:an-event-that-runs-alone-waits-without-stopping-others false
-	if r.mustWait() {
+	if !r.lockAlone(life) {
 		return false, nil
 	}
-	r.asked = time.Time{}
-	r.releaseUnbegun(life)
-	r.out.Wait()
-	r.cfg.Alone.Lock()
 	defer r.cfg.Alone.Unlock()
 	if life.IsStopping() {
 		return false, nil

@@ -159,7 +159,7 @@ const maxSubject = 1024
 // Identify sets the dedupe key and the digest. If the function by is not nil, it makes the key, and
 // must return within the given time.
 func (d *Delivery) Identify(by func(postroom.Event) string, within time.Duration) {
-	d.Key, d.Digest = identity.DedupeKey(d.Event.Source, d.Event.ID), digest(d.Event)
+	d.Key, d.Digest = DefaultKey(d.Event), Digest(d.Event)
 	if by != nil && d.Fault == nil {
 		//guard:the-key-of-a-suspect-is-made-later false
 		if d.IsSuspect() {
@@ -183,12 +183,6 @@ func (d *Delivery) IsSuspect() bool {
 // counts deliveries, not attempts. So the counts of harmless events also rise if they are
 // in the same process as an event that ends the process.
 const suspectAfter = 3
-
-// IsBare reports whether a held event has no dedupe key of its handler yet, although the handler
-// makes keys. The key of such an event is made when the event runs alone.
-func (h *HeldEvent) IsBare() bool {
-	return h.Revision == 0 && h.Key == identity.DedupeKey(h.Event.Source, h.Event.ID)
-}
 
 // OwnKey returns the dedupe key that the subscription's DedupeKey function makes for an event, or
 // why it made none.
@@ -220,8 +214,11 @@ var errNoKey = errors.New("DedupeKey returned an empty text, or one that is not 
 // Bounded shortens a key that is too long for the table inbox.
 func Bounded(key string) string { return identity.Bounded(key) }
 
-// digest returns the first 16 bytes of SHA-256 over type and data.
-func digest(ev postroom.Event) []byte {
+// DefaultKey returns the dedupe key of an event whose handler has no DedupeKey function.
+func DefaultKey(ev postroom.Event) string { return identity.DedupeKey(ev.Source, ev.ID) }
+
+// Digest returns the first 16 bytes of SHA-256 over type and data.
+func Digest(ev postroom.Event) []byte {
 	h := sha256.New()
 	h.Write([]byte(ev.Type))
 	h.Write([]byte{0}) // a separator: no type contains it

@@ -41,6 +41,7 @@ type Failure struct {
 	place string // the frame of a panic, or the table and constraint of a database error; with Class and Text it makes up the cause
 
 	Permanent  bool          // there is no further attempt
+	Again      bool          // it is the last failure that the event's row has: only the Class and the Text are known
 	unknown    bool          // no handler has the type of the event
 	unanswered bool          // the failure is permanent only because the outcome of this attempt's call is unknown
 	Snoozed    bool          // the attempt does not count, unless the event has had only snoozes for postroom.SnoozeBound

@@ -18,6 +18,10 @@ type HeldEvent struct {
 	Last      int           // the number of the attempt after which it is dead, if an operator set that number
 	Snoozed   time.Duration // for how long all attempts at it have been snoozes
 
+	RanOut bool   // it had a claim before this one, and that claim ran out
+	Class  string // the class of its last failure; empty if it never failed
+	Text   string // the text of its last failure
+
 	Blocking string // the key that waits for this event, or ""
 	Pos      int64  // its position in the order of that key
 	Followed bool   // other events waited behind this event when it was claimed

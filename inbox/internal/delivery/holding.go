@@ -43,18 +43,23 @@ func (h Holding) Outcome() Outcome {
 // WithoutDeath returns how to hold an event that did not become dead, because Config.OnDead failed.
 // Usually the event waits, and its last attempt is made again. If the handler itself ended the
 // transaction, the attempt may be committed and must not be made again, so the event is dead
-// anyway. If the failure did not come from the handler, WithoutDeath returns false: the event stays
-// in its stream, or its claim is given back.
+// anyway. If the event has no attempt left, it waits, and is dead when OnDead succeeds. If the failure
+// did not come from the handler, WithoutDeath returns false: the event stays in its stream, or its
+// claim is given back.
 func (h Holding) WithoutDeath() (Holding, bool) {
 	switch h.Failure.Class {
 	case classTransaction:
 		h.Untold = true
 		return h, true
-	case ClassConflict, ClassUndecodable, ClassTooOld, classDedupeKey, ClassLate, ClassCrash:
+	case ClassConflict, ClassUndecodable, ClassTooOld, classDedupeKey, ClassLate:
 		return h, false
 	}
 	wait := UntoldWait
-	h.After, h.Attempts = &wait, max(h.Attempts-1, 0)
+	h.After = &wait
+	//guard:an-event-without-attempts-waits-for-on-dead true
+	if h.Failure.Class != ClassCrash && !h.Failure.Again {
+		h.Attempts = max(h.Attempts-1, 0)
+	}
 	return h, true
 }
 

@@ -24,6 +24,10 @@ type Owner interface {
 	// If so, IsStale also gives the delivery back.
 	IsStale(ctx context.Context, d *delivery.Delivery) bool
 
+	// TakeBack reports whether the owner itself stores and finishes the parcel, because that may
+	// take long.
+	TakeBack(p Parcel) bool
+
 	// Finish finishes the deliveries of a parcel according to their fates. If the parameter fates
 	// is nil, the deliveries were not stored, and Finish holds them one by one.
 	Finish(life delivery.Lifetime, p Parcel, fates []delivery.Fate)
@@ -117,7 +121,7 @@ func (h *Holder) collect(first Parcel) []Parcel {
 
 // hold stores the events, and then finishes each one according to its fate.
 func (h *Holder) hold(life delivery.Lifetime, parcels []Parcel) {
-	parcels = slices.DeleteFunc(parcels, func(p Parcel) bool { return p.Owner.IsStale(life.Work, p.D) })
+	parcels = slices.DeleteFunc(parcels, func(p Parcel) bool { return p.Owner.IsStale(life.Work, p.D) || p.Owner.TakeBack(p) })
 	if len(parcels) == 0 {
 		return
 	}

@@ -18,15 +18,17 @@ func readHeld(rows pgx.Rows) ([]delivery.HeldEvent, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (delivery.HeldEvent, error) {
 		h := delivery.HeldEvent{Task: delivery.Task{Retried: true}}
 		ev := &h.Event
-		var key, correlation, causation, parent, state, blocking *string
+		var key, correlation, causation, parent, state, blocking, class, text *string
 		var pos *int64
 		var last *int
 		var snoozed *float64 // seconds
 		err := row.Scan(&h.Handler, &h.ID, &h.Epoch, &h.Attempt, &h.Solitary, &h.Key, (*delivery.Instant)(&ev.LoggedAt), &ev.Source, &ev.ID,
-			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, (*delivery.Instant)(&ev.Time), &parent, &state, &h.Headers, &ev.Data, &h.Raw, &h.Revision, &last, &blocking, &pos, &h.Followed, &snoozed)
+			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, (*delivery.Instant)(&ev.Time), &parent, &state, &h.Headers, &ev.Data, &h.Raw, &h.Revision, &last, &blocking, &pos, &h.Followed, &snoozed,
+			&h.RanOut, &class, &text)
 		ev.Key, ev.CorrelationID, ev.CausationID = value(key), value(correlation), value(causation)
 		ev.TraceParent, ev.TraceState = value(parent), value(state)
 		h.Blocking, h.Pos, h.Last = value(blocking), value(pos), value(last)
+		h.Class, h.Text = value(class), value(text)
 		h.Snoozed = time.Duration(min(value(snoozed), maxSnoozed) * float64(time.Second))
 		return h, err
 	})

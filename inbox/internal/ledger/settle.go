@@ -197,14 +197,20 @@ func (f Failed) noted() []any {
 // updates the event. If began is the id of a transaction that committed, they record nothing; began
 // may be empty.
 func (a *Handler) noting(f Failed, began string) (all []Statement, fail int, err error) {
-	text, err := f.Holding.Failure.Document()
-	if err != nil {
-		return nil, 0, fmt.Errorf("encode failure: %w", err)
-	}
 	failure := f.Holding.Failure
+	var text *string
+	var fingerprint []byte
+	//guard:a-failure-that-is-the-reason-again-is-not-doubled true
+	if !failure.Again {
+		document, err := failure.Document()
+		if err != nil {
+			return nil, 0, fmt.Errorf("encode failure: %w", err)
+		}
+		text, fingerprint = &document, failure.Fingerprint(a.name, f.Held.Event)
+	}
 	noting := Statement{sql: a.sql.fail, args: []any{
 		f.Held.ID, f.Held.Epoch, f.Holding.After, f.Holding.Attempts, failure.Class,
-		failure.Fingerprint(a.name, f.Held.Event), text, f.Skipped, failure.Snoozed, optional(began),
+		fingerprint, text, f.Skipped, failure.Snoozed, optional(began),
 	}}
 	all = []Statement{noting}
 	if f.Skipped {

@@ -219,14 +219,17 @@ var errOverlooked = errors.New("a statement failed and the handler did not retur
 // A statement with parameters cannot have ended it: a text with parameters is a single statement,
 // COMMIT and ROLLBACK have no parameters, and no function can end a transaction block. A text
 // without parameters may contain several statements. pgx returns only the result of the last
-// statement, so the inbox cannot know whether an earlier one ended the transaction.
+// statement, so the inbox cannot know whether an earlier one ended the transaction, but
+// session.MayEnd sees in most texts that no statement can. For a text that a user's code rewrites,
+// Unseen is called too.
 func (t *Tx) See(sql string, args []any) {
 	t.loan.See(sql)
-	//guard:a-text-may-end-the-transaction = @1 || @2.1 > 0 && (@3 || @4)
-	//guard:an-option-may-end-the-transaction 3 false
-	//guard:named-arguments-may-end-the-transaction 4 false
-	//guard:a-simple-connection-may-end-the-transaction 1 false
-	if t.simple || len(args) == 0 || isOption(args[0]) || isRewriter(args[0]) {
+	//guard:a-text-may-end-the-transaction = @1.1 || @1.2.1 > 0 && (@1.3 || @1.4)
+	//guard:an-option-may-end-the-transaction 1.3 false
+	//guard:named-arguments-may-end-the-transaction 1.4 false
+	//guard:a-simple-connection-may-end-the-transaction 1.1 false
+	//guard:a-text-that-cannot-end-the-transaction-does-not 2 true
+	if (t.simple || len(args) == 0 || isOption(args[0]) || isRewriter(args[0])) && session.MayEnd(sql) {
 		t.unsure.Store(true)
 	}
 }

@@ -10,7 +10,8 @@
 SELECT handler, id, epoch, attempts + 1, solitary, dedupe_key, logged_at, source, event_id,
        type, subject, event_key, content_type, correlation_id, causation_id,
        occurred_at, trace_parent, trace_state, headers, data, raw_headers,
-       revision, last_attempt, key, pos, false AS followed, extract(epoch FROM now() - snoozed_at)::float8 AS snoozed
+       revision, last_attempt, key, pos, false AS followed, extract(epoch FROM now() - snoozed_at)::float8 AS snoozed,
+       false AS ran_out, class, failures -> -1 ->> 'text' AS failure
 FROM (
     SELECT *, bool_and(next_at IS NULL AND dead_at IS NULL AND NOT solitary AND attempts = 0
                        AND ($5::text IS NULL OR type = ANY (string_to_array($5::text, ' ')))

@@ -18,9 +18,9 @@ UPDATE postroom.held AS held
 SET attempts = held.attempts + 1, epoch = held.epoch + 1, claimed_by = $1, next_at = now() + h.lease
 FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::int[], $8::bigint[], $9::bool[]) AS h (handler, most, lease, types, subjects, spared, bytes, idle)
 CROSS JOIN LATERAL (
-    SELECT sized.id
-    FROM (SELECT first.id, row_number() OVER earlier AS nth, sum(first.size) OVER earlier AS bytes
-          FROM (SELECT id, next_at, octet_length(data) + coalesce(octet_length(raw_headers), 0) + coalesce(pg_catalog.pg_column_size(headers), 0) AS size
+    SELECT sized.id, sized.ran_out
+    FROM (SELECT first.id, first.ran_out, row_number() OVER earlier AS nth, sum(first.size) OVER earlier AS bytes
+          FROM (SELECT id, next_at, claimed_by IS NOT NULL AS ran_out, octet_length(data) + coalesce(octet_length(raw_headers), 0) + coalesce(pg_catalog.pg_column_size(headers), 0) AS size
                 FROM postroom.held
                 WHERE held.handler = h.handler AND next_at <= now() AND NOT (solitary OR claimed_by IS NOT NULL AND attempts > h.spared)
                   AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
@@ -40,4 +40,4 @@ RETURNING held.handler, held.id, held.epoch, held.attempts, held.solitary, held.
           held.occurred_at, held.trace_parent, held.trace_state, held.headers, held.data, held.raw_headers,
           held.revision, held.last_attempt, held.key, held.pos,
           EXISTS (SELECT FROM postroom.held h WHERE h.handler = held.handler AND h.key = held.key AND h.pos > held.pos) AS followed,
-          extract(epoch FROM now() - held.snoozed_at)::float8 AS snoozed;
+          extract(epoch FROM now() - held.snoozed_at)::float8 AS snoozed, due.ran_out, held.class, held.failures -> -1 ->> 'text' AS failure;

@@ -41,4 +41,4 @@ RETURNING held.handler, held.id, held.epoch, held.attempts, held.solitary, held.
           held.occurred_at, held.trace_parent, held.trace_state, held.headers, held.data, held.raw_headers,
           held.revision, held.last_attempt, held.key, held.pos,
           EXISTS (SELECT FROM postroom.held h WHERE h.handler = held.handler AND h.key = held.key AND h.pos > held.pos) AS followed,
-          extract(epoch FROM now() - held.snoozed_at)::float8 AS snoozed;
+          extract(epoch FROM now() - held.snoozed_at)::float8 AS snoozed, due.ran_out, held.class, held.failures -> -1 ->> 'text' AS failure;

@@ -38,6 +38,6 @@ SELECT handler, id, epoch, attempts, solitary, dedupe_key, logged_at, source, ev
        occurred_at, trace_parent, trace_state, headers, data, raw_headers,
        revision, last_attempt, key, pos,
        EXISTS (SELECT FROM postroom.held h WHERE h.handler = next.handler AND h.key = next.key AND h.pos > next.pos) AS followed,
-       extract(epoch FROM now() - snoozed_at)::float8 AS snoozed
+       extract(epoch FROM now() - snoozed_at)::float8 AS snoozed, false AS ran_out, class, failures -> -1 ->> 'text' AS failure
 FROM next
 WHERE take;
