@@ -91,7 +91,7 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Stream, jetstream
 	durable, err := stream.Consumer(ctx, want.Durable)
 	s.decided.Store(row.Floor)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		if row.Floor, err = s.stillDecided(ctx, stream, row); err != nil {
+		if row.Floor, err = s.beginning(ctx, stream, row); err != nil {
 			return nil, nil, err
 		}
 		if !row.IsNew {

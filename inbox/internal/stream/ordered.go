@@ -107,7 +107,7 @@ func (s *OrderedReader) standBy(ctx context.Context, stream jetstream.Stream) (*
 		}
 		t.floor.reset(lead.Floor)
 		//guard:a-reader-learns-with-the-lease-which-backfill-is-exempt remove
-		s.origin.Backfill = lead.Backfill // while this process waited, another reader may have begun again at a lower floor
+		s.exempt(ctx, lead.Floor.Seq, lead.Backfill) // while this process waited, another reader may have begun again at a lower floor
 		if lead.Takeovers > suspectTerms {
 			t.left.Store(int32(s.InFlight.Most())) //nolint:gosec // Most counts messages in memory
 			s.Log.ErrorContext(ctx, "several readers ended on the same events, which will run alone",
