@@ -77,3 +77,35 @@ func (b *bench) repeatable(t *testing.T) *pgxpool.Pool {
 	t.Cleanup(pool.Close)
 	return pool
 }
+
+// A handler was ordered for longer than its DedupeWindow, and is not ordered any more. The consumer
+// from before has not moved meanwhile. Events that were decided long ago are not dead now.
+func TestAHandlerThatIsUnorderedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	deploy := func(order inbox.Order) (stop func()) {
+		b.in = inbox.New(b.pool, b.nc, b.config())
+		inbox.LookOften(b.in, 50*time.Millisecond)
+		sub := b.subscription("h")
+		sub.Order, sub.DedupeWindow = order, 2*time.Second
+		b.in.Handle(sub, effect("h"))
+		return b.run()
+	}
+	stop := deploy(inbox.Unordered)
+	b.publish("first")
+	b.eventually("first", func() bool { return len(b.effects("h")) == 1 })
+	stop()
+	stop = deploy(inbox.HoldKey)
+	all := ids("later", 5)
+	b.publish(all...)
+	b.eventually("later", func() bool { return len(b.effects("h")) == 6 })
+	b.eventually("their rows to expire", func() bool { return b.ledger("h") == 0 })
+	stop()
+	deploy(inbox.Unordered)
+	b.publish("last")
+	b.eventually("last", func() bool { return b.effects("h")["last"] == 1 })
+	b.drained()
+	if n := b.dead("h"); n > 0 {
+		t.Errorf("%d events are dead that took effect long ago: %v", n, b.held("h"))
+	}
+}

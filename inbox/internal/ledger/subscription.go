@@ -31,7 +31,7 @@ func (r *Records) Subscribe(ctx context.Context, created time.Time, floor, backf
 		types = r.Types
 	}
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.subscribe, r.Handler, r.Stream, created, types, floor, backfill, r.Filter, r.Ordered, r.OwnKeys).
-		Scan(&row.Stream, &row.Created, &row.Types, &row.Floor, &row.Reached, &row.Backfill, &row.IsNew, &row.Before)
+		Scan(&row.Stream, &row.Created, &row.Types, &row.Floor, &row.Reached, &row.Backfill, &row.IsNew, &row.InOrder, &row.Before)
 	if err != nil {
 		return row, fmt.Errorf("note subscription: %w", err)
 	}
