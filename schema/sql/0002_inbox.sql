@@ -352,7 +352,7 @@ COMMENT ON COLUMN postroom.subscription.reader IS
 COMMENT ON COLUMN postroom.subscription.reader_until IS
     'When the lease of reader ends, if reader does not renew it.';
 COMMENT ON COLUMN postroom.subscription.takeovers IS
-    'How many readers in a row ended without releasing their lease and without moving floor.';
+    'How many readers in a row ended without releasing their lease and without moving floor. A reader that finds no event to read sets it to 0.';
 
 CREATE TABLE postroom.node (
     id             uuid        PRIMARY KEY,

@@ -121,6 +121,14 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 	return &l, nil
 }
 
+// Pardon records that no event can have ended the readers before the reader with this epoch.
+func (r *Records) Pardon(ctx context.Context, epoch int64) error {
+	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.pardon, r.Handler, epoch); err != nil {
+		return fmt.Errorf("pardon the earlier readers: %w", err)
+	}
+	return nil
+}
+
 // Keep returns two functions. The first one, keep, records the floor and renews the reader's lease.
 // If its parameter lease is nil, keep gives up the lease instead. The function keep has its own
 // connection until the second function, done, is called. If that connection breaks, the term is over:

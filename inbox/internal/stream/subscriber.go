@@ -98,6 +98,10 @@ type Records interface {
 	// process has the lease.
 	Lead(ctx context.Context, lease time.Duration) (*delivery.Lead, error)
 
+	// Pardon records that no event can have ended the earlier readers, because the reader with this
+	// epoch found none to read.
+	Pardon(ctx context.Context, epoch int64) error
+
 	// Keep returns two functions. The first one, keep, records the floor and renews the lease. If
 	// its parameter lease is nil, keep gives up the lease instead. If the term is over, or its
 	// connection broke, keep returns delivery.ErrTermOver. The function keep occupies one
