@@ -185,6 +185,22 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	}
 }
 
+// later makes a delivery of an ordered handler wait in memory, because it could not even be held. If
+// later events of its key need not wait for it, they go on, and it will not run any more. later
+// reports whether there was room.
+func (c *loop) later(d *delivery.Delivery, of *delivery.Unheld) bool {
+	//guard:what-cannot-be-held-beside-the-order-stops-no-key false
+	if of != nil && c.isKeyed(d) && c.blocks(of.As, of.H) == "" {
+		next := c.flights.End(d)
+		d.Flight, d.Unheld = "", of
+		if next != nil {
+			defer c.lanes.Put(next)
+		}
+	}
+	messages, bytes := c.inflight.Spare()
+	return c.keys.Later(d, stream.SizeOf(d.Msg), dispatch.Room{Messages: messages, Bytes: bytes}, c.holds.unpark)
+}
+
 // Begin reads which keys have held events. That may take long, but the lease is renewed meanwhile.
 // The previous reader no longer has the lease, so it can hold no further events. Events that it is
 // storing at this moment may be missing here, but this reader will find that they are decided.
