@@ -194,6 +194,49 @@ func (r *Records) HeldKeys(ctx context.Context, n int) (keys []string, err error
 	return keys, nil
 }
 
+// SkipDead lets the events go on that wait for dead events of their keys. They waited because the
+// handler held its keys before. It reports whether there were such keys.
+func (r *Records) SkipDead(ctx context.Context) (found bool, err error) {
+	const portion = 100 // keys, because each occupies a lock of the server until its transaction ends
+	for after := ""; ; {
+		var keys []string
+		batch := &pgx.Batch{}
+		batch.Queue(r.Db.sql.plan)
+		batch.Queue(r.Db.sql.deadKeys, r.Handler, after, portion).Query(func(rows pgx.Rows) (err error) {
+			keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			return err
+		})
+		err := r.Db.pool.SendBatch(ctx, batch).Close()
+		if err == nil && len(keys) > 0 {
+			err = r.skipDead(ctx, keys)
+		}
+		if err != nil {
+			return found, fmt.Errorf("skip dead events: %w", err)
+		}
+		if len(keys) < portion {
+			return found || len(keys) > 0, nil
+		}
+		found, after = true, keys[portion-1]
+	}
+}
+
+// skipDead is SkipDead for some keys, in one transaction. Other transactions lock keys in the same
+// order. The transaction is at READ COMMITTED, so that it sees what others committed before it got
+// the locks.
+func (r *Records) skipDead(ctx context.Context, keys []string) error {
+	batch := &pgx.Batch{}
+	batch.Queue(r.Db.sql.plan)
+	for _, key := range keys {
+		batch.Queue(r.Db.sql.lockKey, r.Handler, key)
+	}
+	batch.Queue(r.Db.sql.skipDead, r.Handler, keys)
+	batch.Queue(r.Db.sql.wake, r.Handler, keys)
+	//guard:dead-events-are-skipped-at-read-committed 3 = pgx.TxOptions{}
+	return pgx.BeginTxFunc(ctx, r.Db.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		return tx.SendBatch(ctx, batch).Close()
+	})
+}
+
 // AskedFor returns the recorded types that processes of the handler asked for. nil means all types.
 func (r *Records) AskedFor(ctx context.Context) (types []string, err error) {
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.types, r.Handler).Scan(&types)

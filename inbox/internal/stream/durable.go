@@ -113,6 +113,11 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Stream, jetstream
 	if durable, err = s.goBack(ctx, stream, durable, row); err != nil {
 		return nil, nil, err
 	}
+	if row.InOrder {
+		if err := s.to.Begin(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
 	s.last.from(durable.CachedInfo().Created)
 	s.own.from(durable.CachedInfo().Created)
 	return stream, durable, nil

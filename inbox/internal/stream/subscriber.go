@@ -57,8 +57,8 @@ type Receiver interface {
 	// delivery.
 	Take(ctx context.Context, d *delivery.Delivery)
 
-	// Begin prepares a term. The reader calls it when this process begins to read for an ordered
-	// handler.
+	// Begin prepares the handler. The reader calls it when this process begins to read for an ordered
+	// handler, or for one that was ordered before.
 	Begin(ctx context.Context) error
 
 	// Undecided returns the first of the deliveries that the handler has not decided according to
