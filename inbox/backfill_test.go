@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
@@ -228,4 +229,43 @@ func TestAWaitingReaderLearnsThatTheBackfillIsDecided(t *testing.T) {
 		floor = 0, floor_id = NULL, floor_stored_at = NULL, backfill_through = 0`)
 	b.eventually("the decided events to be held", func() bool { return b.dead("h") == 2 })
 	b.wantOnce("h", "a", "b")
+}
+
+// One message of the backfill can never be held, because OnDead fails for it. So the handler's position
+// stays before it, although all later messages of the backfill are decided. Their inbox rows expire,
+// and then the consumer is lost, or the process of an ordered handler is started again. The events of
+// these messages must not take effect again.
+func TestADecidedBackfillBehindAMessageThatIsNeverDecided(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]inbox.Order{"unordered": inbox.Unordered, "ordered": inbox.HoldKey} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: nats.Header{"ce-time": {"never"}}, Data: []byte("1")})
+			all := ids("e", 5)
+			b.publish(all...)
+			deploy := func() (stop func()) {
+				cfg := b.config()
+				cfg.OnDead = func(context.Context, pgx.Tx, inbox.Letter) error { return errFails }
+				b.in = inbox.New(b.pool, b.nc, cfg)
+				inbox.LookOften(b.in, 50*time.Millisecond)
+				sub := b.subscription("h")
+				sub.DedupeWindow, sub.Order = 2*time.Second, order
+				b.in.Handle(sub, effect("h"))
+				return b.run()
+			}
+			stop := deploy()
+			b.eventually("the events", func() bool { return len(b.effects("h")) == 5 })
+			b.eventually("their rows to expire", func() bool { return b.ledger("h") == 0 })
+			if order == inbox.Unordered {
+				b.loseConsumers()
+			} else {
+				stop()
+				deploy()
+			}
+			b.publish("last")
+			b.eventually("a later event", func() bool { return b.effects("h")["last"] == 1 })
+			b.wantOnce("h", append(all, "last")...)
+		})
+	}
 }

@@ -49,10 +49,12 @@ type Config struct {
 
 	// MaxEventAge is how old an event may be when it is delivered. The inbox row of an older event
 	// may be gone, so an older event does not run: it is held as dead, of class too_old. Events
-	// that were in the stream before the handler existed are exempt. MaxEventAge must be at least
-	// one percent shorter than DedupeWindow. If DedupeWindow was shorter in the past, rows of
-	// events younger than MaxEventAge may be gone too. Such events do not run. For a handler with
-	// [Subscription.DedupeWindow], the greatest age is 29 thirtieths of that window.
+	// that were in the stream before the handler existed are exempt, until rows of the handler have
+	// expired and its reader begins again. So if a handler cannot handle these events within
+	// DedupeWindow, set a longer one. MaxEventAge must be at least one percent shorter than
+	// DedupeWindow. If DedupeWindow was shorter in the past, rows of events younger than MaxEventAge
+	// may be gone too. Such events do not run. For a handler with [Subscription.DedupeWindow], the
+	// greatest age is 29 thirtieths of that window.
 	//
 	// Defaults to 29 thirtieths of DedupeWindow, which is 29 days.
 	MaxEventAge time.Duration

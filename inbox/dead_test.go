@@ -562,3 +562,56 @@ func (l *lockedBuffer) String() string {
 	defer l.mu.Unlock()
 	return l.all.String()
 }
+
+// OnDead fails for many messages at an ordered handler. They wait, and do not stop the events behind
+// them.
+func TestManyMessagesThatAnOrderedReaderCannotHold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	cfg.OnDead = func(context.Context, pgx.Tx, inbox.Letter) error { return errFails }
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
+	for range 200 {
+		b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: nats.Header{"ce-time": {"never"}}, Data: []byte("1")})
+	}
+	b.publish("good")
+	b.run()
+	b.eventually("the event behind them", func() bool { return b.effects("o")["good"] == 1 })
+}
+
+// OnDead fails for one event of a key at an ordered handler: it is a conflict, and blocks no other
+// event. The key has many later events. Neither they nor an event of another key wait. When OnDead
+// succeeds, the conflict is held. It does not take effect, even if the other event's row has expired.
+func TestAKeyWithAnEventThatCannotBeHeld(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	var tells atomic.Bool
+	cfg.OnDead = func(context.Context, pgx.Tx, inbox.Letter) error {
+		if !tells.Load() {
+			return errFails
+		}
+		return nil
+	}
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
+	event := func(id, key, data string) {
+		b.publishEvent(postroom.Event{ID: id, Source: "/shop", Type: b.stream + ".placed", Key: key, Data: []byte(data)})
+	}
+	event("x", "k", "1")
+	event("x", "k", "2")
+	for _, id := range ids("k", 2200) {
+		event(id, "k", "1")
+	}
+	event("z", "z", "1")
+	b.run()
+	b.eventually("the event of another key", func() bool { return b.effects("o")["z"] == 1 })
+	b.eventually("the events of the key", func() bool { return len(b.effects("o")) == 2202 })
+	b.exec("DELETE FROM postroom.inbox WHERE dedupe_key = '/shop x'") // as if it had expired
+	tells.Store(true)
+	b.eventually("the conflict to be dead", func() bool { return b.dead("o") == 1 })
+	if n := b.effects("o")["x"]; n != 1 {
+		t.Errorf("the event of the conflict took effect %d times", n)
+	}
+}

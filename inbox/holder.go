@@ -89,7 +89,7 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 		if h, may := untold(life.Work, c.log, d.Task, h, err); may {
 			return c.hold(life, d, h)
 		}
-		return delivery.Result{Outcome: delivery.Released, Err: err}
+		return delivery.CannotHold(d, h, err)
 	}
 	if delivery.IsAboutTheRow(err) && !h.Raw {
 		// The event could be decoded, but a column of the table refuses a value of it: keep the
@@ -105,7 +105,7 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 		return delivery.HandedBack
 	case err != nil:
 		c.log.ErrorContext(life.Work, "event not held, it stays in the stream", "event_id", d.Event.ID, "dedupe_key", d.Key, "error", err)
-		return delivery.Result{Outcome: delivery.Released, Err: err}
+		return delivery.CannotHold(d, h, err)
 	default:
 		return c.fated(life, d, h, became)
 	}

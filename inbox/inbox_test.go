@@ -113,3 +113,22 @@ func TestHandlersMayUseThePool(t *testing.T) {
 	b.publish(want...)
 	b.eventually("all effects", func() bool { return len(b.effects("pool")) == len(want) })
 }
+
+// Two different sources, of which one has a space and the other the text %20, have an event with the
+// same id and content. Both events take effect.
+func TestSourcesWithASpace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(b.subscription("h"), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		_, err := tx.Exec(ctx, "INSERT INTO effect (handler, event) VALUES ('h', $1)", ev.Source)
+		return err
+	}))
+	for _, source := range []string{"/a%20b", "/a%2520b"} { // as they are in a header
+		b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Data: []byte("1"), Header: nats.Header{
+			"ce-id": {"1"}, "ce-source": {source}, "ce-type": {b.stream + ".placed"}, "ce-specversion": {"1.0"},
+		}})
+	}
+	b.run()
+	b.eventually("both deliveries to end", func() bool { return b.counted("h", "done")+b.counted("h", "duplicate") == 2 })
+	b.wantOnce("h", "/a b", "/a%20b")
+}

@@ -189,10 +189,39 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	}
 }
 
-// Begin reads which keys have held events. That may take long, but the lease is renewed meanwhile.
-// The previous reader no longer has the lease, so it can hold no further events. Events that it is
-// storing at this moment may be missing here, but this reader will find that they are decided.
+// later makes a delivery of an ordered handler wait in memory, because it could not even be held. If
+// later events of its key need not wait for it, they go on, and it will not run any more. later
+// reports whether there was room.
+func (c *loop) later(d *delivery.Delivery, of *delivery.Unheld) bool {
+	//guard:what-cannot-be-held-beside-the-order-stops-no-key false
+	if of != nil && c.isKeyed(d) && c.blocks(of.As, of.H) == "" {
+		next := c.flights.End(d)
+		d.Flight, d.Unheld = "", of
+		if next != nil {
+			defer c.lanes.Put(next)
+		}
+	}
+	messages, bytes := c.inflight.Spare()
+	return c.keys.Later(d, stream.SizeOf(d.Msg), dispatch.Room{Messages: messages, Bytes: bytes}, c.holds.unpark)
+}
+
+// Begin lets events go on that wait for a dead event, unless the handler holds its keys: it may have
+// held them before. For an ordered handler, Begin then reads which keys have held events. That may
+// take long, but the lease is renewed meanwhile. The previous reader no longer has the lease, so it can
+// hold no further events. Events that it is storing at this moment may be missing here, but this
+// reader will find that they are decided.
 func (c *loop) Begin(ctx context.Context) error {
+	//guard:events-behind-a-dead-event-go-on-when-keys-are-not-held false
+	if c.sub.Order != HoldKey {
+		if found, err := c.records.SkipDead(ctx); err != nil {
+			return err
+		} else if found {
+			c.inbox.runner.Wake(0)
+		}
+	}
+	if !c.isOrdered() {
+		return nil
+	}
 	keys, err := c.records.HeldKeys(ctx, dispatch.MaxKeys+1)
 	if err != nil {
 		return err

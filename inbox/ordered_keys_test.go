@@ -363,3 +363,40 @@ func TestASlowKeyDoesNotHoldUpTheReader(t *testing.T) {
 	b.eventually("the other key", func() bool { return b.effects("h")["fast-00000"] == 1 })
 	close(steps)
 }
+
+// A deploy changes HoldKey to SkipKey, or makes the handler unordered. Later events do not wait for a
+// dead event any more, and neither do those that waited before.
+func TestKeysAreNotHeldAnyMore(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]inbox.Order{"SkipKey": inbox.SkipKey, "Unordered": inbox.Unordered} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			sub := b.ordered("o", inbox.HoldKey)
+			sub.Attempts = 1
+			h := postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+				if ev.ID == "k-00000" || ev.ID == "k-00003" {
+					return errFails
+				}
+				return effect("o").Handle(ctx, tx, ev)
+			})
+			b.in.Handle(sub, h)
+			stop := b.run()
+			for i := range 3 {
+				b.publishKey("k", i)
+			}
+			b.eventually("one dead, two waiting", func() bool { return b.dead("o") == 1 && len(b.held("o")) == 3 })
+			stop()
+			b.exec("UPDATE postroom.held SET dead_at = now(), class = 'too_old' WHERE event_id = 'k-00001'") // it was too old when it came
+
+			b.in = inbox.New(b.pool, b.nc, b.config())
+			sub.Order = order
+			b.in.Handle(sub, h)
+			b.run()
+			b.publishKey("k", 3)
+			b.publishKey("k", 4)
+			b.eventually("the later events", func() bool { return len(b.effects("o")) == 2 && b.dead("o") == 3 })
+			b.wantOnce("o", "k-00002", "k-00004")
+		})
+	}
+}

@@ -343,3 +343,53 @@ func TestAReaderCannotReadLongerThanItsLease(t *testing.T) {
 	b.publishKey("a", 1)
 	b.eventually("the second effect", func() bool { return b.floorAt("h") == 2 })
 }
+
+// Processes of an ordered handler end without giving up their lease while the stream has no event
+// for it. So no event can have ended them, and the next event does not run alone.
+func TestIdleReadersThatEndSuspectNoEvent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	alone := make(chan bool, 10)
+	deploy := func() (stop func()) {
+		b.in = inbox.New(b.pool, b.nc, b.config())
+		b.in.Handle(b.ordered("o", inbox.HoldKey), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			var solitary bool
+			if err := b.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM postroom.held WHERE solitary AND event_id = $1)", ev.ID).Scan(&solitary); err != nil {
+				return err
+			}
+			alone <- solitary
+			return effect("o").Handle(ctx, tx, ev)
+		}))
+		return b.run()
+	}
+	stop := deploy()
+	b.publish("first")
+	b.eventually("the first event", func() bool { return len(b.effects("o")) == 1 })
+	if <-alone {
+		t.Error("the first event ran alone")
+	}
+	b.eventually("its floor to be recorded", func() bool {
+		var floor int
+		return b.pool.QueryRow(t.Context(), "SELECT floor FROM postroom.subscription").Scan(&floor) == nil && floor == 1
+	})
+	for range 5 {
+		b.exec("UPDATE postroom.subscription SET reader = 'ended', epoch = epoch + 1") // as if the process had ended: it can release nothing
+		stop()
+		b.exec("UPDATE postroom.subscription SET reader_until = now()")
+		stop = deploy()
+		b.eventually("the next process to read", func() bool {
+			var reader string
+			return b.pool.QueryRow(t.Context(), "SELECT reader FROM postroom.subscription").Scan(&reader) == nil && reader != "ended"
+		})
+	}
+	b.eventually("the count to begin anew", func() bool {
+		var takeovers int
+		err := b.pool.QueryRow(t.Context(), "SELECT takeovers FROM postroom.subscription").Scan(&takeovers)
+		return err == nil && takeovers == 0
+	})
+	b.publish("next")
+	b.eventually("the next event", func() bool { return len(b.effects("o")) == 2 })
+	if <-alone {
+		t.Error("the next event ran alone, although it was in no process that ended")
+	}
+}

@@ -24,12 +24,12 @@ func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Resu
 	if r.Outcome == "" { // another worker may already have the delivery
 		return
 	}
-	task := d.Task // after the call of Later, another worker may have the delivery
+	task := d.Task // after the call of later, another worker may have the delivery
 	switch {
 	case r.Outcome != delivery.Released:
 		d.Source.Ack(ctx, d)
 	//guard:an-ordered-reader-gets-beyond-what-it-cannot-hold false
-	case r.Err != nil && c.isOrdered() && c.keys.Later(d, c.holds.unpark):
+	case r.Err != nil && c.isOrdered() && c.later(d, r.Unheld):
 		c.signals.Ended(ctx, r.Outcome, task)
 		return
 	case r.Err != nil:
@@ -58,6 +58,9 @@ func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ledg
 	switch {
 	case d.IsOver(): // the next term reads the event again
 		return delivery.HandedBack
+	//guard:what-could-not-be-held-is-held-and-does-not-run false
+	case d.Unheld != nil:
+		return c.holds.hold(life, d.Unheld.As, d.Unheld.H)
 	case aside && c.external != nil && c.isOrdered(): // the holder stores this delivery after the deliveries that the holder already has
 		return c.holds.holdWithOthers(d, h)
 	case aside:

@@ -16,18 +16,25 @@ import (
 // event runs too, at each isolation level of the handler and of the database.
 func TestNoEventWaitsForAHandlerThatIsNoLongerOrdered(t *testing.T) {
 	t.Parallel()
-	for _, level := range []pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
-		t.Run("level "+string(level), func(t *testing.T) {
+	for _, tt := range []struct {
+		state string // of the event for which another waits
+		level pgx.TxIsoLevel
+	}{{"due", ""}, {"due", pgx.ReadCommitted}, {"due", pgx.RepeatableRead}, {"due", pgx.Serializable}, {"dead", ""}} {
+		state, level := tt.state, tt.level
+		t.Run(state+" level "+string(level), func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			sub := b.ordered("o", inbox.HoldKey)
 			sub.Schedule = postroom.Backoff{time.Hour}
+			if state == "dead" {
+				sub.Attempts = 1
+			}
 			b.in.Handle(sub, failing("o", errFails))
 			stop := b.run()
 			b.publishKey("bad", 0)
-			b.eventuallyStates("o", map[string]string{"bad-00000": "due"})
+			b.eventuallyStates("o", map[string]string{"bad-00000": state})
 			stop()
-			b.exec("UPDATE postroom.held SET next_at = now()")
+			b.exec("UPDATE postroom.held SET next_at = now() WHERE dead_at IS NULL")
 
 			old, err := b.pool.Begin(t.Context()) // the transaction of the other process
 			if err != nil {
@@ -59,8 +66,12 @@ func TestNoEventWaitsForAHandlerThatIsNoLongerOrdered(t *testing.T) {
 			if err := old.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			b.eventually("both effects", func() bool { return b.heldCount("o") == 0 })
-			b.wantOnce("o", "bad-00000", "bad-00001")
+			b.eventually("the effects", func() bool { return b.heldCount("o") == b.dead("o") })
+			if state == "dead" {
+				b.wantOnce("o", "bad-00001")
+			} else {
+				b.wantOnce("o", "bad-00000", "bad-00001")
+			}
 		})
 	}
 }
@@ -76,4 +87,36 @@ func (b *bench) repeatable(t *testing.T) *pgxpool.Pool {
 	}
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+// A handler was ordered for longer than its DedupeWindow, and is not ordered any more. The consumer
+// from before has not moved meanwhile. Events that were decided long ago are not dead now.
+func TestAHandlerThatIsUnorderedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	deploy := func(order inbox.Order) (stop func()) {
+		b.in = inbox.New(b.pool, b.nc, b.config())
+		inbox.LookOften(b.in, 50*time.Millisecond)
+		sub := b.subscription("h")
+		sub.Order, sub.DedupeWindow = order, 2*time.Second
+		b.in.Handle(sub, effect("h"))
+		return b.run()
+	}
+	stop := deploy(inbox.Unordered)
+	b.publish("first")
+	b.eventually("first", func() bool { return len(b.effects("h")) == 1 })
+	stop()
+	stop = deploy(inbox.HoldKey)
+	all := ids("later", 5)
+	b.publish(all...)
+	b.eventually("later", func() bool { return len(b.effects("h")) == 6 })
+	b.eventually("their rows to expire", func() bool { return b.ledger("h") == 0 })
+	stop()
+	deploy(inbox.Unordered)
+	b.publish("last")
+	b.eventually("last", func() bool { return b.effects("h")["last"] == 1 })
+	b.drained()
+	if n := b.dead("h"); n > 0 {
+		t.Errorf("%d events are dead that took effect long ago: %v", n, b.held("h"))
+	}
 }

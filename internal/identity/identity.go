@@ -37,11 +37,14 @@ const MaxKey = 960
 
 // DedupeKey returns the key of an event in the table inbox, for a handler without a DedupeKey: the
 // source and the id, with a space between them. Postroom refuses a source with white space, but
-// another program's source may have spaces. DedupeKey escapes them, because otherwise two different
-// pairs of source and id could have the same key.
+// another program's source may have spaces. DedupeKey escapes spaces and percent signs, because
+// otherwise two different pairs of source and id could have the same key.
 func DedupeKey(source, id string) string {
-	return Bounded(strings.ReplaceAll(source, " ", "%20") + " " + id)
+	return Bounded(escaped.Replace(source) + " " + id)
 }
+
+//guard:the-key-of-a-source-with-a-space-is-its-own = strings.NewReplacer(" ", "%20")
+var escaped = strings.NewReplacer("%", "%25", " ", "%20")
 
 // Bounded shortens a key that is too long for the table inbox. The results for different keys are
 // different.

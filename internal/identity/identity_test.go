@@ -20,3 +20,18 @@ func TestNameStaysAsItIs(t *testing.T) {
 		t.Error("two instances have one name")
 	}
 }
+
+// Two pairs of source and id have two keys, even if a source has spaces, or what stands for spaces.
+func TestDedupeKeysAreDifferent(t *testing.T) {
+	pairs := map[string][2]string{}
+	for _, pair := range [][2]string{{"/a b", "c"}, {"/a", "b c"}, {"/a%20b", "c"}, {"/a%2520b", "c"}, {"/a%20b%25", "c"}, {"/a b%", "c"}} {
+		key := identity.DedupeKey(pair[0], pair[1])
+		if other, taken := pairs[key]; taken {
+			t.Errorf("%q and %q have the key %q", pair, other, key)
+		}
+		pairs[key] = pair
+	}
+	if got := identity.DedupeKey("/shop", "1 2%"); got != "/shop 1 2%" {
+		t.Errorf("an ordinary source has the key %q", got)
+	}
+}

@@ -339,7 +339,7 @@ COMMENT ON COLUMN postroom.subscription.ordered IS
 COMMENT ON COLUMN postroom.subscription.own_keys IS
     'Whether a process of the handler ever had a DedupeKey function. Then an event can be decided under a key that another process does not know, so a message without an inbox row is not taken for lost.';
 COMMENT ON COLUMN postroom.subscription.backfill_through IS
-    'The last sequence of the stream when the handler was new. Events above floor and up to this sequence may be of any age. 0: the limit of age applies to all events, for instance because floor became lower, so that events above it were decided already.';
+    'The last sequence of the stream when the handler was new. Events above floor and up to this sequence may be of any age. 0: the limit of age applies to all events, for instance because reading began again at floor or lower, so that events above it were decided already, and their inbox rows may have expired.';
 COMMENT ON COLUMN postroom.subscription.floor IS
     'The handler has decided all its messages of the stream up to this sequence. If the consumer is lost, the inbox creates a new consumer that begins after this sequence.';
 COMMENT ON COLUMN postroom.subscription.floor_at IS
@@ -361,7 +361,7 @@ COMMENT ON COLUMN postroom.subscription.reader IS
 COMMENT ON COLUMN postroom.subscription.reader_until IS
     'When the lease of reader ends, if reader does not renew it.';
 COMMENT ON COLUMN postroom.subscription.takeovers IS
-    'How many readers in a row ended without releasing their lease and without moving floor.';
+    'How many readers in a row ended without releasing their lease and without moving floor. A reader that finds no event to read sets it to 0.';
 
 CREATE TABLE postroom.node (
     id             uuid        PRIMARY KEY,

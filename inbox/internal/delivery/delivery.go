@@ -46,6 +46,7 @@ type Delivery struct {
 	Flight string   // if another delivery in flight has the same Flight, this delivery waits; see dispatch.Duplicates
 	Bare   bool     // no DedupeKey function was called, because it may end the process; see OwnKey
 	Began  string   // the id of its last transaction; empty if the inbox committed that transaction, or may have committed it
+	Unheld *Unheld  // how to hold it, if it has waited because it could not be held and no event waits for it
 	Doubts []Doubt  // the transactions that may have decided it, because their commits were not answered
 }
 

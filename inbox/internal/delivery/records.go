@@ -19,6 +19,7 @@ type Subscription struct {
 	Reached  time.Time // when the floor was recorded
 	Backfill uint64    // above Floor and up to this sequence, the age of an event does not matter
 	IsNew    bool
+	InOrder  bool     // an ordered reader recorded the floor
 	Before   []string // the subjects that processes of the handler had asked for before this process did
 }
 

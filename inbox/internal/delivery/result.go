@@ -22,6 +22,18 @@ type Result struct {
 	Held    *Holding  // how the event was held, or nil
 	As      *Delivery // the delivery that was held: the original, or its Conflicting or Unreadable copy
 	Err     error     // why the event could not even be held; it is delivered again later
+	Unheld  *Unheld   // what could not be held, or nil
+}
+
+// Unheld is a delivery that could not be held, and how it was to be held.
+type Unheld struct {
+	As *Delivery // as in Result
+	H  Holding
+}
+
+// CannotHold returns the result of a delivery that could not be held.
+func CannotHold(d *Delivery, h Holding, err error) Result {
+	return Result{Outcome: Released, Err: err, Unheld: &Unheld{d, h}}
 }
 
 // Doubt is a transaction whose commit was not answered. If it committed, it held its event as the

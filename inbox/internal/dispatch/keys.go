@@ -21,6 +21,8 @@ type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
 	parked map[string]*waiter // for each key, the delivery that waits in memory; later deliveries of the key wait for that delivery
+	later  map[string]*waiter // the deliveries that could not be held, by the names of Later
+	size   int                // the bytes of the deliveries in later
 	any    bool               // more keys are blocked than fit into the map, so any key may be blocked
 	notes  uint64             // the number of notes made so far
 }
@@ -36,8 +38,12 @@ type block struct {
 // be held.
 type waiter struct {
 	d     *delivery.Delivery
+	size  int // for Later: the bytes of its message
 	timer *time.Timer
 }
+
+// Room is room for deliveries in memory.
+type Room struct{ Messages, Bytes int }
 
 const (
 	// MaxKeys is the largest number of keys that Keys remembers.
@@ -165,29 +171,31 @@ func (b *Keys) Park(d *delivery.Delivery, expired func(key string)) bool {
 		b.parked = make(map[string]*waiter)
 	}
 	d.Parked = true // a delivery is parked only once
-	b.parked[key] = &waiter{d, time.AfterFunc(wait+parkGrace, func() { expired(key) })}
+	b.parked[key] = &waiter{d: d, timer: time.AfterFunc(wait+parkGrace, func() { expired(key) })}
 	return true
 }
 
-// Later makes a delivery wait in memory because it could not even be held. After laterWait, a timer
-// calls the function expired with a name for which Unpark returns d. An ordered reader cannot give
-// back a single message: it would have to begin again at this message. If it did so each time, it
-// would never read the later messages. Later reports whether there was room in memory.
-func (b *Keys) Later(d *delivery.Delivery, expired func(name string)) bool {
+// Later makes a delivery, whose message has the given size, wait in memory because it could not even
+// be held. After laterWait, a timer calls the function expired with a name for which Unpark returns d.
+// An ordered reader cannot give back a single message: it would have to begin again at this message.
+// If it did so each time, it would never read the later messages. Later reports whether the delivery
+// fits into the room for all deliveries that wait so.
+func (b *Keys) Later(d *delivery.Delivery, size int, room Room, expired func(name string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.parkedBytes()+len(d.Event.Data) > maxParkBytes || len(b.parked) >= maxParked {
+	if b.size+size > room.Bytes || len(b.later) >= room.Messages {
 		return false
 	}
-	if b.parked == nil {
-		b.parked = make(map[string]*waiter)
+	if b.later == nil {
+		b.later = make(map[string]*waiter)
 	}
 	name := fmt.Sprintf("\x00%d %d", d.Epoch(), d.Place.Seq) // no key begins with \x00
-	b.parked[name] = &waiter{d, time.AfterFunc(laterWait, func() { expired(name) })}
+	b.later[name] = &waiter{d, size, time.AfterFunc(laterWait, func() { expired(name) })}
+	b.size += size
 	return true
 }
 
-// parkedBytes returns the size of the bodies of all parked deliveries.
+// parkedBytes returns the size of the bodies of all deliveries that wait for a held event.
 func (b *Keys) parkedBytes() (n int) {
 	for _, p := range b.parked {
 		n += len(p.d.Event.Data)
@@ -200,12 +208,17 @@ func (b *Keys) parkedBytes() (n int) {
 func (b *Keys) Unpark(key string) *delivery.Delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := b.parked[key]
+	from := b.parked
+	if b.later[key] != nil {
+		from = b.later
+	}
+	p := from[key]
 	if p == nil {
 		return nil
 	}
 	p.timer.Stop()
-	delete(b.parked, key)
+	delete(from, key)
+	b.size -= p.size
 	return p.d
 }
 
@@ -214,10 +227,12 @@ func (b *Keys) UnparkAll() []*delivery.Delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []*delivery.Delivery
-	for _, p := range b.parked {
-		p.timer.Stop()
-		all = append(all, p.d)
+	for _, from := range []map[string]*waiter{b.parked, b.later} {
+		for _, p := range from {
+			p.timer.Stop()
+			all = append(all, p.d)
+		}
 	}
-	b.parked = nil
+	b.parked, b.later, b.size = nil, nil, 0
 	return all
 }

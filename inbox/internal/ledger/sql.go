@@ -121,6 +121,14 @@ var (
 	floorSQL string
 	//go:embed sql/place.sql
 	placeSQL string
+	//go:embed sql/dead_keys.sql
+	deadKeysSQL string
+	//go:embed sql/skip_dead.sql
+	skipDeadSQL string
+	//go:embed sql/wake.sql
+	wakeSQL string
+	//go:embed sql/pardon.sql
+	pardonSQL string
 	//go:embed sql/skipped.sql
 	skippedSQL string
 	//go:embed sql/lacking.sql
@@ -164,7 +172,8 @@ type statements struct {
 	decide, decideBatch, decided, hold        string
 	decideOrdered, verdict, decideFree, keys  string
 	lockKey, follow, along, settleAlong, more string
-	lead, keep, restart                       string
+	lead, pardon, keep, restart               string
+	deadKeys, skipDead, wake                  string
 	still, committed, leaveKey, identify      string
 	writer, current                           string
 	generic, archive, result                  string
@@ -190,7 +199,8 @@ func load(name string) statements {
 		decide: in(decideSQL), decideBatch: in(decideBatchSQL), decided: in(decidedSQL), hold: in(holdSQL),
 		decideOrdered: in(decideOrderedSQL), decideFree: in(decideFreeSQL), keys: in(keysSQL), verdict: in(verdictSQL),
 		lockKey: in(lockKeySQL), follow: in(followSQL), more: in(moreSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
-		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
+		lead: in(leadSQL), pardon: in(pardonSQL), keep: in(keepSQL), restart: in(restartSQL),
+		deadKeys: in(deadKeysSQL), skipDead: in(skipDeadSQL), wake: in(wakeSQL),
 		still: in(stillSQL), committed: in(committedSQL), writer: in(writerSQL), current: in(currentSQL), leaveKey: in(leaveKeySQL), identify: in(identifySQL),
 		generic: in(genericSQL), archive: in(archiveSQL), result: in(resultSQL),
 		accept: in(acceptSQL),

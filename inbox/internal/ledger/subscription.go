@@ -31,7 +31,7 @@ func (r *Records) Subscribe(ctx context.Context, created time.Time, floor, backf
 		types = r.Types
 	}
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.subscribe, r.Handler, r.Stream, created, types, floor, backfill, r.Filter, r.Ordered, r.OwnKeys).
-		Scan(&row.Stream, &row.Created, &row.Types, &row.Floor, &row.Reached, &row.Backfill, &row.IsNew, &row.Before)
+		Scan(&row.Stream, &row.Created, &row.Types, &row.Floor, &row.Reached, &row.Backfill, &row.IsNew, &row.InOrder, &row.Before)
 	if err != nil {
 		return row, fmt.Errorf("note subscription: %w", err)
 	}
@@ -121,6 +121,14 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 	return &l, nil
 }
 
+// Pardon records that no event can have ended the readers before the reader with this epoch.
+func (r *Records) Pardon(ctx context.Context, epoch int64) error {
+	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.pardon, r.Handler, epoch); err != nil {
+		return fmt.Errorf("pardon the earlier readers: %w", err)
+	}
+	return nil
+}
+
 // Keep returns two functions. The first one, keep, records the floor and renews the reader's lease.
 // If its parameter lease is nil, keep gives up the lease instead. The function keep has its own
 // connection until the second function, done, is called. If that connection breaks, the term is over:
@@ -184,6 +192,49 @@ func (r *Records) HeldKeys(ctx context.Context, n int) (keys []string, err error
 		return nil, fmt.Errorf("read which keys are blocked: %w", err)
 	}
 	return keys, nil
+}
+
+// SkipDead lets the events go on that wait for dead events of their keys. They waited because the
+// handler held its keys before. It reports whether there were such keys.
+func (r *Records) SkipDead(ctx context.Context) (found bool, err error) {
+	const portion = 100 // keys, because each occupies a lock of the server until its transaction ends
+	for after := ""; ; {
+		var keys []string
+		batch := &pgx.Batch{}
+		batch.Queue(r.Db.sql.plan)
+		batch.Queue(r.Db.sql.deadKeys, r.Handler, after, portion).Query(func(rows pgx.Rows) (err error) {
+			keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			return err
+		})
+		err := r.Db.pool.SendBatch(ctx, batch).Close()
+		if err == nil && len(keys) > 0 {
+			err = r.skipDead(ctx, keys)
+		}
+		if err != nil {
+			return found, fmt.Errorf("skip dead events: %w", err)
+		}
+		if len(keys) < portion {
+			return found || len(keys) > 0, nil
+		}
+		found, after = true, keys[portion-1]
+	}
+}
+
+// skipDead is SkipDead for some keys, in one transaction. Other transactions lock keys in the same
+// order. The transaction is at READ COMMITTED, so that it sees what others committed before it got
+// the locks.
+func (r *Records) skipDead(ctx context.Context, keys []string) error {
+	batch := &pgx.Batch{}
+	batch.Queue(r.Db.sql.plan)
+	for _, key := range keys {
+		batch.Queue(r.Db.sql.lockKey, r.Handler, key)
+	}
+	batch.Queue(r.Db.sql.skipDead, r.Handler, keys)
+	batch.Queue(r.Db.sql.wake, r.Handler, keys)
+	//guard:dead-events-are-skipped-at-read-committed 3 = pgx.TxOptions{}
+	return pgx.BeginTxFunc(ctx, r.Db.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		return tx.SendBatch(ctx, batch).Close()
+	})
 }
 
 // AskedFor returns the recorded types that processes of the handler asked for. nil means all types.

@@ -91,7 +91,7 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Stream, jetstream
 	durable, err := stream.Consumer(ctx, want.Durable)
 	s.decided.Store(row.Floor)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		if row.Floor, err = s.stillDecided(ctx, stream, row); err != nil {
+		if row.Floor, err = s.beginning(ctx, stream, row); err != nil {
 			return nil, nil, err
 		}
 		if !row.IsNew {
@@ -113,6 +113,11 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Stream, jetstream
 	if durable, err = s.goBack(ctx, stream, durable, row); err != nil {
 		return nil, nil, err
 	}
+	if row.InOrder {
+		if err := s.to.Begin(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
 	s.last.from(durable.CachedInfo().Created)
 	s.own.from(durable.CachedInfo().Created)
 	return stream, durable, nil
@@ -121,9 +126,11 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Stream, jetstream
 // adopt makes an existing consumer ready for use. If the consumer belongs to another database or
 // handler, adopt returns an error. If settings have drifted, so that events could be lost or late,
 // adopt corrects the settings. If the broker does not allow that, the handler reads with the
-// consumer as it is. If this process asks for more subjects, adopt adds them to the filter. It never
-// removes subjects, because an older process may still need them. If an operator has paused the
-// consumer at the broker, the consumer stays paused.
+// consumer as it is. If the handler was ordered after it used the consumer, adopt creates the
+// consumer again at the recorded floor, because inbox rows of events below it may have expired. If
+// this process asks for more subjects, adopt adds them to the filter. It never removes subjects,
+// because an older process may still need them. If an operator has paused the consumer at the broker,
+// the consumer stays paused.
 func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig, row delivery.Subscription) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
 	if consumer.IsForeign(now.Metadata, want.Metadata[identity.InstanceKey], s.Handler) {
@@ -135,7 +142,9 @@ func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, dura
 	aim := good
 	aim.OptStartSeq = row.Floor + 1
 	faults, _ := consumer.Drift(now, aim)
-	if len(faults) == 0 {
+	//guard:a-consumer-from-before-the-order-begins-at-the-floor false
+	behind := row.InOrder && durable.CachedInfo().AckFloor.Stream < row.Floor
+	if len(faults) == 0 && !behind {
 		return durable, nil
 	}
 	known := aim // without the subjects that are new: the broker has not skipped messages of these
@@ -143,6 +152,7 @@ func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, dura
 	//guard:subjects-that-an-operator-removed-are-not-skipped = nil
 	known.FilterSubjects = slices.DeleteFunc(slices.Clone(want.FilterSubjects), func(subject string) bool { return !slices.Contains(row.Before, subject) })
 	_, again := consumer.Drift(now, known)
+	again = again || behind
 	s.corrected = time.Now()
 	log := s.Log.With("stream", s.Stream, "consumer", want.Durable, "faults", strings.Join(faults, "; "))
 	var by jetstream.Consumer
@@ -170,9 +180,12 @@ func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, dura
 			return nil, err
 		}
 	}
-	if left, _ := consumer.Drift(s.wanted, aim); again {
+	switch left, _ := consumer.Drift(s.wanted, aim); {
+	case len(faults) == 0:
+		log.InfoContext(ctx, "consumer from before the handler was ordered was created again", "from_seq", max(s.wanted.OptStartSeq, 1))
+	case again:
 		log.ErrorContext(ctx, "consumer has drifted and was created again", "from_seq", max(s.wanted.OptStartSeq, 1))
-	} else if !slices.Equal(left, faults) { // otherwise the server sets max_batch, and the reader obeys it
+	case !slices.Equal(left, faults): // otherwise the server sets max_batch, and the reader obeys it
 		log.WarnContext(ctx, "consumer has drifted and is updated")
 	}
 	return by, nil

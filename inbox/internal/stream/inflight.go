@@ -31,7 +31,7 @@ func NewInFlight(most, bytes int, linger time.Duration, allowed func() int) *InF
 }
 
 func (h *InFlight) take(msg jetstream.Msg) {
-	n := sizeOf(msg)
+	n := SizeOf(msg)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held[msg] = n
@@ -56,6 +56,13 @@ func (h *InFlight) Wake() {
 
 // Most returns the largest number of messages that may be in flight.
 func (h *InFlight) Most() int { return h.most }
+
+// Spare returns the part of the room that messages may occupy for long. The reader goes on beside
+// them: see the method wait.
+func (h *InFlight) Spare() (messages, bytes int) {
+	//guard:many-messages-that-cannot-be-held-stop-no-others 1 = 128
+	return h.most - h.most/4, h.bytes / 4
+}
 
 // Len returns the number of messages in flight.
 func (h *InFlight) Len() int {
@@ -120,8 +127,8 @@ func (h *InFlight) messages() []jetstream.Msg {
 	return held
 }
 
-// sizeOf returns about how many bytes of memory a message needs.
-func sizeOf(msg jetstream.Msg) int {
+// SizeOf returns about how many bytes of memory a message needs.
+func SizeOf(msg jetstream.Msg) int {
 	n := len(msg.Subject()) + len(msg.Data())
 	for name, values := range msg.Headers() {
 		for _, value := range values {

@@ -199,8 +199,25 @@ func (s *DurableReader) stillDecided(ctx context.Context, stream jetstream.Strea
 	s.to.Lost(ctx, lostTail)
 	s.Log.ErrorContext(ctx, "broker lost acknowledged messages, reading again from before them",
 		"stream", s.Stream, "seq", row.Floor, "from_seq", floor+1)
-	s.origin.Backfill, err = s.records.Lower(ctx, s.created(), floor)
-	return floor, err
+	return floor, nil
+}
+
+// beginning returns the sequence after which a consumer that is created again begins. It records
+// before that that reading begins again there.
+func (s *DurableReader) beginning(ctx context.Context, stream jetstream.Stream, row delivery.Subscription) (floor uint64, err error) {
+	if floor, err = s.stillDecided(ctx, stream, row); err != nil {
+		return 0, err
+	}
+	return floor, s.lower(ctx, floor)
+}
+
+// lower records that reading begins again after the sequence floor.
+func (s *DurableReader) lower(ctx context.Context, floor uint64) error {
+	backfill, err := s.records.Lower(ctx, s.created(), floor)
+	if err == nil {
+		s.exempt(ctx, floor, backfill)
+	}
+	return err
 }
 
 // beginAgain creates the consumer again if the stream has lost messages. Before that it records
@@ -214,7 +231,7 @@ func (s *DurableReader) beginAgain(ctx context.Context, stream jetstream.Stream,
 	s.to.Lost(ctx, lostTail)
 	s.Log.ErrorContext(ctx, "broker lost acknowledged messages, reading again from before them",
 		"stream", s.Stream, "consumer", old.Name, "seq", old.Delivered.Stream, "from_seq", from+1)
-	if s.origin.Backfill, err = s.records.Lower(ctx, s.created(), from); err != nil {
+	if err = s.lower(ctx, from); err != nil {
 		return nil, err
 	}
 	return s.replace(ctx, stream, old.Config, from)
@@ -224,7 +241,7 @@ func (s *DurableReader) beginAgain(ctx context.Context, stream jetstream.Stream,
 // of deliveries, the broker drops events that are given back, and moves its own floor beyond them.
 // The inbox recognises the events that it has decided.
 func (s *DurableReader) beginAtFloor(ctx context.Context, stream jetstream.Stream, by jetstream.ConsumerConfig, row delivery.Subscription) (jetstream.Consumer, error) {
-	floor, err := s.stillDecided(ctx, stream, row)
+	floor, err := s.beginning(ctx, stream, row)
 	if err != nil {
 		return nil, err
 	}

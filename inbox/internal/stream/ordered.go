@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -107,8 +108,9 @@ func (s *OrderedReader) standBy(ctx context.Context, stream jetstream.Stream) (*
 		}
 		t.floor.reset(lead.Floor)
 		//guard:a-reader-learns-with-the-lease-which-backfill-is-exempt remove
-		s.origin.Backfill = lead.Backfill // while this process waited, another reader may have begun again at a lower floor
-		if lead.Takeovers > suspectTerms {
+		s.exempt(ctx, lead.Floor.Seq, lead.Backfill) // while this process waited, another reader may have begun again at a lower floor
+		//guard:idle-readers-that-end-suspect-no-event 1 true
+		if !t.pardons(ctx, lead) && lead.Takeovers > suspectTerms {
 			t.left.Store(int32(s.InFlight.Most())) //nolint:gosec // Most counts messages in memory
 			s.Log.ErrorContext(ctx, "several readers ended on the same events, which will run alone",
 				"stream", s.Stream, "from_seq", lead.Floor.Seq+1, "takeovers", lead.Takeovers, "events", s.InFlight.Most())
@@ -116,6 +118,22 @@ func (s *OrderedReader) standBy(ctx context.Context, stream jetstream.Stream) (*
 		return t, nil
 	}
 	return nil, nil //nolint:nilnil // no error: ctx ended
+}
+
+// pardons reports whether no event can have ended the readers before this one, because the stream has
+// none for the handler. If so, it records that.
+func (t *term) pardons(ctx context.Context, lead *delivery.Lead) bool {
+	if lead.Takeovers == 0 {
+		return true
+	}
+	has, err := t.has(ctx, lead.Floor.Seq+1, math.MaxUint64)
+	if err == nil && !has {
+		err = t.reader.records.Pardon(ctx, lead.Epoch)
+	}
+	if err != nil {
+		t.reader.Log.DebugContext(ctx, "cannot tell whether an event ended the readers before", "error", err)
+	}
+	return err == nil && !has
 }
 
 // A term is the time in which this process reads with one lease. It implements delivery.Source for

@@ -275,7 +275,7 @@ func (m *measure) add(msg jetstream.Msg) {
 		m.first = m.last
 		return
 	}
-	m.bytes += sizeOf(msg)
+	m.bytes += SizeOf(msg)
 }
 
 // resize sets the byte limit of the next request to the number of bytes that the link can transport

@@ -57,8 +57,8 @@ type Receiver interface {
 	// delivery.
 	Take(ctx context.Context, d *delivery.Delivery)
 
-	// Begin prepares a term. The reader calls it when this process begins to read for an ordered
-	// handler.
+	// Begin prepares the handler. The reader calls it when this process begins to read for an ordered
+	// handler, or for one that was ordered before.
 	Begin(ctx context.Context) error
 
 	// Undecided returns the first of the deliveries that the handler has not decided according to
@@ -82,9 +82,10 @@ type Records interface {
 
 	// Place returns the recorded floor, up to which every event is decided, and whether it was
 	// recorded within the given time. Raise records a floor, if at is what is recorded and the
-	// database server is still the same. Lower records a lower sequence, because the recorded one
-	// was too high, and returns the sequence backfill. If the floor becomes lower, that is 0: the
-	// handler decided some of the events that it reads again.
+	// database server is still the same. Lower records that reading begins again, perhaps at a lower
+	// sequence because the recorded one was too high, and returns the sequence backfill. That is 0 if
+	// the floor becomes lower, or if rows of the handler have expired: it may have decided some of the
+	// events that it reads again.
 	Place(ctx context.Context, created time.Time, within time.Duration) (delivery.Recorded, error)
 	Raise(ctx context.Context, created time.Time, at delivery.Recorded, floor uint64) error
 	Lower(ctx context.Context, created time.Time, floor uint64) (backfill uint64, err error)
@@ -96,6 +97,10 @@ type Records interface {
 	// Lead takes the lease to read for an ordered handler. It returns nil while another
 	// process has the lease.
 	Lead(ctx context.Context, lease time.Duration) (*delivery.Lead, error)
+
+	// Pardon records that no event can have ended the earlier readers, because the reader with this
+	// epoch found none to read.
+	Pardon(ctx context.Context, epoch int64) error
 
 	// Keep returns two functions. The first one, keep, records the floor and renews the lease. If
 	// its parameter lease is nil, keep gives up the lease instead. If the term is over, or its
@@ -216,6 +221,16 @@ func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo
 	s.to.Lost(ctx, lostRecreated)
 	row.Created, row.Floor, row.Backfill, row.IsNew = created, first, 0, true
 	return row, true, nil
+}
+
+// exempt notes that reading begins again after the sequence floor, and up to which sequence the age of
+// an event does not matter now.
+func (s *subscriber) exempt(ctx context.Context, floor, backfill uint64) {
+	if backfill == 0 && s.origin.Backfill > floor {
+		s.Log.WarnContext(ctx, "reading of the first events begins again, and inbox rows have expired, so events that are too old become dead",
+			"stream", s.Stream, "from_seq", floor+1, "through_seq", s.origin.Backfill)
+	}
+	s.origin.Backfill = backfill
 }
 
 // created returns when the stream was created, with the precision that a column of the database

@@ -3,8 +3,8 @@
 --
 -- Locks   the key.
 -- Index   none.
--- Called  by Handler.SettleKey, Handler.LeaveKey and Handler.noting, before the statements on the
---         events of the key.
+-- Called  by Handler.SettleKey, Handler.LeaveKey, Handler.noting and Records.SkipDead, before the
+--         statements on the events of the key.
 
 --guard:key-lock = @1 IS NOT NULL
 SELECT pg_advisory_xact_lock(postroom.key_lock($1, $2));

@@ -9,8 +9,8 @@
 -- Index   none.
 -- Called  by Claims.sendClaim, Claims.Renew, Handler.BeginAlong, Handler.SettleKey,
 --         Handler.SettleAll, Handler.LeaveKey, Handler.noting, Receipts.settle, Receipts.start, Receipts.finish,
---         Records.HeldKeys and Upkeep.Sweep, before statements on held, receipt and inbox, in
---         their transaction.
+--         Records.HeldKeys, Records.SkipDead and Upkeep.Sweep, before statements on held, receipt and
+--         inbox, in their transaction.
 SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),
        set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true),
        set_config('plan_cache_mode', 'force_generic_plan', true);

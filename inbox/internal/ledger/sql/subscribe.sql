@@ -5,7 +5,8 @@
 -- all events. The statement adds types and subjects and never removes any, because a process of
 -- another version may ask for them. If it adds a subject, the term of an ordered handler's reader
 -- ends, and the next reader begins at the floor. $8 says whether the handler is ordered, and $9 whether
--- a function of the subscription makes its dedupe keys. The statement also returns the subjects that the row had before; NULL: it had no row.
+-- a function of the subscription makes its dedupe keys. The statement also returns whether an ordered
+-- reader recorded the floor, and the subjects that the row had before; NULL: it had no row.
 --
 -- Locks   the handler's row.
 -- Index   the primary keys of subscription and dedupe_window.
@@ -25,5 +26,5 @@ SET types = CASE WHEN s.types IS NOT NULL AND excluded.types IS NOT NULL
     epoch = s.epoch + (NOT s.subjects OPERATOR(pg_catalog.@>) excluded.subjects)::int,
     reader = CASE WHEN s.subjects OPERATOR(pg_catalog.@>) excluded.subjects THEN s.reader END,
     reader_until = CASE WHEN s.subjects OPERATOR(pg_catalog.@>) excluded.subjects THEN s.reader_until END
-RETURNING stream, stream_created, types, floor, floor_at, backfill_through, created_at > now() - interval '1 minute' AS is_new,
+RETURNING stream, stream_created, types, floor, floor_at, backfill_through, created_at > now() - interval '1 minute' AS is_new, floor_stored_at IS NOT NULL AS in_order,
           (SELECT o.subjects FROM postroom.subscription o WHERE o.handler = $1) AS subjects_before;
