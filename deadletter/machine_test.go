@@ -37,7 +37,7 @@ type replaying struct {
 	state   deadletter.ReplayState
 	runs    map[int64]int // how often each event began to run in this replay
 	resumed int
-	before  int           // how many events it had released when it was last resumed
+	before  int // how many events it had released when it was last resumed
 }
 
 type itemState string
