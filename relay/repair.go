@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/reconcile"
 )
@@ -53,6 +55,10 @@ const (
 
 	// repairAgain is the shortest time between a repair that failed and the term that tries it again.
 	repairAgain = 30 * time.Second
+
+	// At most maxComparisons streams are compared at once, and all of them within compareTimeout.
+	maxComparisons = 64
+	compareTimeout = 15 * time.Second
 )
 
 // verifyFirst runs before anything is published. It compares the streams with the positions that
@@ -65,19 +71,16 @@ func (a *verifier) verifyFirst(ctx context.Context) error {
 	if !a.relay.preflight.abilities.Verifies {
 		return nil
 	}
-	for _, at := range recorded {
-		state, err := a.relay.pub.Compare(ctx, at)
+	for _, c := range a.compare(ctx, recorded) {
 		switch {
-		case err != nil && (ctx.Err() != nil || !a.relay.connected()):
-			return err
-		case err != nil:
-			a.relay.state.setErr(err)
-			a.relay.cfg.Logger.WarnContext(ctx, "stream not compared", "stream", at.Stream, "error", err)
+		case c.err != nil && (ctx.Err() != nil || !a.relay.connected()):
+			return c.err
+		case c.err != nil:
+			a.relay.state.setErr(c.err)
+			a.relay.cfg.Logger.WarnContext(ctx, "stream not compared", "stream", c.at.Stream, "error", c.err)
 			signal(a.recheck)
-		case state.Verdict == broker.Intact:
-			a.buffer.markVerified(at.Stream, state.Last.Created)
-		case state.Verdict != broker.Missing: // a missing stream may come back with all its messages
-			if err := a.repair(ctx, at, state); err != nil {
+		case c.lost():
+			if err := a.repair(ctx, c.at, c.state); err != nil {
 				return err
 			}
 		}
@@ -96,21 +99,60 @@ func (a *verifier) verifyLoop(ctx context.Context) error {
 		if len(a.unrepaired) > 0 && time.Since(a.failedAt) >= repairAgain {
 			return fmt.Errorf("%w: not all of them are found yet", errLost)
 		}
-		for _, at := range a.buffer.lastPositions() {
-			state, err := a.relay.pub.Compare(ctx, at)
+		for _, c := range a.compare(ctx, a.buffer.lastPositions()) {
 			switch {
-			case err != nil:
-				a.relay.cfg.Logger.DebugContext(ctx, "stream not compared", "stream", at.Stream, "error", err)
+			case c.err != nil:
+				a.relay.cfg.Logger.DebugContext(ctx, "stream not compared", "stream", c.at.Stream, "error", c.err)
 				signal(a.recheck)
-			case state.Verdict == broker.Intact:
-				a.buffer.markVerified(at.Stream, state.Last.Created)
 			//guard:a-term-outlives-a-repair-that-failed 2 true
-			case state.Verdict != broker.Missing && !a.unrepaired[at.Stream]:
-				return fmt.Errorf("%w: stream %s: %s", errLost, at.Stream, state.Verdict)
+			case c.lost() && !a.unrepaired[c.at.Stream]:
+				return fmt.Errorf("%w: stream %s: %s", errLost, c.at.Stream, c.state.Verdict)
 			}
 		}
 	}
 	return nil
+}
+
+// comparison is what a comparison of a stream with a position showed.
+type comparison struct {
+	at    eventlog.StreamPosition
+	state broker.StreamState
+	err   error
+}
+
+// lost reports whether the stream lost messages. A missing stream may come back with all its messages.
+func (c comparison) lost() bool {
+	return c.err == nil && c.state.Verdict != broker.Intact && c.state.Verdict != broker.Missing
+}
+
+// compare compares streams with their positions, many at once, because each that does not answer takes
+// the whole time limit of its request. It returns after at most compareTimeout. It marks a stream as
+// verified as soon as that has answered: a later acknowledgement could make it unverified again.
+func (a *verifier) compare(ctx context.Context, places []eventlog.StreamPosition) []comparison {
+	//guard:all-comparisons-have-one-time-limit 2 = time.Hour
+	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
+	defer cancel()
+	all := make([]comparison, len(places))
+	var compared sync.WaitGroup
+	//guard:streams-that-do-not-answer-are-waited-for-at-once 2 = 1
+	room := make(chan struct{}, maxComparisons)
+	for i, at := range places {
+		room <- struct{}{}
+		compared.Go(func() {
+			defer func() { <-room }()
+			c := &all[i]
+			c.at, c.err = at, guard.ErrGoexit // even if the publisher calls runtime.Goexit
+			c.err = guardedCall(func() (err error) {
+				c.state, err = a.relay.pub.Compare(ctx, at)
+				return err
+			})
+			if c.err == nil && c.state.Verdict == broker.Intact {
+				a.buffer.markVerified(at.Stream, c.state.Last.Created)
+			}
+		})
+	}
+	compared.Wait()
+	return all
 }
 
 // waitForCheck waits until Config.CheckEvery has passed since the last check. If a stream must be

@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -81,7 +82,13 @@ func (m *memory) ids() []string {
 	return slices.Clone(m.messages)
 }
 
-func (m *memory) Compare(_ context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+func (m *memory) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+	if at.Stream != "SHOP" { // such a stream does not answer
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		<-ctx.Done()
+		return broker.StreamState{}, ctx.Err()
+	}
 	time.Sleep(m.takes)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -319,6 +326,23 @@ func TestSilentStreamIsComparedLater(t *testing.T) {
 			t.Errorf("late %v, want %v", b.src.late, want)
 		}
 	})
+}
+
+// Streams that do not answer delay the others once, and not one after the other.
+func TestSilentStreamsAreWaitedForAtOnce(t *testing.T) {
+	for silent, within := range map[int]time.Duration{20: 11 * time.Second, 300: 16 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newLossBench(5, 4, 4)
+			for n := range silent {
+				b.src.places = append([]eventlog.StreamPosition{{Stream: fmt.Sprint("S", n), Seq: 1}}, b.src.places...)
+			}
+			run := start(b.r)
+			after(within)
+			b.wantStored(t, "a", "b", "c", "d", "e")
+			run.stop()
+			run.wait(t)
+		})
+	}
 }
 
 // A stream cannot be compared when the term begins, and stores events meanwhile. If it loses these
