@@ -34,8 +34,16 @@ func findsTheDifference(t *rapid.T) {
 	if rapid.Bool().Draw(t, "recreated") { // the new stream never had the events that the old stream dropped
 		state.Verdict = broker.Recreated
 	}
-	state.Replaces = rapid.Bool().Draw(t, "replaces")
-	newest := map[string]int64{} // the last event of each subject in the stream
+	state.Replaces, state.Transforms = rapid.Bool().Draw(t, "replaces"), rapid.Bool().Draw(t, "transforms")
+	newest := map[string]time.Time{} // when the last message of each subject was stored
+	drawStored := func(m broker.StoredMessage) broker.StoredMessage {
+		m.Subject = rapid.SampledFrom([]string{"a.b", "a.c", "b.c"}).Draw(t, "stored subject")
+		m.StoredAt = first.Add(rapid.SampledFrom([]time.Duration{0, time.Hour - clockSkew - 1, time.Hour - clockSkew/2, 2 * time.Hour}).Draw(t, "stored at"))
+		if m.StoredAt.After(newest[m.Subject]) {
+			newest[m.Subject] = m.StoredAt
+		}
+		return m
+	}
 	compared, unknown := 0, 0
 	var entries []eventlog.HistoryEntry
 	var stream []broker.StoredMessage
@@ -54,20 +62,20 @@ func findsTheDifference(t *rapid.T) {
 		entries = append(entries, e)
 		if copies := rapid.IntRange(0, 2).Draw(t, "copies"); copies > 0 {
 			for range copies {
-				stream = append(stream, broker.StoredMessage{Source: e.Source, ID: e.ID})
+				stream = append(stream, drawStored(broker.StoredMessage{Source: e.Source, ID: e.ID}))
 			}
 			if e.Subject != "b.c" {
-				last[e.Key], newest[e.Subject] = e.Seq, e.Seq
+				last[e.Key] = e.Seq
 			}
 		}
 		if rapid.Bool().Draw(t, "foreign") {
-			stream = append(stream, broker.StoredMessage{Source: "/other", ID: e.ID}, broker.StoredMessage{})
+			stream = append(stream, drawStored(broker.StoredMessage{Source: "/other", ID: e.ID}), drawStored(broker.StoredMessage{}))
 		}
 	}
 	for _, e := range entries {
 		there := slices.ContainsFunc(stream, func(m broker.StoredMessage) bool { return m.Source == e.Source && m.ID == e.ID })
 		certain := state.First == 1 || state.Verdict == broker.Recreated || e.LoggedAt.After(first.Add(clockSkew))
-		if state.Replaces && !there && newest[e.Subject] > e.Seq { // it may be replaced or lost
+		if state.Replaces && !there && (state.Transforms || !newest[e.Subject].Before(e.LoggedAt.Add(-clockSkew))) { // it may be replaced or lost
 			certain = false
 		}
 		switch {

@@ -33,7 +33,7 @@ changes nothing. You can run it while events flow: it compares no more than
 
 A stream drops old messages because of its max_age and its other limits. Events that are
 older than the first message of the stream are counted as UNKNOWN, because the stream
-may have had them or not. So are events that a later event of their subject may have
+may have had them or not. So are events that a later message of their subject may have
 replaced (limit of messages per subject, roll-ups): --repair does not publish them. A
 stream that drops consumed messages cannot be compared.
 
