@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"hash/maphash"
+	"math"
 	"slices"
 	"time"
 
@@ -60,8 +61,14 @@ type difference struct {
 	newest     map[uint64]int64
 	transforms bool
 
+	// An intact stream may have been created after an event, and an earlier stream of the event's subject
+	// may have the event. The time created is when an intact stream was created, and oldest is when the
+	// oldest event was logged that was found in the stream: it may have waited for the stream. Both are
+	// in microseconds. If the stream lost its end or was created again, created is before all events.
+	created, oldest int64
+
 	compared int // events that the stream should have
-	unknown  int // events that the stream may have dropped: they are older than its first message, or replaced
+	unknown  int // events that the stream may have dropped: they are older than its first message or than the stream, or replaced
 	messages int // messages that were read
 }
 
@@ -70,6 +77,10 @@ func newDifference(standing broker.StreamState, sources []string) *difference {
 		sources: sources, coverage: coverageOf(standing),
 		log: make(map[identity]logEvent), stream: make(map[identity][]copyTime), suspects: make(map[identity]suspect), seed: maphash.MakeSeed(), waiting: make(map[uint64]int), last: make(map[uint64]int64),
 	}
+	if standing.Verdict != broker.Intact {
+		standing.Last.Created = time.Time{}
+	}
+	d.created, d.oldest = standing.Last.Created.UnixMicro(), math.MaxInt64
 	if standing.Replaces {
 		d.newest, d.transforms = make(map[uint64]int64), standing.Transforms
 	}
@@ -198,7 +209,7 @@ func (d *difference) missing() (inOrder, outOfOrder []int64) {
 		switch {
 		case !e.expected:
 		//guard:what-was-replaced-is-not-missing false
-		case d.mayBeReplaced(e):
+		case d.mayBeReplaced(e) || d.mayBeElsewhere(e):
 			d.compared--
 			d.unknown++
 		case e.key != 0 && d.last[e.key] > e.seq:
@@ -224,8 +235,18 @@ func (d *difference) mayBeReplaced(e logEvent) bool {
 	return d.transforms || later
 }
 
+// mayBeElsewhere reports whether an event that the stream lacks was logged before the stream was
+// created, and before all events that the stream has. Then an earlier stream of its subject may have it.
+func (d *difference) mayBeElsewhere(e logEvent) bool {
+	//guard:the-events-of-before-a-stream-are-not-missing false
+	early := e.loggedAt < d.created
+	//guard:what-waited-for-its-stream-may-be-missing 2 true
+	return early && e.loggedAt < d.oldest
+}
+
 // found notes that the stream has an event.
 func (d *difference) found(e logEvent) {
+	d.oldest = min(d.oldest, e.loggedAt)
 	if e.key != 0 && d.waiting[e.key] > 0 {
 		d.last[e.key] = max(d.last[e.key], e.seq)
 	}

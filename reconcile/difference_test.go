@@ -30,10 +30,12 @@ func TestDifference(t *testing.T) { rapid.Check(t, findsTheDifference) }
 
 func findsTheDifference(t *rapid.T) {
 	first := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	state := broker.StreamState{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}}
+	state := broker.StreamState{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}, Verdict: broker.Intact}
 	if rapid.Bool().Draw(t, "recreated") { // the new stream never had the events that the old stream dropped
 		state.Verdict = broker.Recreated
 	}
+	state.Last.Created = first.Add(rapid.SampledFrom([]time.Duration{0, clockSkew, 2 * time.Hour}).Draw(t, "created"))
+	oldest := first.Add(3 * time.Hour) // when the first event that the stream has was logged
 	state.Replaces, state.Transforms = rapid.Bool().Draw(t, "replaces"), rapid.Bool().Draw(t, "transforms")
 	newest := map[string]time.Time{} // when the last message of each subject was stored
 	drawStored := func(m broker.StoredMessage) broker.StoredMessage {
@@ -66,6 +68,9 @@ func findsTheDifference(t *rapid.T) {
 			}
 			if e.Subject != "b.c" {
 				last[e.Key] = e.Seq
+				if e.LoggedAt.Before(oldest) {
+					oldest = e.LoggedAt
+				}
 			}
 		}
 		if rapid.Bool().Draw(t, "foreign") {
@@ -76,6 +81,9 @@ func findsTheDifference(t *rapid.T) {
 		there := slices.ContainsFunc(stream, func(m broker.StoredMessage) bool { return m.Source == e.Source && m.ID == e.ID })
 		certain := state.First == 1 || state.Verdict == broker.Recreated || e.LoggedAt.After(first.Add(clockSkew))
 		if state.Replaces && !there && (state.Transforms || !newest[e.Subject].Before(e.LoggedAt.Add(-clockSkew))) { // it may be replaced or lost
+			certain = false
+		}
+		if state.Verdict == broker.Intact && !there && e.LoggedAt.Before(state.Last.Created) && e.LoggedAt.Before(oldest) { // it may be in an earlier stream
 			certain = false
 		}
 		switch {
