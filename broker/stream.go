@@ -20,6 +20,10 @@ type StoredMessage struct {
 	Source string
 	ID     string
 
+	// Subject is the subject under which the stream stored the message, and StoredAt is when it did.
+	Subject  string
+	StoredAt time.Time
+
 	// LoggedAt is the time at which the event was logged, according to the message. It is zero if the
 	// message does not say so.
 	LoggedAt time.Time
@@ -67,4 +71,7 @@ type StreamState struct {
 	// Replaces reports whether a message can replace earlier messages of its subject: at a limit of
 	// messages per subject, or as a roll-up.
 	Replaces bool
+
+	// Transforms reports whether the stream changes the subjects of messages before it stores them.
+	Transforms bool
 }

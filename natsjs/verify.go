@@ -45,7 +45,7 @@ func (p *Publisher) compare(ctx context.Context, at eventlog.StreamPosition) (br
 	info := stream.CachedInfo()
 	s := broker.StreamState{
 		Verdict: broker.Intact, First: info.State.FirstSeq, FirstTime: info.State.FirstTime, Subjects: info.Config.Subjects,
-		Limits: info.Config.Retention == jetstream.LimitsPolicy, Replaces: replaces(info.Config),
+		Limits: info.Config.Retention == jetstream.LimitsPolicy, Replaces: replaces(info.Config), Transforms: info.Config.SubjectTransform != nil,
 		Last: eventlog.StreamPosition{Stream: at.Stream, Created: info.Created, Seq: info.State.LastSeq},
 	}
 	if info.State.Msgs == 0 {

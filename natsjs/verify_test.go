@@ -198,14 +198,17 @@ func TestStored(t *testing.T) {
 					if (m.ID != "") != (time.Since(m.LoggedAt) < time.Hour) {
 						t.Errorf("message %d was logged at %s", m.Seq, m.LoggedAt)
 					}
-					m.LoggedAt = time.Time{}
+					if since := time.Since(m.StoredAt); since < 0 || since > time.Hour {
+						t.Errorf("message %d was stored at %s", m.Seq, m.StoredAt)
+					}
+					m.LoggedAt, m.StoredAt = time.Time{}, time.Time{}
 					got = append(got, m)
 				}
 			}
 			for seq := tt.first; seq <= tt.last; seq++ {
-				m := broker.StoredMessage{Seq: seq, Source: "/shop", ID: fmt.Sprint("e", seq)}
+				m := broker.StoredMessage{Seq: seq, Source: "/shop", ID: fmt.Sprint("e", seq), Subject: "STORED.a"}
 				if seq == 21 || seq == 22 {
-					m = broker.StoredMessage{Seq: seq}
+					m = broker.StoredMessage{Seq: seq, Subject: "STORED.raw"}
 				}
 				want = append(want, m)
 			}

@@ -25,7 +25,7 @@ type comparison struct {
 	rate     float64   // how many events may be read in a second; 0 means no limit
 
 	compared int // events that the stream should have
-	unknown  int // events that the stream may have dropped: they are older than its first message, or replaced
+	unknown  int // events that the stream may have dropped: they are older than its first message or than the stream, or replaced
 	messages int // messages that were read
 
 	conflicts []int64 // the seqs of events whose message has other content

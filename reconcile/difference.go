@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"hash/maphash"
+	"math"
 	"slices"
 	"time"
 
@@ -54,13 +55,20 @@ type difference struct {
 	waiting map[uint64]int
 	last    map[uint64]int64
 
-	// If a message can replace earlier ones of its subject, the map newest has the highest seq of each
-	// subject that was found in the stream. Otherwise it is nil. A comparison cannot tell whether an event with a
-	// lower seq was replaced or lost, and to publish it again could replace the newer one.
-	newest map[uint64]int64
+	// If a message can replace earlier ones of its subject, the map newest has for each subject when its
+	// newest message was stored, in microseconds, whoever published it. Otherwise it is nil. The stream
+	// changes the subjects of messages if transforms is set.
+	newest     map[uint64]int64
+	transforms bool
+
+	// An intact stream may have been created after an event, and an earlier stream of the event's subject
+	// may have the event. The time created is when an intact stream was created, and oldest is when the
+	// oldest event was logged that was found in the stream: it may have waited for the stream. Both are
+	// in microseconds. If the stream lost its end or was created again, created is before all events.
+	created, oldest int64
 
 	compared int // events that the stream should have
-	unknown  int // events that the stream may have dropped: they are older than its first message, or replaced
+	unknown  int // events that the stream may have dropped: they are older than its first message or than the stream, or replaced
 	messages int // messages that were read
 }
 
@@ -69,8 +77,12 @@ func newDifference(standing broker.StreamState, sources []string) *difference {
 		sources: sources, coverage: coverageOf(standing),
 		log: make(map[identity]logEvent), stream: make(map[identity][]copyTime), suspects: make(map[identity]suspect), seed: maphash.MakeSeed(), waiting: make(map[uint64]int), last: make(map[uint64]int64),
 	}
+	if standing.Verdict != broker.Intact {
+		standing.Last.Created = time.Time{}
+	}
+	d.created, d.oldest = standing.Last.Created.UnixMicro(), math.MaxInt64
 	if standing.Replaces {
-		d.newest = make(map[uint64]int64)
+		d.newest, d.transforms = make(map[uint64]int64), standing.Transforms
 	}
 	return d
 }
@@ -79,7 +91,7 @@ func newDifference(standing broker.StreamState, sources []string) *difference {
 type logEvent struct {
 	seq      int64
 	key      uint64 // hash of the key; 0 if the event has no key
-	place    uint64 // hash of the subject, if a later event of the subject can replace this one
+	place    uint64 // hash of the subject, if a later message of the subject can replace this event
 	expected bool   // the stream should have the event
 	content
 }
@@ -87,7 +99,7 @@ type logEvent struct {
 // content is what tells an event from another one with the same source and id.
 type content struct {
 	loggedAt int64  // in microseconds
-	digest   string // empty if the content is not compared
+	digest   string // empty if the content is not compared, and so is the subject
 	subject  string
 }
 
@@ -197,7 +209,7 @@ func (d *difference) missing() (inOrder, outOfOrder []int64) {
 		switch {
 		case !e.expected:
 		//guard:what-was-replaced-is-not-missing false
-		case d.newest[e.place] > e.seq:
+		case d.mayBeReplaced(e) || d.mayBeElsewhere(e):
 			d.compared--
 			d.unknown++
 		case e.key != 0 && d.last[e.key] > e.seq:
@@ -211,13 +223,32 @@ func (d *difference) missing() (inOrder, outOfOrder []int64) {
 	return inOrder, outOfOrder
 }
 
+// mayBeReplaced reports whether a later message may have replaced an event that the stream lacks. A
+// comparison cannot tell whether the event was replaced or lost, and to publish it again could replace
+// the newer message. That message need not have a higher seq: it may be of a scheduled event, of another
+// log, or of an event whose subject the stream changed to the same one.
+func (d *difference) mayBeReplaced(e logEvent) bool {
+	newest, some := d.newest[e.place]
+	//guard:what-was-stored-earlier-replaced-nothing 2 true
+	later := some && newest >= e.loggedAt-clockSkew.Microseconds()
+	//guard:what-another-subject-replaced-is-not-missing 1 remove
+	return d.transforms || later
+}
+
+// mayBeElsewhere reports whether an event that the stream lacks was logged before the stream was
+// created, and before all events that the stream has. Then an earlier stream of its subject may have it.
+func (d *difference) mayBeElsewhere(e logEvent) bool {
+	//guard:the-events-of-before-a-stream-are-not-missing false
+	early := e.loggedAt < d.created
+	//guard:what-waited-for-its-stream-may-be-missing 2 true
+	return early && e.loggedAt < d.oldest
+}
+
 // found notes that the stream has an event.
 func (d *difference) found(e logEvent) {
+	d.oldest = min(d.oldest, e.loggedAt)
 	if e.key != 0 && d.waiting[e.key] > 0 {
 		d.last[e.key] = max(d.last[e.key], e.seq)
-	}
-	if d.newest != nil {
-		d.newest[e.place] = max(d.newest[e.place], e.seq)
 	}
 }
 
@@ -255,7 +286,7 @@ func (d *difference) addEntries(page []eventlog.HistoryEntry) {
 		case e.Published:
 			d.unknown++
 		}
-		name, one := identify(e.Source, e.ID), logEvent{seq: e.Seq, expected: sure}
+		name, one := identify(e.Source, e.ID), logEvent{seq: e.Seq, expected: sure, content: content{loggedAt: e.LoggedAt.UnixMicro()}}
 		if e.Key != "" {
 			one.key = max(maphash.String(d.seed, e.Key), 1)
 		}
@@ -263,7 +294,7 @@ func (d *difference) addEntries(page []eventlog.HistoryEntry) {
 			one.place = maphash.String(d.seed, e.Subject)
 		}
 		if e.Published && d.contents {
-			one.content = content{e.LoggedAt.UnixMicro(), string(e.Digest), e.Subject}
+			one.digest, one.subject = string(e.Digest), e.Subject
 		}
 		if copies, there := d.stream[name]; there {
 			delete(d.stream, name)
@@ -278,6 +309,10 @@ func (d *difference) addEntries(page []eventlog.HistoryEntry) {
 func (d *difference) addStored(page []broker.StoredMessage) {
 	d.messages += len(page)
 	for _, m := range page {
+		if d.newest != nil {
+			place := maphash.String(d.seed, m.Subject)
+			d.newest[place] = max(d.newest[place], m.StoredAt.UnixMicro())
+		}
 		//guard:messages-of-others-are-not-remembered 2 false
 		if m.ID == "" || !slices.Contains(d.sources, m.Source) {
 			continue // the message comes from another log

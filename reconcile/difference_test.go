@@ -30,12 +30,22 @@ func TestDifference(t *testing.T) { rapid.Check(t, findsTheDifference) }
 
 func findsTheDifference(t *rapid.T) {
 	first := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	state := broker.StreamState{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}}
+	state := broker.StreamState{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}, Verdict: broker.Intact}
 	if rapid.Bool().Draw(t, "recreated") { // the new stream never had the events that the old stream dropped
 		state.Verdict = broker.Recreated
 	}
-	state.Replaces = rapid.Bool().Draw(t, "replaces")
-	newest := map[string]int64{} // the last event of each subject in the stream
+	state.Last.Created = first.Add(rapid.SampledFrom([]time.Duration{0, clockSkew, 2 * time.Hour}).Draw(t, "created"))
+	oldest := first.Add(3 * time.Hour) // when the first event that the stream has was logged
+	state.Replaces, state.Transforms = rapid.Bool().Draw(t, "replaces"), rapid.Bool().Draw(t, "transforms")
+	newest := map[string]time.Time{} // when the last message of each subject was stored
+	drawStored := func(m broker.StoredMessage) broker.StoredMessage {
+		m.Subject = rapid.SampledFrom([]string{"a.b", "a.c", "b.c"}).Draw(t, "stored subject")
+		m.StoredAt = first.Add(rapid.SampledFrom([]time.Duration{0, time.Hour - clockSkew - 1, time.Hour - clockSkew/2, 2 * time.Hour}).Draw(t, "stored at"))
+		if m.StoredAt.After(newest[m.Subject]) {
+			newest[m.Subject] = m.StoredAt
+		}
+		return m
+	}
 	compared, unknown := 0, 0
 	var entries []eventlog.HistoryEntry
 	var stream []broker.StoredMessage
@@ -54,20 +64,26 @@ func findsTheDifference(t *rapid.T) {
 		entries = append(entries, e)
 		if copies := rapid.IntRange(0, 2).Draw(t, "copies"); copies > 0 {
 			for range copies {
-				stream = append(stream, broker.StoredMessage{Source: e.Source, ID: e.ID})
+				stream = append(stream, drawStored(broker.StoredMessage{Source: e.Source, ID: e.ID}))
 			}
 			if e.Subject != "b.c" {
-				last[e.Key], newest[e.Subject] = e.Seq, e.Seq
+				last[e.Key] = e.Seq
+				if e.LoggedAt.Before(oldest) {
+					oldest = e.LoggedAt
+				}
 			}
 		}
 		if rapid.Bool().Draw(t, "foreign") {
-			stream = append(stream, broker.StoredMessage{Source: "/other", ID: e.ID}, broker.StoredMessage{})
+			stream = append(stream, drawStored(broker.StoredMessage{Source: "/other", ID: e.ID}), drawStored(broker.StoredMessage{}))
 		}
 	}
 	for _, e := range entries {
 		there := slices.ContainsFunc(stream, func(m broker.StoredMessage) bool { return m.Source == e.Source && m.ID == e.ID })
 		certain := state.First == 1 || state.Verdict == broker.Recreated || e.LoggedAt.After(first.Add(clockSkew))
-		if state.Replaces && !there && newest[e.Subject] > e.Seq { // it may be replaced or lost
+		if state.Replaces && !there && (state.Transforms || !newest[e.Subject].Before(e.LoggedAt.Add(-clockSkew))) { // it may be replaced or lost
+			certain = false
+		}
+		if state.Verdict == broker.Intact && !there && e.LoggedAt.Before(state.Last.Created) && e.LoggedAt.Before(oldest) { // it may be in an earlier stream
 			certain = false
 		}
 		switch {
@@ -95,6 +111,39 @@ func findsTheDifference(t *rapid.T) {
 	}
 	if d.compared != compared || d.unknown != unknown {
 		t.Errorf("%d compared, %d unknown, want %d and %d", d.compared, d.unknown, compared, unknown)
+	}
+}
+
+// A stream keeps one message of each subject, and lacks an event. The event is missing only if no message
+// of its subject was stored later.
+func TestReplacedOrMissing(t *testing.T) {
+	t.Parallel()
+	logged := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	stored := func(subject string, at time.Duration) []broker.StoredMessage {
+		return []broker.StoredMessage{{Source: "/other", ID: "m", Subject: subject, StoredAt: logged.Add(at)}}
+	}
+	for _, tt := range []struct {
+		name       string
+		transforms bool
+		messages   []broker.StoredMessage
+		missing    bool
+	}{
+		{"no message", false, nil, true},
+		{"a later message", false, stored("a.b", time.Hour), false},
+		{"a later message by another clock", false, stored("a.b", -clockSkew/2), false},
+		{"an earlier message", false, stored("a.b", -2*clockSkew), true},
+		{"a later message of another subject", false, stored("a.c", time.Hour), true},
+		{"a later message of another subject, which the stream changed", true, stored("a.c", time.Hour), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDifference(broker.StreamState{First: 1, Subjects: []string{"a.*"}, Replaces: true, Transforms: tt.transforms}, []string{"/shop"})
+			d.addEntries([]eventlog.HistoryEntry{{Published: true, Seq: 7, Source: "/shop", ID: "a", Subject: "a.b", LoggedAt: logged}})
+			d.addStored(tt.messages)
+			if missing, _ := d.missing(); (len(missing) > 0) != tt.missing || (d.unknown > 0) == tt.missing || d.compared+d.unknown != 1 {
+				t.Errorf("missing %v, %d compared, %d unknown", missing, d.compared, d.unknown)
+			}
+		})
 	}
 }
 

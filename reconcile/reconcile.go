@@ -58,7 +58,7 @@ type Result struct {
 
 	Compared int // events of the log that the stream should have
 	Messages int // messages that were read
-	Unknown  int // events that the stream may have stored and then dropped: they are older than its first message, or it has a later event of their subject that may have replaced them (limit per subject, roll-up)
+	Unknown  int // events that the stream may have stored and then dropped: they are older than its first message or than the stream itself, or a message that was stored later may have replaced them (limit per subject, roll-up)
 
 	// Missing are the seqs, in ascending order, of the events that the stream should have and
 	// lacks. OutOfOrder are those of Missing for which the stream has a later event of the same

@@ -26,7 +26,7 @@ type recordBuffer struct {
 	heldEvents    atomic.Int64 // events that wait to be written to the table held, here or in the term
 	lastRecording atomic.Int64 // the number of the last recording after which the table held had all events for it
 
-	compared atomic.Bool // the streams were compared when the term began, and lost events are recorded
+	compared atomic.Bool // the streams were compared when the term began, and all lost events are recorded
 
 	due       chan struct{}   // signals that there is something to record
 	saved     chan struct{}   // signals that a recording ended

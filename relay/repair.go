@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/reconcile"
 )
@@ -39,30 +41,46 @@ type verifier struct {
 	term    eventlog.Term
 	buffer  *recordBuffer
 	recheck chan struct{} // signals that a stream may have lost messages
+
+	// The set unrepaired has the streams whose repair failed in this term. The other streams do not wait
+	// for them any longer. The time failedAt is when the last of these repairs failed.
+	unrepaired map[string]bool
+	failedAt   time.Time
 }
+
+const (
+	// repairPatience is how long after a loss was noticed no event is published while the repair fails.
+	// In this time most outages end, and then the lost events come before the new ones.
+	repairPatience = 10 * time.Second
+
+	// repairAgain is the shortest time between a repair that failed and the term that tries it again.
+	repairAgain = 30 * time.Second
+
+	// At most maxComparisons streams are compared at once, and all of them within compareTimeout.
+	maxComparisons = 64
+	compareTimeout = 15 * time.Second
+)
 
 // verifyFirst runs before anything is published. It compares the streams with the positions that
 // the last leader recorded, and repairs each loss. If a stream does not answer, verifyLoop compares
-// this stream later, and the other streams do not wait for it.
+// this stream later, and the other streams do not wait for it. Nor do they wait longer than
+// repairPatience for a stream that cannot be repaired.
 func (a *verifier) verifyFirst(ctx context.Context) error {
 	recorded := a.term.Positions()
 	a.buffer.markUnverified(recorded)
 	if !a.relay.preflight.abilities.Verifies {
 		return nil
 	}
-	for _, at := range recorded {
-		state, err := a.relay.pub.Compare(ctx, at)
+	for _, c := range a.compare(ctx, recorded) {
 		switch {
-		case err != nil && (ctx.Err() != nil || !a.relay.connected()):
-			return err
-		case err != nil:
-			a.relay.state.setErr(err)
-			a.relay.cfg.Logger.WarnContext(ctx, "stream not compared", "stream", at.Stream, "error", err)
+		case c.err != nil && (ctx.Err() != nil || !a.relay.connected()):
+			return c.err
+		case c.err != nil:
+			a.relay.state.setErr(c.err)
+			a.relay.cfg.Logger.WarnContext(ctx, "stream not compared", "stream", c.at.Stream, "error", c.err)
 			signal(a.recheck)
-		case state.Verdict == broker.Intact:
-			a.buffer.markVerified(at.Stream, state.Last.Created)
-		case state.Verdict != broker.Missing: // a missing stream may come back with all its messages
-			if err := a.repair(ctx, at, state); err != nil {
+		case c.lost():
+			if err := a.repair(ctx, c.at, c.state); err != nil {
 				return err
 			}
 		}
@@ -78,20 +96,63 @@ func (a *verifier) verifyLoop(ctx context.Context) error {
 		return nil
 	}
 	for looked := time.Now().Add(-time.Second); a.waitForCheck(ctx, looked); looked = time.Now() {
-		for _, at := range a.buffer.lastPositions() {
-			state, err := a.relay.pub.Compare(ctx, at)
+		if len(a.unrepaired) > 0 && time.Since(a.failedAt) >= repairAgain {
+			return fmt.Errorf("%w: not all of them are found yet", errLost)
+		}
+		for _, c := range a.compare(ctx, a.buffer.lastPositions()) {
 			switch {
-			case err != nil:
-				a.relay.cfg.Logger.DebugContext(ctx, "stream not compared", "stream", at.Stream, "error", err)
+			case c.err != nil:
+				a.relay.cfg.Logger.DebugContext(ctx, "stream not compared", "stream", c.at.Stream, "error", c.err)
 				signal(a.recheck)
-			case state.Verdict == broker.Intact:
-				a.buffer.markVerified(at.Stream, state.Last.Created)
-			case state.Verdict != broker.Missing:
-				return fmt.Errorf("%w: stream %s: %s", errLost, at.Stream, state.Verdict)
+			//guard:a-term-outlives-a-repair-that-failed 2 true
+			case c.lost() && !a.unrepaired[c.at.Stream]:
+				return fmt.Errorf("%w: stream %s: %s", errLost, c.at.Stream, c.state.Verdict)
 			}
 		}
 	}
 	return nil
+}
+
+// comparison is what a comparison of a stream with a position showed.
+type comparison struct {
+	at    eventlog.StreamPosition
+	state broker.StreamState
+	err   error
+}
+
+// lost reports whether the stream lost messages. A missing stream may come back with all its messages.
+func (c comparison) lost() bool {
+	return c.err == nil && c.state.Verdict != broker.Intact && c.state.Verdict != broker.Missing
+}
+
+// compare compares streams with their positions, many at once, because each that does not answer takes
+// the whole time limit of its request. It returns after at most compareTimeout. It marks a stream as
+// verified as soon as that has answered: a later acknowledgement could make it unverified again.
+func (a *verifier) compare(ctx context.Context, places []eventlog.StreamPosition) []comparison {
+	//guard:all-comparisons-have-one-time-limit 2 = time.Hour
+	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
+	defer cancel()
+	all := make([]comparison, len(places))
+	var compared sync.WaitGroup
+	//guard:streams-that-do-not-answer-are-waited-for-at-once 2 = 1
+	room := make(chan struct{}, maxComparisons)
+	for i, at := range places {
+		room <- struct{}{}
+		compared.Go(func() {
+			defer func() { <-room }()
+			c := &all[i]
+			c.at, c.err = at, guard.ErrGoexit // even if the publisher calls runtime.Goexit
+			c.err = guardedCall(func() (err error) {
+				c.state, err = a.relay.pub.Compare(ctx, at)
+				return err
+			})
+			if c.err == nil && c.state.Verdict == broker.Intact {
+				a.buffer.markVerified(at.Stream, c.state.Last.Created)
+			}
+		})
+	}
+	compared.Wait()
+	return all
 }
 
 // waitForCheck waits until Config.CheckEvery has passed since the last check. If a stream must be
@@ -110,7 +171,8 @@ func (a *verifier) waitForCheck(ctx context.Context, looked time.Time) bool {
 }
 
 // repair finds the events that a stream lost, and records that the relay must publish them again:
-// the events that inOrder returns come before newer events, and a republish publishes the others.
+// the events that inOrder returns come before newer events, and a republish publishes the others. If
+// the events cannot be found, and the other streams may go on, it only notes that.
 func (a *verifier) repair(ctx context.Context, at eventlog.StreamPosition, s broker.StreamState) error {
 	r := a.relay
 	loss, isNew := r.state.addLoss(at.Stream, s.Verdict)
@@ -121,6 +183,13 @@ func (a *verifier) repair(ctx context.Context, at eventlog.StreamPosition, s bro
 	}
 	began := time.Now()
 	found, err := reconcile.FindLost(ctx, r.log, r.pub, s)
+	//guard:a-stream-that-cannot-be-repaired-stops-no-other false
+	if err != nil && ctx.Err() == nil && r.connected() && time.Since(loss.FoundAt) >= repairPatience && staysVisible(at, s) {
+		r.state.setErr(err)
+		r.cfg.Logger.ErrorContext(ctx, "lost events not found", "stream", at.Stream, "error", err)
+		a.unrepaired[at.Stream], a.failedAt = true, time.Now()
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
 	}
@@ -133,6 +202,14 @@ func (a *verifier) repair(ctx context.Context, at eventlog.StreamPosition, s bro
 	r.cfg.Logger.WarnContext(ctx, "lost events will be published again", "stream", at.Stream,
 		"events", loss.Events, "out_of_order", loss.OutOfOrder, "compared", found.Compared, "messages", found.Messages, "took", time.Since(began).Round(time.Millisecond))
 	return nil
+}
+
+// staysVisible reports whether later comparisons with the position show the loss too, even if the
+// stream stores new messages meanwhile. If one of these took the place of the message at the position,
+// and is itself replaced or consumed, the loss could be taken for a message that the stream removed.
+func staysVisible(at eventlog.StreamPosition, s broker.StreamState) bool {
+	//guard:a-loss-that-could-be-forgotten-is-repaired-first true
+	return s.Verdict == broker.Recreated || at.MessageID != "" && s.Limits && !s.Replaces
 }
 
 // inOrder returns the missing events whose key has no later event in the stream.

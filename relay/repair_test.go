@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -81,7 +82,13 @@ func (m *memory) ids() []string {
 	return slices.Clone(m.messages)
 }
 
-func (m *memory) Compare(_ context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+func (m *memory) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+	if at.Stream != "SHOP" { // such a stream does not answer
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		<-ctx.Done()
+		return broker.StreamState{}, ctx.Err()
+	}
 	time.Sleep(m.takes)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,6 +216,72 @@ func TestNothingIsRemovedBeforeTheStreamsAreCompared(t *testing.T) {
 	})
 }
 
+// A stream lost events and cannot be read. After a while the relay publishes new events all the same.
+// The loss is not forgotten: no event is removed from the log before the lost ones are found, and the
+// relay tries again now and then, and not all the time.
+func TestARepairThatFailsIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLossBench(5, 4, 2)
+		b.m.broken = 1_000_000
+		run := start(b.r)
+		after(9 * time.Second)
+		b.wantStored(t, "a", "b")
+		after(21 * time.Second)
+		b.wantStored(t, "a", "b", "e")
+		for _, ev := range keyed(30)[5:] {
+			b.src.Set(func() { b.src.Events = append(b.src.Events, ev) })
+			after(24 * time.Second)
+		}
+		if n := len(b.m.ids()); n < 20 {
+			t.Errorf("the stream has %d events, want at least 20", n)
+		}
+		b.src.Set(func() {
+			if n := len(b.src.terms); n > 25 {
+				t.Errorf("%d terms in ten minutes", n)
+			}
+			for _, term := range b.src.terms {
+				if len(term.pruned) > 0 {
+					t.Error("the log was pruned before the lost events were found")
+				}
+			}
+			if b.src.places[0].Seq != 4 || len(b.src.lost)+len(b.src.late) > 0 {
+				t.Errorf("position %+v, lost %v, late %v: no repair has succeeded yet", b.src.places[0], b.src.lost, b.src.late)
+			}
+		})
+		b.m.set(func() { b.m.broken = 0 })
+		after(2 * time.Minute)
+		run.stop()
+		run.wait(t)
+		if want := []int64{3, 4}; !slices.Equal(b.src.late, want) {
+			t.Errorf("late %v, want %v", b.src.late, want)
+		}
+		if losses := b.r.Health().Losses; len(losses) != 1 || losses[0].Events != 2 || losses[0].RepairedAt.IsZero() {
+			t.Errorf("losses %+v", losses)
+		}
+		if terms := b.src.terms; len(terms[len(terms)-1].pruned) == 0 {
+			t.Error("the log was not pruned after the repair")
+		}
+	})
+}
+
+// The position of a stream has no message id, so a message that takes the place of the lost one would
+// hide the loss. The relay publishes nothing before the repair.
+func TestALossThatCouldBeForgottenIsRepairedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLossBench(5, 4, 2)
+		b.src.places[0].MessageID = ""
+		b.m.broken = 1_000_000
+		run := start(b.r)
+		after(5 * time.Minute)
+		b.wantStored(t, "a", "b")
+		b.m.set(func() { b.m.broken = 0 })
+		after(time.Minute)
+		run.stop()
+		run.wait(t)
+		b.wantStored(t, "a", "b", "c", "d", "e")
+	})
+}
+
 // A stream is made again while the relay publishes. Its first acknowledgement names a sequence
 // that was used before. The lost events are published again. They are late if the stream has
 // later events of their key.
@@ -259,6 +332,23 @@ func TestSilentStreamIsComparedLater(t *testing.T) {
 			t.Errorf("late %v, want %v", b.src.late, want)
 		}
 	})
+}
+
+// Streams that do not answer delay the others once, and not one after the other.
+func TestSilentStreamsAreWaitedForAtOnce(t *testing.T) {
+	for silent, within := range map[int]time.Duration{20: 11 * time.Second, 300: 16 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newLossBench(5, 4, 4)
+			for n := range silent {
+				b.src.places = append([]eventlog.StreamPosition{{Stream: fmt.Sprint("S", n), Seq: 1}}, b.src.places...)
+			}
+			run := start(b.r)
+			after(within)
+			b.wantStored(t, "a", "b", "c", "d", "e")
+			run.stop()
+			run.wait(t)
+		})
+	}
 }
 
 // A stream cannot be compared when the term begins, and stores events meanwhile. If it loses these

@@ -112,7 +112,9 @@ func (r *reader) fetch(ctx context.Context, n int) ([]broker.StoredMessage, erro
 		}
 		if meta.Sequence.Stream <= r.to {
 			source, id := wire.Identity(msg.Header)
-			page = append(page, broker.StoredMessage{Seq: meta.Sequence.Stream, Source: source, ID: id, LoggedAt: wire.LoggedAt(msg.Header)})
+			page = append(page, broker.StoredMessage{
+				Seq: meta.Sequence.Stream, Source: source, ID: id, Subject: msg.Subject, StoredAt: meta.Timestamp, LoggedAt: wire.LoggedAt(msg.Header),
+			})
 		}
 		n--
 		return r.pending > 0, nil

@@ -33,9 +33,12 @@ changes nothing. You can run it while events flow: it compares no more than
 
 A stream drops old messages because of its max_age and its other limits. Events that are
 older than the first message of the stream are counted as UNKNOWN, because the stream
-may have had them or not. So are events that a later event of their subject may have
-replaced (limit of messages per subject, roll-ups): --repair does not publish them. A
-stream that drops consumed messages cannot be compared.
+may have had them or not. The same is true of lacking events that are older than the
+stream itself and all events in it, because another stream may have stored them before
+their subject moved to this one, and of lacking events that a later message of their
+subject may have replaced (limit of messages per subject, roll-ups). --repair does not
+publish events that are UNKNOWN. A stream that drops consumed messages cannot be
+compared.
 
 With --repair, the relay publishes missing events again, as for 'postroom republish':
 beside live events, not faster than --rate, with new message ids and the header
