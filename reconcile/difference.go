@@ -56,8 +56,8 @@ type difference struct {
 	last    map[uint64]int64
 
 	// If a message can replace earlier ones of its subject, the map newest has for each subject when its
-	// newest message was stored, in microseconds, whoever published it. Otherwise it is nil. The stream
-	// changes the subjects of messages if transforms is set.
+	// newest message was stored, in microseconds. Messages of other logs and programs count too. Otherwise
+	// the map is nil. The stream changes the subjects of messages if transforms is set.
 	newest     map[uint64]int64
 	transforms bool
 
