@@ -50,7 +50,7 @@ func TestEventsOfAMovedSubjectAreNotMissing(t *testing.T) {
 	done := make(chan error, 1)
 	publisher, log := natsjs.NewPublisher(nc), outbox.NewLog(pool)
 	go func() { done <- relay.New(log, publisher, relay.Config{}).Run(ctx) }()
-	t.Cleanup(func() { stop(); <-done })
+	t.Cleanup(func() { stop(); _ = <-done })
 	write(10)
 	recorded()
 	create(jetstream.StreamConfig{Name: old, Subjects: []string{prefix + ".order.>"}})

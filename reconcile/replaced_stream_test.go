@@ -65,7 +65,7 @@ func TestWhatAStreamReplacedIsNotMissing(t *testing.T) {
 			go func() {
 				done <- relay.New(log, publisher, relay.Config{Accept: natsjs.Risks()}).Run(ctx)
 			}()
-			t.Cleanup(func() { stop(); <-done })
+			t.Cleanup(func() { stop(); _ = <-done })
 			last := func(seq uint64) {
 				t.Helper()
 				devtest.Eventually(t, time.Minute, fmt.Sprintf("message %d", seq), func() bool {

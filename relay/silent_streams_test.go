@@ -56,7 +56,7 @@ func TestStreamsThatDoNotAnswerDelayNoOther(t *testing.T) {
 		go func() {
 			done <- relay.New(outbox.NewLog(pool), natsjs.NewPublisher(conn), relay.Config{Streams: []string{"A"}}).Run(ctx)
 		}()
-		return func() { cancel(); <-done; conn.Close() }
+		return func() { cancel(); _ = <-done; conn.Close() }
 	}
 	stop := run("admin")
 	write("a.b")

@@ -47,7 +47,7 @@ func TestAStreamThatCannotBeRepairedStopsNoOther(t *testing.T) {
 	done := make(chan error, 1)
 	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Accept: natsjs.Risks()})
 	go func() { done <- r.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(func() { cancel(); _ = <-done })
 	write("good")
 	write("lossy")
 	devtest.Eventually(t, time.Minute, "two events", func() bool { return count(good)+count(lossy) == 2 })
