@@ -44,10 +44,13 @@ func TestAStreamThatCannotBeRepairedStopsNoOther(t *testing.T) {
 	}
 	good, lossy := create("good"), create("lossy")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Accept: natsjs.Risks()})
-	go func() { done <- r.Run(ctx) }()
-	t.Cleanup(func() { cancel(); _ = <-done })
+	go func() {
+		defer close(done)
+		_ = r.Run(ctx) // the end of the test stops it
+	}()
+	t.Cleanup(func() { cancel(); <-done })
 	write("good")
 	write("lossy")
 	devtest.Eventually(t, time.Minute, "two events", func() bool { return count(good)+count(lossy) == 2 })
