@@ -47,9 +47,12 @@ func TestEventsOfAMovedSubjectAreNotMissing(t *testing.T) {
 	}
 	create(jetstream.StreamConfig{Name: old, Subjects: []string{prefix + ".>"}})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	publisher, log := natsjs.NewPublisher(nc), outbox.NewLog(pool)
-	go func() { done <- relay.New(log, publisher, relay.Config{}).Run(ctx) }()
+	go func() {
+		defer close(done)
+		_ = relay.New(log, publisher, relay.Config{}).Run(ctx) // the end of the test stops it
+	}()
 	t.Cleanup(func() { stop(); <-done })
 	write(10)
 	recorded()

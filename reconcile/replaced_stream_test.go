@@ -59,11 +59,12 @@ func TestWhatAStreamReplacedIsNotMissing(t *testing.T) {
 			}
 			exec(`SELECT postroom.write('/shop', '$P.first', '{}', id => 'first')`) // stays, so that the stream begins with its first message
 			ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-			done := make(chan error, 1)
+			done := make(chan struct{})
 			publisher := natsjs.NewPublisher(nc)
 			log := outbox.NewLog(pool)
 			go func() {
-				done <- relay.New(log, publisher, relay.Config{Accept: natsjs.Risks()}).Run(ctx)
+				defer close(done)
+				_ = relay.New(log, publisher, relay.Config{Accept: natsjs.Risks()}).Run(ctx) // the end of the test stops it
 			}()
 			t.Cleanup(func() { stop(); <-done })
 			last := func(seq uint64) {

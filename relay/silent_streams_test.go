@@ -52,9 +52,10 @@ func TestStreamsThatDoNotAnswerDelayNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-		done := make(chan error, 1)
+		done := make(chan struct{})
 		go func() {
-			done <- relay.New(outbox.NewLog(pool), natsjs.NewPublisher(conn), relay.Config{Streams: []string{"A"}}).Run(ctx)
+			defer close(done)
+			_ = relay.New(outbox.NewLog(pool), natsjs.NewPublisher(conn), relay.Config{Streams: []string{"A"}}).Run(ctx) // the end of the test stops it
 		}()
 		return func() { cancel(); <-done; conn.Close() }
 	}

@@ -44,9 +44,12 @@ func TestAStreamThatCannotBeRepairedStopsNoOther(t *testing.T) {
 	}
 	good, lossy := create("good"), create("lossy")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Accept: natsjs.Risks()})
-	go func() { done <- r.Run(ctx) }()
+	go func() {
+		defer close(done)
+		_ = r.Run(ctx) // the end of the test stops it
+	}()
 	t.Cleanup(func() { cancel(); <-done })
 	write("good")
 	write("lossy")
