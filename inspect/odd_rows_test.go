@@ -108,6 +108,7 @@ func TestAnOddNode(t *testing.T) {
 		"INSERT INTO postroom.subscription (handler, stream, stream_created, types) VALUES ('a', 's', 'infinity', '{NULL}')",
 		"INSERT INTO postroom.subscription (handler, stream, stream_created, floor_at, created_at) VALUES ('a', 's', now(), 'infinity', '-infinity')",
 		"INSERT INTO postroom.subscription (handler, stream, stream_created, reader, reader_until, floor_stored_at) VALUES ('a', 's', now(), 'r', 'infinity', 'infinity')",
+		"INSERT INTO postroom.subscription (handler, stream, stream_created, reader, reader_until) VALUES ('a', 's', now(), 'r', 'infinity')",
 		"INSERT INTO postroom.subscription (handler, stream, stream_created, floor, backfill_through) VALUES ('a', 's', now(), 9223372036854775807, 9223372036854775807)",
 		"INSERT INTO postroom.dedupe_window (handler, kept, expired_before) VALUES ('a', '300000 years', 'infinity')",
 		"INSERT INTO postroom.filter (kind, name, since, taken_at, passed_at, passed, types) VALUES ('sender', 'a', 'infinity', '-infinity', 'infinity', 'x', '{NULL}')",

@@ -4,6 +4,6 @@
 -- Locks   none.
 -- Index   migration's primary key.
 -- Called  by Require, Status and Migrate.
-SELECT version, serves_from, (extract(epoch FROM applied_at) * 1000000)::bigint
+SELECT version, serves_from, (extract(epoch FROM applied_at) * 1000000::numeric)::bigint
 FROM postroom.migration
 ORDER BY version;

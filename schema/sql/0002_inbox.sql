@@ -322,7 +322,7 @@ CREATE TABLE postroom.subscription (
     CONSTRAINT subscription_reader CHECK ((reader IS NULL) = (reader_until IS NULL)),
     CONSTRAINT subscription_lists CHECK (array_position(types, NULL) IS NULL AND array_position(subjects, NULL) IS NULL),
     CONSTRAINT subscription_times CHECK (isfinite(created_at) AND isfinite(stream_created) AND isfinite(floor_at) AND isfinite(floor_server)
-        AND isfinite(coalesce(floor_stored_at, floor_at)) AND isfinite(coalesce(reader_until, floor_at)))
+        AND isfinite(coalesce(floor_stored_at, floor_at)))
 );
 COMMENT ON TABLE postroom.subscription IS
     'For each handler, the stream and the events that it reads, and its position. The inbox writes a row before it creates the handler''s consumer.';

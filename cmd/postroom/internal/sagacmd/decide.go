@@ -127,6 +127,7 @@ func decision(getenv func(string) string, cmd *cobra.Command, choice saga.Choice
 	cmd.Flags().StringVar(&instead, "instead", "", "the event of an earlier decision for this revision that the saga could not carry out: it is refused, and this decision takes its place")
 	cmd.Flags().Int64Var(&revision, "revision", 0, "the revision of the instance that you saw (required)")
 	command.NoFileCompletion(cmd, "revision", "instead")
+	argument.Check(cmd, "instead", "want the id of an event", func() bool { return instead != "" })
 	argument.AtLeast(cmd, "revision", &revision, 1)
 	t := prepare(getenv, cmd)
 	t.AddAuditFlags(cmd)

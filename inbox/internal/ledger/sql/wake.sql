@@ -7,5 +7,5 @@
 UPDATE postroom.held
 SET next_at = now()
 FROM (SELECT (SELECT h.id FROM postroom.held h WHERE h.handler = $1 AND h.key = k.key ORDER BY h.pos LIMIT 1) AS id
-      FROM unnest($2::text[]) AS k (key)) AS first
+      FROM pg_catalog.unnest($2::text[]) AS k (key)) AS first
 WHERE held.id = first.id AND held.next_at IS NULL AND held.dead_at IS NULL;
