@@ -454,7 +454,6 @@ COMMENT ON FUNCTION postroom.discarded(bigint[], text, text, text, text, bytea, 
 CREATE FUNCTION postroom.grant_operator(role regrole)
 RETURNS void
 LANGUAGE sql VOLATILE
---guard:grants-use-no-operator-of-another remove
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
