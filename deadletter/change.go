@@ -166,7 +166,7 @@ func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, audit 
 		if err != nil {
 			return err
 		}
-		if err := tx.QueryRow(ctx, s.sql.Purge, ids).Scan(&n); err != nil {
+		if err := tx.QueryRow(ctx, s.sql.Purge, ids, before).Scan(&n); err != nil {
 			return fmt.Errorf("remove from the archive: %w", err)
 		}
 		if n != int64(len(ids)) {

@@ -101,7 +101,7 @@ var kept = []struct {
 	{"lock_dead", "(bigint)", "3", 50},
 	{"resolve_happened", "(text, text, text, bytea)", "'h1', '/shop e1', 'a', ''", 50},
 	{"resolve_not_happened", "(text, text, text)", "'h1', '/shop e1', 'a'", 50},
-	{"purge", "(bigint[])", "'{100001,100002}'", 200},
+	{"purge", "(bigint[], timestamptz)", "'{100001,100002}', 'infinity'", 200},
 }
 
 const fewPages = 50

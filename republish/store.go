@@ -117,7 +117,7 @@ func (s *Store) start(ctx context.Context, req Request) (Republish, error) {
 // ErrRunning if r lacks some of them.
 func (r Republish) instead(p Preview) (Republish, error) {
 	//guard:a-republish-of-other-events-is-not-the-same false
-	if p.Events > 0 && (p.First < r.First || p.Last > r.Last) {
+	if p.Events > 0 && (p.First < r.First || p.Last > r.Last || p.Events > r.Events) {
 		return Republish{}, fmt.Errorf("%w: republish %d has the events with seqs %d to %d, and these are %d to %d", ErrRunning, r.ID, r.First, r.Last, p.First, p.Last)
 	}
 	r.Log = &p.Log

@@ -431,3 +431,34 @@ func TestDeadlineComesByTheClock(t *testing.T) {
 		due.Source = "/trips"
 	}
 }
+
+// Version 2 has a longer Stuck, and is rolled back. Its instances began with version 1.
+func TestStuckAgreesAfterARollback(t *testing.T) {
+	t.Parallel()
+	w := newRig(t, func(d *saga.Definition[trip]) { d.Steps[1].Within = 54 * time.Minute })
+	one := travel()
+	one.Steps[1].Within = 54 * time.Minute
+	two := travel()
+	two.Version, two.Stuck = 2, 24*time.Hour
+	two.Older = append(two.Older, one)
+	w.use(two)
+	w.use(one) // rolled back
+	w.begin("t1")
+	w.overrideWait("t1", time.Hour)
+	store := saga.NewStore(w.pool, saga.StoreConfig{})
+	story, err := store.Show(t.Context(), "travel", "t1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := store.List(t.Context(), saga.Filter{Stuck: true}, saga.Page{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, _, err := sagas.CountsOf(t.Context(), w.pool, "postroom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !story.Stuck || len(page.Instances) != 1 || counts[0].Stuck != 1 {
+		t.Errorf("six minutes after the deadline: show %t, list %d, counts %+v", story.Stuck, len(page.Instances), counts)
+	}
+}

@@ -378,3 +378,39 @@ func TestCompensate(t *testing.T) {
 		t.Errorf("none: %v", err)
 	}
 }
+
+// The saga's subscription has Isolation RepeatableRead (or Serializable). The operator replaces a decision after the
+// saga's transaction has begun and before it locks the instance. The saga does not carry out the
+// replaced one.
+func TestAReplacedDecisionIsNotCarriedOutFromAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			w := newRig(t)
+			w.upTo("t1")
+			store := saga.NewStore(w.pool, saga.StoreConfig{})
+			d := saga.Decision{Saga: "travel", Key: "t1", Revision: w.row("t1").Revision, Choice: saga.Skip}
+			first, err := store.Decide(t.Context(), d, by)
+			if err != nil {
+				t.Fatal(err)
+			}
+			skip := w.wants("travel.decision")[0]
+			err = pgx.BeginTxFunc(t.Context(), w.pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(t.Context(), "SELECT count(*) FROM postroom.inbox"); err != nil { // the inbox's own statements come first
+					return err
+				}
+				d.Choice, d.Instead = saga.Compensate, first
+				if _, err := store.Decide(t.Context(), d, by); err != nil {
+					t.Fatal(err)
+				}
+				return w.saga.Handle(t.Context(), tx, skip)
+			})
+			if r := w.row("t1"); r.State == "done" {
+				t.Errorf("the saga carried out the replaced decision (error %v): %+v", err, r)
+			}
+			w.give(w.events()[0])
+			w.is("t1", "compensating", "payment")
+		})
+	}
+}

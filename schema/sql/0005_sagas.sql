@@ -222,10 +222,12 @@ BEGIN
     IF $4 NOT IN ('retry', 'skip', 'done', 'compensate') THEN
         RAISE EXCEPTION 'no such action: %', $4 USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT s.* INTO instance FROM postroom.saga s
-    WHERE s.name = $1 AND s.key = $2 AND s.revision = $3 AND s.ended_at IS NULL
+    -- This waits for a decision that the saga is carrying out. And it changes the row, so that a saga that
+    -- began with an older snapshot fails and begins again.
     --guard:no-decision-passes-one-that-is-carried-out remove
-    FOR SHARE; -- waits for a decision that the saga is carrying out
+    UPDATE postroom.saga s SET note = s.note WHERE s.name = $1 AND s.key = $2;
+    SELECT s.* INTO instance FROM postroom.saga s
+    WHERE s.name = $1 AND s.key = $2 AND s.revision = $3 AND s.ended_at IS NULL;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
