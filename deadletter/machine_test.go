@@ -263,7 +263,7 @@ func (m *machine) know(t *rapid.T, j *replaying) {
 func hasFailed(j deadletter.Replay) bool {
 	ended, share := j.Succeeded+j.Failed, j.Options.StopAt
 	if j.Phase == deadletter.PhaseCanary {
-		return float64(j.Failed) > share*float64(ended+j.Open()+max(min(j.Options.Canary, j.Events)-j.Released-j.Skipped, 0))
+		return float64(j.Failed) > share*float64(ended+j.Open()+max(min(j.Options.Canary-j.Released, j.Remaining()), 0))
 	}
 	least := min(10, j.Events)
 	if share <= deadletter.StopAtFirstFailure {

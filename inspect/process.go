@@ -41,7 +41,9 @@ func readProcesses(m *view) ([]Process, error) {
 				p.Paused = make(map[string]SelfPause, len(paused))
 			}
 			var one SelfPause
-			_ = json.Unmarshal(text, &one) // a role that may write the row may write anything: then the pause has no time
+			if err := json.Unmarshal(text, &one); err != nil { // a role that may write the row may write anything
+				one = SelfPause{Since: p.SeenAt, Class: "unknown", Text: "what it wrote about the pause cannot be read"}
+			}
 			p.Paused[handler] = one
 		}
 		return nil

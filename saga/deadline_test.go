@@ -462,3 +462,24 @@ func TestStuckAgreesAfterARollback(t *testing.T) {
 		t.Errorf("six minutes after the deadline: show %t, list %d, counts %+v", story.Stuck, len(page.Instances), counts)
 	}
 }
+
+// A Local function that takes long uses up nothing of the time of the next step.
+func TestASlowLocalStepTakesNoTimeFromTheNext(t *testing.T) {
+	t.Parallel()
+	w := newRig(t, func(d *saga.Definition[trip]) {
+		d.Steps[0].Do = saga.Local(func(ctx context.Context, tx pgx.Tx, _ *trip) error {
+			_, err := tx.Exec(ctx, "SELECT pg_sleep(0.5)")
+			return err
+		})
+		d.Steps[1].Within = time.Minute
+	})
+	w.begin("t1")
+	due := w.wants("seat.book", "travel.deadline")[1].NotBefore
+	var left float64
+	if err := w.pool.QueryRow(t.Context(), "SELECT extract(epoch FROM $1::timestamptz - max(started_at))::float8 FROM postroom.saga", due).Scan(&left); err != nil {
+		t.Fatal(err)
+	}
+	if left < 60.5 {
+		t.Errorf("the deadline is %.1f s after the beginning, want 60.5 at least: half a second is the function's", left)
+	}
+}
