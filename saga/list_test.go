@@ -33,6 +33,48 @@ func insertMany(t *testing.T, pool *pgxpool.Pool, n int) {
 	}
 }
 
+// A producer may begin instances before the first process runs their saga. The tools show them, and
+// after an hour they are stuck.
+func TestInstancesOfASagaThatNoProcessHasRun(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	insertMany(t, pool, 3)
+	begin := `INSERT INTO postroom.saga (name, key, version, state, step, data, input, correlation_id, owner, waits_since, waits_hour)
+		SELECT $1, key, 1, 'running', 'pay', '{}', '', 'c', gen_random_uuid(), now() - age, date_bin('1 hour', now() - age, 'epoch')
+		FROM (VALUES ('o-1', interval '2 h'), ('o-2', interval '1 min')) i (key, age)`
+	for _, name := range []string{"early", "s", "s10", "zz"} { // before, between and after the names of others
+		if _, err := pool.Exec(t.Context(), begin, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := saga.NewStore(pool, saga.StoreConfig{})
+	for _, c := range []struct {
+		filter saga.Filter
+		want   string
+	}{
+		{saga.Filter{Step: "pay"}, "early o-1, early o-2, s o-1, s o-2, s10 o-1, s10 o-2, zz o-1, zz o-2"},
+		{saga.Filter{Step: "pay", Stuck: true}, "early o-1, s o-1, s10 o-1, zz o-1"},
+		{saga.Filter{Key: "o-1"}, "early o-1, s o-1, s10 o-1, zz o-1"},
+		{saga.Filter{Saga: "s"}, "s o-1, s o-2"},
+	} {
+		page, err := store.List(t.Context(), c.filter, saga.Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, i := range page.Instances {
+			got = append(got, i.Saga+" "+i.Key)
+			if stuck := i.Key == "o-1"; i.Stuck != stuck {
+				t.Errorf("%+v: %s %s is stuck: %t", c.filter, i.Saga, i.Key, i.Stuck)
+			}
+		}
+		slices.Sort(got)
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%+v lists %s, want %s", c.filter, strings.Join(got, ", "), c.want)
+		}
+	}
+}
+
 // A sequence of pages has each instance once, in order, however few instances each page reads.
 func TestPagesOfLists(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,8 @@ func fill(t *testing.T, pool *pgxpool.Pool, minutes ...int) {
 		SELECT name, name || n, 1, state, 'pay' || n, '{}', '', 'c', gen_random_uuid(), at, date_bin('1 hour', at, 'epoch'), CASE WHEN state = 'done' THEN now() END
 		FROM (SELECT 'a' AS name, n, CASE WHEN n % 2 = 0 THEN 'compensating' ELSE 'running' END AS state, now() - make_interval(mins => m) AS at
 		      FROM unnest($1::int[]) WITH ORDINALITY AS w (m, n)
-		      UNION ALL VALUES ('b', 1, 'running', now() - interval '1 day'), ('c', 1, 'done', now() - interval '1 day')) i`, minutes)
+		      UNION ALL VALUES ('b', 1, 'running', now() - interval '1 day'), ('c', 1, 'done', now() - interval '1 day'),
+		                       ('e', 1, 'running', now() - interval '5 min')) i`, minutes) // no process has run e
 }
 
 func TestStuck(t *testing.T) {
@@ -60,7 +61,7 @@ func TestStuck(t *testing.T) {
 	}
 
 	counts, hidden, err := sagas.CountsOf(t.Context(), pool, "postroom")
-	if err != nil || hidden || len(counts) != 4 {
+	if err != nil || hidden || len(counts) != 5 {
 		t.Fatalf("counts are %+v, %t, %v", counts, hidden, err)
 	}
 	a := counts[0]
@@ -73,6 +74,9 @@ func TestStuck(t *testing.T) {
 	if c := counts[2]; c.Running+c.Compensating+c.Stuck != 0 || c.OldestSeconds != 0 {
 		t.Errorf("c, which has ended: %+v", c)
 	}
+	if e := counts[4]; e.Saga != "e" || e.Running != 1 || e.Stuck != 0 {
+		t.Errorf("e, which no process has run: %+v", e)
+	}
 }
 
 // If a relay's role may not count sagas, the relay still measures everything else.
@@ -84,7 +88,7 @@ func TestCountsWithoutRights(t *testing.T) {
 	if _, hidden, err := sagas.CountsOf(t.Context(), as, "postroom"); hidden || err != nil {
 		t.Errorf("a relay may not count, %v", err)
 	}
-	exec(t, pool, "REVOKE SELECT ON postroom.saga_definition FROM "+role)
+	exec(t, pool, "REVOKE SELECT ON postroom.saga_known FROM "+role)
 	if _, hidden, err := sagas.CountsOf(t.Context(), as, "postroom"); !hidden || err != nil {
 		t.Errorf("a role without the right counts, %v", err)
 	}

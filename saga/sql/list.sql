@@ -13,7 +13,7 @@
 -- Called  by Store.List.
 WITH looked AS MATERIALIZED (
     SELECT d.name, i.key, i.started_at, i.step, i.place
-    FROM (SELECT DISTINCT name FROM postroom.saga_definition WHERE $1 = '' OR name = $1) d
+    FROM (SELECT name FROM postroom.saga_known WHERE $1 = '' OR name = $1) d
     CROSS JOIN pg_catalog.unnest($2::text[]) AS want (state)
     CROSS JOIN LATERAL (
         SELECT s.*, row_number() OVER () AS place
@@ -42,6 +42,6 @@ LEFT JOIN LATERAL (
            i.started_at, i.waits_since, i.deadline, i.ended_at, i.started_at AS sorted_at
     FROM page p
     CROSS JOIN LATERAL (SELECT * FROM postroom.saga WHERE name = p.name AND key = p.key LIMIT 1) i
-    CROSS JOIN LATERAL (SELECT max(stuck) AS stuck FROM postroom.saga_definition WHERE name = p.name) d
+    JOIN postroom.saga_known d ON d.name = p.name
 ) s ON true
 ORDER BY s.started_at DESC, s.name DESC, s.key DESC

@@ -3,4 +3,4 @@
 -- Locks   none.
 -- Index   the primary key.
 -- Called  by Store.List.
-SELECT pg_catalog.count(DISTINCT name) FROM postroom.saga_definition
+SELECT pg_catalog.count(*) FROM postroom.saga_known

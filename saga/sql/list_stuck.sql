@@ -10,7 +10,7 @@
 -- Called  by Store.List.
 WITH looked AS MATERIALIZED (
     SELECT d.name, d.stuck, i.*
-    FROM (SELECT name, max(stuck) AS stuck FROM postroom.saga_definition WHERE $1 = '' OR name = $1 GROUP BY name) d
+    FROM (SELECT name, stuck FROM postroom.saga_known WHERE $1 = '' OR name = $1) d
     CROSS JOIN LATERAL (
         SELECT s.*, row_number() OVER () AS place
         FROM (

@@ -462,8 +462,8 @@ AS $$
                    postroom.refused, postroom.republish, postroom.inbox, postroom.held, postroom.receipt,
                    postroom.subscription, postroom.node, postroom.dedupe_window, postroom.sweep, postroom.filter,
                    postroom.audit, postroom.pause, postroom.archive, postroom.revision, postroom.job, postroom.job_item,
-                   postroom.trial, postroom.idempotency, postroom.saga_definition, postroom.saga, postroom.saga_step,
-                   postroom.saga_decision', -- by their names, because the schema may have tables of others
+                   postroom.trial, postroom.idempotency, postroom.saga_definition, postroom.saga_known, postroom.saga,
+                   postroom.saga_step, postroom.saga_decision', -- by their names, because the schema may have tables of others
         'SELECT (id, account, url, types, rotated_at, created_at, disabled_at, disabled_reason, failing_since, paused_until,
                  last_status, last_at) ON postroom.webhook_endpoint', -- all columns except secrets
         'UPDATE (disabled_at, disabled_reason, failing_since, paused_until) ON postroom.webhook_endpoint',

@@ -121,6 +121,25 @@ COMMENT ON COLUMN postroom.saga.alarm_at IS
 COMMENT ON COLUMN postroom.saga.note IS
     'A text for people. It says why the last event that changed nothing did not count, or why a Local function gave up.';
 
+-- The statement reads one row of the primary key for each saga, however many instances there are.
+CREATE VIEW postroom.saga_known (name, stuck) AS
+    WITH RECURSIVE begun (name) AS (
+        (SELECT s.name FROM postroom.saga s ORDER BY s.name LIMIT 1)
+        UNION ALL
+        SELECT (SELECT s.name FROM postroom.saga s WHERE s.name > b.name ORDER BY s.name LIMIT 1) FROM begun b WHERE b.name IS NOT NULL
+    )
+    SELECT known.name, coalesce(max(d.stuck), '1 hour')
+    FROM (SELECT b.name::text FROM begun b WHERE b.name IS NOT NULL
+          UNION SELECT d.name FROM postroom.saga_definition d) AS known (name)
+    LEFT JOIN postroom.saga_definition d ON d.name = known.name
+    GROUP BY known.name;
+COMMENT ON VIEW postroom.saga_known IS
+    'The sagas that a process has run or that have an instance: a producer may begin instances before the first process runs the saga.';
+COMMENT ON COLUMN postroom.saga_known.name IS
+    'The name of the saga.';
+COMMENT ON COLUMN postroom.saga_known.stuck IS
+    'The longest time stuck of its definitions. An hour, if no process has run the saga.';
+
 -- For list.sql of package saga.
 CREATE INDEX saga_listed ON postroom.saga (name, state, started_at, key);
 
@@ -311,6 +330,7 @@ AS $$
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
         'SELECT ON postroom.migration, postroom.instance, postroom.dedupe_window, postroom.node',
         'SELECT, INSERT, UPDATE ON postroom.saga_definition',
+        'SELECT ON postroom.saga_known',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.saga, postroom.saga_step',
         'SELECT, DELETE ON postroom.saga_decision'
     ], role)

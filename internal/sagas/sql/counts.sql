@@ -12,7 +12,7 @@
 -- Called  by CountsOf.
 SELECT d.name, running.instances, compensating.instances, stuck.instances,
        coalesce(greatest(extract(epoch FROM now() - oldest.since), 0), 0)::float8
-FROM (SELECT name, max(stuck) AS stuck FROM postroom.saga_definition GROUP BY name) d
+FROM postroom.saga_known d
 CROSS JOIN LATERAL (
     SELECT count(*) AS instances
     FROM (SELECT FROM postroom.saga WHERE name = d.name AND state = 'running' ORDER BY started_at LIMIT 10000) s

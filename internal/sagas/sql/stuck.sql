@@ -11,7 +11,7 @@
 -- Order   by saga.
 -- Called  by StuckOf.
 SELECT d.name, waiting.stuck, waiting.looked >= 10000, waiting.key, waiting.step, waiting.since, extract(epoch FROM now() - waiting.since)::float8
-FROM (SELECT name, max(stuck) AS stuck FROM postroom.saga_definition GROUP BY name) d
+FROM postroom.saga_known d
 CROSS JOIN LATERAL (
     SELECT count(*) AS looked, count(*) FILTER (WHERE is_stuck) AS stuck, min(waits_since) FILTER (WHERE is_stuck) AS since,
            (pg_catalog.array_agg(key ORDER BY waits_since, key) FILTER (WHERE is_stuck))[1] AS key,
