@@ -34,6 +34,7 @@ type ackGroup struct {
 	serial        uint64
 	sent          time.Time
 	shared        bool                                         // the group had several events when it was sent
+	doubted       bool                                         // the streams of its subjects are being looked up
 	allSent       bool                                         // all events were written to the connection; before that, they must not be reported
 	earlyFailures []func(g *ackGroup, f *broker.Message) error // failures that came while the group was being sent: see window.fail
 

@@ -41,6 +41,10 @@ func ask(fail func(format string, args ...any)) *recordingWindow {
 		}
 		a.outcomes[f.Seq] = o
 	})
+	for _, name := range []string{"S", "T"} {
+		a.origins[name] = origin{name: name}
+	}
+	a.origins["SITE"] = origin{name: "SITE", foreign: true, until: time.Now().Add(time.Hour)}
 	return a
 }
 
@@ -61,6 +65,8 @@ func (a *recordingWindow) answer(reply, data string) {
 func stored(stream string, seq uint64) string {
 	return fmt.Sprintf(`{"stream":%q,"seq":%d}`, stream, seq)
 }
+
+func elsewhere(seq uint64) string { return fmt.Sprintf(`{"stream":"S","domain":"leaf","seq":%d}`, seq) }
 
 func repeated(seq uint64) string { return fmt.Sprintf(`{"stream":"S","seq":%d,"duplicate":true}`, seq) }
 
@@ -102,9 +108,13 @@ func TestAnswersToAGroup(t *testing.T) {
 		{"one is answered twice", []string{stored("S", 7), stored("S", 8), stored("S", 8)}, "", "0 1 2"},
 		{"out of order", []string{stored("S", 8), stored("S", 7), stored("S", 9)}, "", "0 1 2"},
 		{"another stream answers too", []string{stored("S", 7), stored("EDGE", 8), stored("S", 9)}, "", "0 1 2"},
-		{"a stream without a name answers", []string{stored("", 7), stored("", 8), stored("", 9)}, "", "0 1 2"},
+		{"a stream without a name answers", []string{stored("", 7), stored("", 8), stored("", 9)}, "", ""},
+		{"a stream of another JetStream answers too", []string{stored("SITE", 6), stored("S", 7), stored("SITE", 7), stored("S", 8), stored("SITE", 8), stored("S", 9)}, "0:7 1:8 2:9", ""},
+		{"another domain answers too", []string{elsewhere(7), stored("S", 7), elsewhere(8), elsewhere(9), stored("S", 8), stored("S", 9)}, "0:7 1:8 2:9", ""},
+		{"only another domain answers", []string{elsewhere(7), elsewhere(8), elsewhere(9)}, "", ""},
+		{"another JetStream refuses", []string{strings.ReplaceAll(full, `"S"`, `"SITE"`), stored("S", 7), stored("S", 8), stored("S", 9)}, "0:7 1:8 2:9", ""},
 		{"one is refused", []string{stored("S", 7), full, stored("S", 8)}, "", "0 1 2"},
-		{"another program answers", []string{stored("S", 7), `{"thanks":true}`}, "", "0 1 2"},
+		{"another program answers too", []string{stored("S", 7), `{"thanks":true}`, "thanks", stored("S", 8), stored("S", 9)}, "0:7 1:8 2:9", ""},
 		{"no stream", []string{""}, "", "0 1 2"},
 		{"an answer comes when all is told", []string{stored("S", 7), stored("S", 8), stored("S", 9), stored("S", 10)}, "0:7 1:8 2:9", ""},
 	}

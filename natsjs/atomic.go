@@ -31,6 +31,7 @@ type atomicRun struct {
 
 	mu      sync.Mutex
 	routes  map[string]string // the stream of each subject that was looked up
+	origins map[string]origin // the streams that answered, by name
 	streams map[string]*batchSender
 }
 

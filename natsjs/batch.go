@@ -185,6 +185,9 @@ func (b *batchSender) work(ctx context.Context) error {
 				err = failed
 			}
 		case a := <-got:
+			if b.run.isForeign(ctx, a) {
+				break
+			}
 			err = b.handleAnswer(ctx, open[0], a)
 			open = open[1:]
 		case <-late:

@@ -73,22 +73,22 @@ func (b *batchSender) handleStored(ctx context.Context, of *batch, last uint64) 
 // parseCommit returns the sequence of a batch's last message. The other messages have the sequences
 // directly before it, because the broker stores a batch under one lock, in one Raft proposal.
 func (b *batchSender) parseCommit(of *batch, data []byte) (last uint64, err error) {
-	name, last, duplicate, err := parseAck(data)
+	a, err := parseAck(data)
 	if err != nil {
 		return 0, err
 	}
-	if len(of.sent) == 1 && string(name) == b.name {
-		of.duplicate = duplicate
-		return last, nil
+	if len(of.sent) == 1 && string(a.stream) == b.name {
+		of.duplicate = a.duplicate
+		return a.seq, nil
 	}
 	var count struct {
 		Batch string `json:"batch"`
 		Count int    `json:"count"`
 	}
-	if err := json.Unmarshal(data, &count); err != nil || count.Batch != of.id || count.Count != len(of.sent) || string(name) != b.name {
+	if err := json.Unmarshal(data, &count); err != nil || count.Batch != of.id || count.Count != len(of.sent) || string(a.stream) != b.name {
 		return 0, fmt.Errorf("%w: the answer is not to this batch", broker.ErrUnacknowledged)
 	}
-	return last, nil
+	return a.seq, nil
 }
 
 // handleUnanswered handles a batch without an answer.
@@ -150,19 +150,51 @@ func (b *batchSender) retry(ctx context.Context, of *batch, cause error) error {
 	return nil
 }
 
-// await waits for an answer, up to ackTimeout.
+// await waits for an answer, up to ackTimeout. It ignores answers that are not of our JetStream.
 func (r *atomicRun) await(ctx context.Context, w *replies.Reply) replies.Answer {
 	timer := time.NewTimer(ackTimeout)
 	defer timer.Stop()
-	select {
-	case a := <-w.Got():
-		return a
-	case <-timer.C:
-		signal(r.overdue)
-		return replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)}
-	case <-ctx.Done():
-		return replies.Answer{Err: context.Cause(ctx)}
+	for {
+		select {
+		case a := <-w.Got():
+			if !r.isForeign(ctx, a) {
+				return a
+			}
+		case <-timer.C:
+			signal(r.overdue)
+			return replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)}
+		case <-ctx.Done():
+			return replies.Answer{Err: context.Cause(ctx)}
+		}
 	}
+}
+
+// isForeign reports whether an answer is not of a stream of the JetStream that the publisher asks.
+func (r *atomicRun) isForeign(ctx context.Context, answer replies.Answer) bool {
+	if answer.Err != nil {
+		return false
+	}
+	a, err := parseAck(answer.Data)
+	if len(a.stream) == 0 {
+		return errors.Is(err, broker.ErrUnacknowledged) // no stream answers so; but an error need not name its stream
+	}
+	r.mu.Lock()
+	from, known := r.origins[string(a.stream)]
+	r.mu.Unlock()
+	if !known || from.foreign && time.Now().After(from.until) {
+		found, lookErr := originOf(ctx, r.p.nc, string(a.stream))
+		if lookErr != nil {
+			return err == nil // an acknowledgement counts only if it is certainly ours
+		}
+		r.mu.Lock()
+		if len(r.origins) >= maxRoutes { // another program made up names: forget all
+			clear(r.origins)
+		}
+		r.origins[found.name], from = found, found
+		r.mu.Unlock()
+	}
+	//guard:an-atomic-batch-is-acknowledged-by-our-jetstream 1 true
+	return !from.sent(a, err)
 }
 
 // reportStored reports a batch whose last message is stored at the given sequence. Events
@@ -304,11 +336,11 @@ func (b *batchSender) sendSingle(ctx context.Context, f *broker.Message) broker.
 	case a.Err != nil:
 		return failure(a.Err)
 	}
-	name, seq, duplicate, err := parseAck(a.Data)
+	got, err := parseAck(a.Data)
 	if err != nil {
 		o := failure(err)
-		o.Stream = string(name)
+		o.Stream = string(got.stream)
 		return o
 	}
-	return broker.Outcome{Stream: string(name), Sequence: seq, Duplicate: duplicate}
+	return broker.Outcome{Stream: string(got.stream), Sequence: got.seq, Duplicate: got.duplicate}
 }

@@ -156,14 +156,14 @@ func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	if a.Err != nil {
 		return 0, fmt.Errorf("take the lease in stream %s: %w", f.stream, a.Err)
 	}
-	name, seq, _, err := parseAck(a.Data)
+	got, err := parseAck(a.Data)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("take the lease in stream %s: %w", f.stream, err)
-	case string(name) != f.stream:
-		return 0, fmt.Errorf("stream %s: %w: stream %s has its lease subject", f.stream, ErrNotAtomic, name)
+	case string(got.stream) != f.stream:
+		return 0, fmt.Errorf("stream %s: %w: stream %s has its lease subject", f.stream, ErrNotAtomic, got.stream)
 	}
-	return seq, nil
+	return got.seq, nil
 }
 
 // set adds the fence to the headers of a message. Send no message while seq is 0: the broker would

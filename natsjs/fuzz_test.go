@@ -9,16 +9,18 @@ import (
 // parser, and accepts nothing else as one.
 func FuzzParseAck(f *testing.F) {
 	for _, seed := range []string{
-		`{"stream":"SHOP","seq":7}`, `{"stream":"SHOP", "seq":7}`, `{"stream":"SHOP","seq":7,"duplicate":true}`, `{"stream":"SHOP","seq":0}`,
+		`{"stream":"SHOP","seq":7}`, `{"stream":"SHOP","domain":"hub","seq":7}`, `{"stream":"SHOP","domain":"h\u0075b","seq":7}`, `{"stream":"SHOP", "seq":7}`, `{"stream":"SHOP","seq":7,"duplicate":true}`, `{"stream":"SHOP","seq":0}`,
 		`{"stream":"","seq":7}`, `{"stream":"SHOP","seq":-7}`, `{"stream":"SHOP","seq":07}`, `{"stream":"SHOP","seq":18446744073709551615}`,
 		`{"error":{"code":503,"err_code":10076,"description":"away"},"stream":"SHOP","seq":0}`, `{"stream":"A\u0026B","seq":7}`, `{}`, `null`, ``,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		stream, seq, duplicate, err := parseAck(data)
+		a, err := parseAck(data)
+		stream, domain, seq, duplicate := string(a.stream), string(a.domain), a.seq, a.duplicate
 		var answer struct {
 			Stream    string
+			Domain    string
 			Seq       uint64
 			Duplicate bool
 			Error     *struct{}
@@ -30,7 +32,7 @@ func FuzzParseAck(f *testing.F) {
 				t.Errorf("parseAck(%q) = %q, %d: no place in a stream", data, stream, seq)
 			case parsed != nil:
 				t.Errorf("parseAck(%q) = %q, %d, and it is no JSON: %v", data, stream, seq, parsed)
-			case string(stream) != answer.Stream || seq != answer.Seq || duplicate != answer.Duplicate:
+			case stream != answer.Stream || domain != answer.Domain || seq != answer.Seq || duplicate != answer.Duplicate:
 				t.Errorf("parseAck(%q) = %q, %d, %t, want %+v", data, stream, seq, duplicate, answer)
 			}
 		}

@@ -249,8 +249,8 @@ func TestAClusterAnswersToDuplicatesFirst(t *testing.T) {
 func TestAnotherAccountAcknowledgesTogether(t *testing.T) {
 	t.Parallel()
 	server := startNATS(t, devstack.NATSConfig{Options: `accounts {
-		STREAMS { jetstream: enabled, users: [ { user: streams, password: s } ], exports: [ { service: "across.>", response_type: singleton } ] }
-		RELAYS { users: [ { user: relay, password: r } ], imports: [ { service: { account: STREAMS, subject: "across.>" } } ] }
+		STREAMS { jetstream: enabled, users: [ { user: streams, password: s } ], exports: [ { service: "across.>", response_type: singleton }, { service: "$JS.API.>" } ] }
+		RELAYS { users: [ { user: relay, password: r } ], imports: [ { service: { account: STREAMS, subject: "across.>" } }, { service: { account: STREAMS, subject: "$JS.API.>" } } ] }
 	}`})
 	s := stream(t, connect(t, server.URL(), nats.UserInfo("streams", "s")), jetstream.StreamConfig{Name: "ACROSS", Subjects: []string{"across.>"}})
 	events := several("across.a", 10*natsjs.MaxGroup)

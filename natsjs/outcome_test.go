@@ -224,6 +224,7 @@ func TestOutcomesByCode(t *testing.T) {
 		{0, 0, broker.Refused},
 	}
 	texts := []string{"", "maximum messages exceeded", "no space left on device", "duplicate message id is in process", "resource limits exceeded"}
+	stream(t, nc, jetstream.StreamConfig{Name: "CODES", Subjects: []string{"codes"}}) // only a stream that exists refuses an event
 	_, err := nc.Subscribe("code.*.*.*", func(m *nats.Msg) {
 		token := strings.Split(m.Subject, ".")
 		n, _ := strconv.Atoi(token[3])

@@ -8,20 +8,34 @@ import (
 	"github.com/postroom/postroom/broker"
 )
 
-// parseAck parses an acknowledgement. The returned name of the stream shares the memory of data.
-func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error) {
-	// Fast path: most answers have only stream and sequence.
+// ack is an acknowledgement. The stream and the domain share the memory of the answer. An error names
+// its stream, and no domain.
+type ack struct {
+	stream, domain []byte
+	seq            uint64
+	duplicate      bool
+}
+
+// parseAck parses the answer of a stream. The error is a [BrokerError], or [broker.ErrUnacknowledged] if
+// the answer cannot be one of a stream.
+func parseAck(data []byte) (ack, error) {
+	// Fast path: most answers have only stream and sequence, and perhaps a domain.
 	if rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`)); ok {
 		name, rest, ok := bytes.Cut(rest, []byte(`"`))
+		domain, ok1 := []byte(nil), true
+		if named, has := bytes.CutPrefix(rest, []byte(`,"domain":"`)); has {
+			domain, rest, ok1 = bytes.Cut(named, []byte(`"`))
+		}
 		digits, ok2 := bytes.CutPrefix(rest, []byte(`,"seq":`))
 		digits, ok3 := bytes.CutSuffix(digits, []byte(`}`))
-		//guard:a-stream-without-a-name-stored-nothing 4 true
-		if seq, number := parseNumber(digits); ok && ok2 && ok3 && len(name) > 0 && isPlain(name) && number {
-			return name, seq, false, nil
+		//guard:a-stream-without-a-name-stored-nothing 5 true
+		if seq, number := parseNumber(digits); ok && ok1 && ok2 && ok3 && isName(name) && isPlain(name) && isPlain(domain) && number {
+			return ack{stream: name, domain: domain, seq: seq}, nil
 		}
 	}
 	var answer struct {
 		Stream    string `json:"stream"`
+		Domain    string `json:"domain"`
 		Sequence  uint64 `json:"seq"`
 		Duplicate bool   `json:"duplicate"`
 		Error     *struct {
@@ -30,13 +44,21 @@ func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error
 			Description string `json:"description"`
 		} `json:"error"`
 	}
-	switch err := json.Unmarshal(data, &answer); {
-	case err == nil && answer.Error != nil:
-		return []byte(answer.Stream), 0, false, &BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description}
-	case err == nil && answer.Stream != "" && answer.Sequence > 0: // check both, because another program could answer on the subject
-		return []byte(answer.Stream), answer.Sequence, answer.Duplicate, nil
+	err := json.Unmarshal(data, &answer)
+	named := isName([]byte(answer.Stream))
+	a := ack{stream: []byte(answer.Stream), domain: []byte(answer.Domain), seq: answer.Sequence, duplicate: answer.Duplicate}
+	switch {
+	case err == nil && answer.Error != nil && (named || answer.Stream == ""):
+		return a, &BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description}
+	case err == nil && answer.Error == nil && named && answer.Sequence > 0: // check both, because another program could answer on the subject
+		return a, nil
 	}
-	return nil, 0, false, fmt.Errorf("%w: the answer cannot be read", broker.ErrUnacknowledged)
+	return ack{}, fmt.Errorf("%w: the answer cannot be read", broker.ErrUnacknowledged)
+}
+
+// isName reports whether a stream can have the name, which becomes a part of a subject.
+func isName(name []byte) bool {
+	return len(name) > 0 && !bytes.ContainsAny(name, " \t\r\n\f.*>/\\")
 }
 
 // isPlain reports whether a name is printable ASCII without JSON escapes ('&' can be escaped too).

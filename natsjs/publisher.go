@@ -177,7 +177,7 @@ func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, bat
 	ctx, fail := context.WithCancelCause(ctx)
 	run := &atomicRun{
 		p: p, js: js, token: token, replies: replies.New(p.nc.NewInbox() + "."), duplicates: duplicateVerifier{p: p}, reportFn: report, fail: fail,
-		routes: make(map[string]string), streams: make(map[string]*batchSender), overdue: make(chan struct{}, 1),
+		routes: make(map[string]string), origins: make(map[string]origin), streams: make(map[string]*batchSender), overdue: make(chan struct{}, 1),
 	}
 	defer run.working.Wait()
 	defer fail(nil)
@@ -193,12 +193,13 @@ func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, bat
 }
 
 // startLookups starts goroutines that work until ctx ends. They look up which stream takes a
-// subject, whether the broker still has the first message of a duplicate, and whether the connection
-// is deaf. The function wait waits until these goroutines have ended.
+// subject, whether a stream that answered is one of ours, whether the broker still has the first
+// message of a duplicate, and whether the connection is deaf. The function wait waits until these goroutines have ended.
 func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	var asking sync.WaitGroup
 	asking.Go(func() { w.lookUp(ctx, p.nc) })
 	asking.Go(func() { w.lookUpDoubted(ctx, p.nc) })
+	asking.Go(func() { w.lookUpOrigins(ctx, p.nc) })
 	w.verify = (&duplicateVerifier{p: p}).verify
 	asking.Go(func() { w.verifyAll(ctx) })
 	asking.Go(func() { p.reviveIfOverdue(ctx, w.overdue) })
@@ -219,11 +220,13 @@ func (p *Publisher) reviveIfOverdue(ctx context.Context, overdue <-chan struct{}
 	}
 }
 
-// checkTimeouts reports events whose acknowledgement is overdue. If the connection's last error is
+// checkTimeouts reports events whose acknowledgement did not come in time. If an acknowledgement is half as
+// late, it has the stream of the event's subject looked up. If the connection's last error is
 // not the given one, checkTimeouts calls Deny with the newer error. It returns the connection's
 // last error.
 func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
 	w.expire(now.Add(-ackTimeout))
+	w.doubtOverdue(now.Add(-ackTimeout / 2))
 	err := p.nc.LastError()
 	if err != last { //nolint:errorlint // each denial is another error
 		w.Deny(err)

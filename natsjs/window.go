@@ -29,12 +29,15 @@ type window struct {
 	mu      sync.Mutex // guards the fields below, except channels
 	slots   []ackGroup
 	vacant  []int
-	serial  uint64            // the serial number of the last group
-	streams map[string]string // stream names in acknowledgements, so that each name is allocated once
+	serial  uint64 // the serial number of the last group
 	closed  bool
+	origins map[string]origin // the streams that answered, by name
 	resends
 	duplicates
 	doubts
+
+	unproven  map[string][]unproven // the answers that wait for a lookup of their stream, by its name
+	originDue chan struct{}         // signals that there are such answers
 
 	toLookUp chan []slotRef // events for which no stream answered; their streams must be looked up
 	overdue  chan struct{}  // signals that an acknowledgement did not come in time
@@ -66,14 +69,13 @@ type duplicates struct {
 
 // doubts are about subjects whose events got no acknowledgement. Either a stream could not answer, or
 // no stream takes the subject. In the second case the server answers at once, unless another program
-// listens on the subject: then there is no answer, or that of the program.
+// or JetStream listens on the subject: then there is no answer, or that of the other.
 type doubts struct {
-	doubted    map[string]struct{} // subjects to look up
-	streamless map[string]struct{} // subjects that no stream takes, as the last lookup found out
-	doubtDue   chan struct{}       // signals that there are subjects to look up
+	doubted  map[string]struct{} // subjects to look up
+	doubtDue chan struct{}       // signals that there are subjects to look up
 }
 
-// maxDoubts limits the number of subjects in each map of doubts.
+// maxDoubts limits the number of subjects, and of streams of other JetStreams, that a window remembers.
 const maxDoubts = 10_000
 
 // slotRef refers to a group in a slot.
@@ -87,11 +89,11 @@ type slotRef struct {
 
 func newWindow(prefix string, report func(f *broker.Message, o broker.Outcome)) *window {
 	return &window{
-		prefix: prefix, reportFn: report, streams: make(map[string]string), toLookUp: make(chan []slotRef, 1), overdue: make(chan struct{}, 1),
+		prefix: prefix, reportFn: report, origins: make(map[string]origin), unproven: make(map[string][]unproven), originDue: make(chan struct{}, 1), toLookUp: make(chan []slotRef, 1), overdue: make(chan struct{}, 1),
 		sendState:  sendState{encoder: wire.NewEncoder()},
 		resends:    resends{resend: make(chan struct{}, 1), nextSingles: minSingles},
 		duplicates: duplicates{verifyDue: make(chan struct{}, 1)},
-		doubts:     doubts{doubted: make(map[string]struct{}), streamless: make(map[string]struct{}), doubtDue: make(chan struct{}, 1)},
+		doubts:     doubts{doubted: make(map[string]struct{}), doubtDue: make(chan struct{}, 1)},
 	}
 }
 
@@ -174,31 +176,40 @@ func (w *window) failAll(cause error) {
 // expire reports that an event is unacknowledged if it was sent before the given time.
 func (w *window) expire(before time.Time) {
 	err := fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)
-	w.fail(func(g *ackGroup, f *broker.Message) error {
+	w.fail(func(g *ackGroup, _ *broker.Message) error {
 		if !g.sent.Before(before) {
 			return nil
 		}
 		signal(w.overdue)
-		return w.doubt(f.Subject, err)
+		return err
 	})
 }
 
-// doubt returns the error of an event whose acknowledgement is missing: ErrNoStream if no stream takes
-// the subject, and otherwise the given error. It queues a lookup, for the next event of the subject. The
-// caller has locked w.mu.
-func (w *window) doubt(subject string, err error) error {
+// doubtOverdue queues a lookup for each subject of which an event was sent before the given time and has
+// no outcome.
+func (w *window) doubtOverdue(before time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n := range w.slots {
+		if g := &w.slots[n]; g.sent.Before(before) && !g.doubted {
+			g.doubted = true
+			for _, f := range g.messages {
+				w.doubt(f.Subject)
+			}
+		}
+	}
+}
+
+// doubt queues a lookup of a subject. The caller has locked w.mu.
+func (w *window) doubt(subject string) {
 	if len(w.doubted) < maxDoubts {
 		w.doubted[subject] = struct{}{}
 		signal(w.doubtDue)
 	}
-	//guard:a-listener-without-a-stream-is-found-out false
-	if _, known := w.streamless[subject]; known {
-		return broker.ErrNoStream
-	}
-	return err
 }
 
-// lookUpDoubted makes the lookups that the method doubt queued, until ctx ends.
+// lookUpDoubted makes the lookups that the method doubt queued, until ctx ends. If no stream takes a
+// subject, it reports that for all events of the subject that have no outcome.
 func (w *window) lookUpDoubted(ctx context.Context, nc *nats.Conn) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -214,21 +225,20 @@ func (w *window) lookUpDoubted(ctx context.Context, nc *nats.Conn) {
 		doubted := w.doubted
 		w.doubted = make(map[string]struct{})
 		w.mu.Unlock()
+		streamless := make(map[string]bool)
 		for subject := range doubted {
 			o := streamOf(ctx, js, subject)
-			none := errors.Is(o.Err, broker.ErrNoStream)
-			if !none && o.Stream == "" {
+			if streamless[subject] = errors.Is(o.Err, broker.ErrNoStream); !streamless[subject] && o.Stream == "" {
 				break // in an outage, no other lookup is answered either
 			}
-			w.mu.Lock()
-			if len(w.streamless) >= maxDoubts { // the subjects may contain ids: forget all
-				clear(w.streamless)
-			}
-			if delete(w.streamless, subject); none {
-				w.streamless[subject] = struct{}{}
-			}
-			w.mu.Unlock()
 		}
+		w.fail(func(_ *ackGroup, f *broker.Message) error {
+			//guard:a-listener-without-a-stream-is-found-out false
+			if streamless[f.Subject] {
+				return broker.ErrNoStream
+			}
+			return nil
+		})
 	}
 }
 
@@ -302,35 +312,28 @@ func (w *window) onAck(m *nats.Msg) {
 		w.unanswered(p)
 		return
 	}
-	stream, seq, duplicate, err := parseAck(m.Data)
-	o := broker.Outcome{Duplicate: duplicate, Sequence: seq}
-	if err != nil {
-		o = failure(err)
-	}
+	a, err := parseAck(m.Data)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	g := w.group(p)
-	if g == nil {
+	switch g := w.group(p); {
+	case g == nil: // it has its outcome
+	//guard:what-no-stream-can-answer-is-ignored false
+	case errors.Is(err, broker.ErrUnacknowledged):
+		w.ignore(g)
+	default:
+		w.take(p, g, a, err)
+	}
+}
+
+// count counts an outcome as the answer for one event of a group.
+func (w *window) count(p slotRef, g *ackGroup, o broker.Outcome) {
+	if g.shared {
+		g.addAnswer(o)
+		w.resolve(p.slot)
 		return
 	}
-	if len(stream) > 0 {
-		name, ok := w.streams[string(stream)]
-		if !ok {
-			name = string(stream)
-			w.streams[name] = name
-		}
-		o.Stream = name
-	}
-	if !g.shared {
-		if f := g.messages[0]; errors.Is(err, broker.ErrUnacknowledged) { // the answer of a listener that is no stream
-			o = failure(w.doubt(f.Subject, err))
-		}
-		w.reportOrVerify(g.messages[0], o)
-		w.vacate(p.slot)
-		return
-	}
-	g.addAnswer(o)
-	w.resolve(p.slot)
+	w.reportOrVerify(g.messages[0], o)
+	w.vacate(p.slot)
 }
 
 // unanswered handles the broker's answer that no stream listens on an event's subject.

@@ -32,7 +32,11 @@ type Reply struct {
 	got      chan Answer
 }
 
-// Got returns a channel that receives the answer.
+// maxAnswers is how many answers to one message wait until the caller reads them. Usually one comes, but
+// other programs and streams of another JetStream may answer too.
+const maxAnswers = 16
+
+// Got returns a channel that receives the answers.
 func (w *Reply) Got() <-chan Answer { return w.got }
 
 // Answer is the broker's answer, or the reason why there is none.
@@ -55,7 +59,7 @@ func (r *Set) Expect(messages []*broker.Message, subject string) *Reply {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last++
-	w := &Reply{number: r.last, messages: messages, subject: subject, got: make(chan Answer, 1)}
+	w := &Reply{number: r.last, messages: messages, subject: subject, got: make(chan Answer, maxAnswers)}
 	r.waiting[w.number] = w
 	return w
 }
@@ -110,7 +114,7 @@ func (r *Set) Take(m *nats.Msg) {
 	}
 }
 
-// Put sends an answer to the channel of Got, unless the channel has an answer already.
+// Put sends an answer to the channel of Got, unless the channel is full.
 func (w *Reply) Put(a Answer) {
 	select {
 	case w.got <- a:

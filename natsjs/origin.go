@@ -1,0 +1,152 @@
+package natsjs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/broker"
+)
+
+// An origin says whether a stream that answered is one of the JetStream that the publisher asks.
+// Another JetStream, at a leaf node or in another domain, may have a stream that takes the same
+// subjects. It answers too, sometimes first, and what it stores counts for nothing: the relay never
+// looks at its streams. It has another domain, or its stream has a name that ours does not have.
+type origin struct {
+	name, domain string
+	foreign      bool      // there is no such stream
+	until        time.Time // until then, the stream is not looked up again although it is foreign
+}
+
+// foreignFor is how long an origin counts as foreign. Then a stream of its name may have been created.
+const foreignFor = time.Second
+
+// originOf looks up a stream that answered.
+func originOf(ctx context.Context, nc *nats.Conn, name string) (origin, error) {
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.INFO."+name, nil)
+	if err != nil {
+		return origin{}, fmt.Errorf("look up stream %s, which answered: %w (may this user publish to $JS.API.STREAM.INFO.*?)", name, err)
+	}
+	var answer struct {
+		Domain string          `json:"domain"`
+		Config json.RawMessage `json:"config"`
+		Error  *struct {
+			Code        int    `json:"err_code"`
+			Status      int    `json:"code"`
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	err = json.Unmarshal(reply.Data, &answer)
+	switch {
+	case err != nil:
+		return origin{}, fmt.Errorf("look up stream %s, which answered: %w", name, err)
+	case answer.Error != nil && answer.Error.Code == codeNoStream:
+		return origin{name: name, foreign: true, until: time.Now().Add(foreignFor)}, nil
+	case answer.Error != nil:
+		return origin{}, fmt.Errorf("look up stream %s, which answered: %w", name,
+			&BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description})
+	}
+	return origin{name: name, domain: answer.Domain}, nil
+}
+
+// sent reports whether an answer is of the stream. An error does not name its domain.
+func (o origin) sent(a ack, err error) bool {
+	//guard:the-acknowledgement-of-another-domain-is-ignored 2.2 true
+	return !o.foreign && (err != nil || string(a.domain) == o.domain)
+}
+
+// unproven is an answer of a stream that has not been looked up.
+type unproven struct {
+	of  slotRef
+	ack ack
+	err error
+}
+
+// lookUpOrigins looks up the streams whose answers wait, until ctx ends.
+func (w *window) lookUpOrigins(ctx context.Context, nc *nats.Conn) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.originDue:
+		}
+		for name := w.nextUnproven(); name != "" && ctx.Err() == nil; name = w.nextUnproven() {
+			o, err := originOf(ctx, nc, name)
+			w.prove(name, o, err)
+		}
+	}
+}
+
+// nextUnproven returns the name of a stream whose answers wait, or "" if none wait.
+func (w *window) nextUnproven() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.unproven {
+		return name
+	}
+	return ""
+}
+
+// prove handles the answers that waited for a lookup.
+func (w *window) prove(name string, o origin, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	waiting := w.unproven[name]
+	delete(w.unproven, name)
+	if err == nil {
+		if len(w.origins) >= maxDoubts { // another program made up names: forget all
+			clear(w.origins)
+		}
+		w.origins[name] = o
+	}
+	for _, u := range waiting {
+		g := w.group(u.of)
+		switch {
+		case g == nil: // it has its outcome
+		case err != nil:
+			w.count(u.of, g, failure(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, err)))
+		default:
+			w.take(u.of, g, u.ack, u.err)
+		}
+	}
+}
+
+// take handles the answer of a stream for a group. If the stream was not looked up yet, the answer
+// waits. If it is a stream of another JetStream, the group goes on waiting for ours.
+func (w *window) take(p slotRef, g *ackGroup, a ack, err error) {
+	o := broker.Outcome{Duplicate: a.duplicate, Sequence: a.seq}
+	if err != nil {
+		o = failure(err)
+	}
+	if len(a.stream) == 0 { // an error that names no stream
+		w.count(p, g, o)
+		return
+	}
+	from, known := w.origins[string(a.stream)]
+	switch {
+	case !known, from.foreign && time.Now().After(from.until):
+		w.unproven[string(a.stream)] = append(w.unproven[string(a.stream)], unproven{p, a, err})
+		signal(w.originDue)
+	//guard:the-acknowledgement-of-another-jetstream-is-ignored false
+	case !from.sent(a, err):
+		w.ignore(g)
+	default:
+		o.Stream = from.name // one allocation for each name
+		w.count(p, g, o)
+	}
+}
+
+// ignore handles an answer that is not of a stream that takes the group's events: the answer of our
+// stream may still come. If it is not known which stream that is, there may be none.
+func (w *window) ignore(g *ackGroup) {
+	for _, f := range g.messages {
+		if f.AckGroup == "" {
+			w.doubt(f.Subject)
+		}
+	}
+}
