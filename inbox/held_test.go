@@ -1,11 +1,13 @@
 package inbox_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -296,6 +298,56 @@ func TestUndecodableMessagesAreHeldWhole(t *testing.T) {
 	}
 	b.eventually("both to be dead again", func() bool { return b.dead("h") == 2 })
 	b.eventually("the counters", func() bool { return b.counted("h", "dead") == 4 })
+}
+
+// publishBlock publishes a message with a block of headers as it stands, which the client library would
+// not send.
+func (b *bench) publishBlock(lines string) {
+	b.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(b.nc.ConnectedUrl(), "nats://"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }() // the server has answered by then
+	block := "NATS/1.0\r\n" + lines + "\r\n"
+	if _, err := fmt.Fprintf(conn, "CONNECT {\"headers\":true,\"verbose\":false}\r\nHPUB %s %d %d\r\n%sbody\r\nPING\r\n", b.stream+".placed", len(block), len(block)+4, block); err != nil {
+		b.Fatal(err)
+	}
+	for answers := bufio.NewScanner(conn); answers.Scan() && answers.Text() != "PONG"; {
+		if strings.HasPrefix(answers.Text(), "-ERR") {
+			b.Fatal(answers.Text())
+		}
+	}
+}
+
+// The client delivers a message without headers if it cannot read them. That message is not an event
+// without headers, which would have another type and identity: it is dead, also after a replay.
+func TestMessagesWhoseHeadersCannotBeReadAreDead(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]inbox.Order{"unordered": inbox.Unordered, "ordered": inbox.HoldKey} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			s := b.subscription("h")
+			s.Order = order
+			b.in.Handle(s, effect("h"))
+			b.run()
+			b.publishBlock("Nats-Msg-Id: m-1\r\nce-id: 1\r\nce-type: order.refunded\r\nX-Note: a\nb\r\n")
+			b.publishBlock("no colon\r\n")
+			b.publishBlock("") // a block without headers can be read
+			b.eventually("two to be dead, and an effect", func() bool { return b.dead("h") == 2 && len(b.effects("h")) == 1 })
+			for key, o := range b.held("h") {
+				if o.Class != "undecodable" {
+					t.Errorf("held: %+v", o)
+				}
+				b.overrideDeadNextAtAndAttempts("h", key)
+			}
+			b.eventually("the counters", func() bool { return b.counted("h", "dead") == 4 })
+			if n := len(b.effects("h")); n != 1 || b.dead("h") != 2 {
+				t.Errorf("%d effects and %d dead after a replay", n, b.dead("h"))
+			}
+		})
+	}
 }
 
 func TestEventsTooOldForTheInboxAreHeld(t *testing.T) {

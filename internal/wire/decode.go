@@ -13,19 +13,26 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// structuredMode is the prefix of the content type of a message that is one JSON document as a
-// whole (CloudEvents JSON format, section 3).
-const structuredMode = "application/cloudevents+json"
+// A message whose content type begins with cloudEvents is a CloudEvent as a whole, in the format
+// that the rest of the content type names, or several CloudEvents. Only the JSON format is read
+// (CloudEvents JSON format, section 3).
+const (
+	cloudEvents    = "application/cloudevents"
+	structuredMode = cloudEvents + "+json"
+)
+
+// Unreadable marks a message whose headers the NATS client could not read, for instance because of a
+// line break in a value. The client delivers such a message without headers.
+const Unreadable = "postroom-unreadable-headers"
 
 // attributes has the values of a message's headers. An attribute, unlike the writer's own headers,
 // may have only one value.
 type attributes struct {
-	msgID, id, source, eventType, eventTime, key, contentType              string
-	loggedAt, correlation, causation, traceParent, traceState, specVersion string
+	msgID, id, source, eventType, eventTime, key, contentType             string
+	loggedAt, correlation, causation, traceParent, traceState, unreadable string
 
-	seen  uint              // one bit for each attribute that has a value
-	other map[string]string // headers with a known prefix that Decode does not use
-	own   map[string]string // the writer's own headers, by name
+	seen uint              // one bit for each attribute that has a value
+	own  map[string]string // the writer's own headers, by name
 }
 
 // Decode reads an event from a message. The case of header names does not matter. If another
@@ -38,10 +45,17 @@ func Decode(subject string, header map[string][]string, data []byte) (postroom.E
 		return ev, fmt.Errorf("%w: two values of %s", ErrUndecodable, disputed(header))
 	}
 	var err error
-	if len(a.contentType) >= len(structuredMode) && strings.EqualFold(a.contentType[:len(structuredMode)], structuredMode) {
-		err = decodeStructured(&ev, data)
-	} else {
+	switch {
+	//guard:a-message-that-lost-its-headers-is-no-event false
+	case a.unreadable != "":
+		err = fmt.Errorf("%w: its headers cannot be read", ErrUndecodable)
+	//guard:a-batch-of-events-is-no-event = !hasPrefixFold(a.contentType, structuredMode)
+	case !hasPrefixFold(a.contentType, cloudEvents):
 		err = decodeBinary(&ev, &a)
+	case hasPrefixFold(a.contentType, structuredMode):
+		err = decodeStructured(&ev, data)
+	default:
+		err = fmt.Errorf("%w: %s of a format that is not read: send each event as %s or with ce- headers", ErrUndecodable, cloudEvents, structuredMode)
 	}
 	if err != nil {
 		return ev, err
@@ -51,8 +65,8 @@ func Decode(subject string, header map[string][]string, data []byte) (postroom.E
 	ev.CausationID = unescape(a.causation)
 	ev.TraceParent, ev.TraceState = a.traceParent, a.traceState
 	if a.loggedAt != "" {
-		if ev.LoggedAt, err = time.Parse(time.RFC3339, a.loggedAt); err != nil {
-			return ev, fmt.Errorf("%w: %s is no time", ErrUndecodable, loggedAt)
+		if ev.LoggedAt, err = parseTime(loggedAt, a.loggedAt); err != nil {
+			return ev, err
 		}
 	}
 	if ev.ID == "" {
@@ -65,12 +79,18 @@ func Decode(subject string, header map[string][]string, data []byte) (postroom.E
 	return ev, plain(&ev)
 }
 
-// read reads headers. It returns false if an attribute has two different values.
+// hasPrefixFold reports whether a text begins with a prefix, in any case.
+func hasPrefixFold(text, prefix string) bool {
+	return len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix)
+}
+
+// read reads headers. It returns false if an attribute has two different values. Other headers may have
+// several: a server adds a value to some of its own at each stream that passes a message on.
 func (a *attributes) read(header map[string][]string) bool {
 	for name, values := range header {
 		slot, bit := a.slot(name)
-		if slot == nil && !known(strings.ToLower(name)) {
-			if len(values) > 0 { // take the first value, because Postroom never writes several values
+		if slot == nil {
+			if len(values) > 0 && !known(strings.ToLower(name)) { // take the first value, because Postroom never writes several values
 				if a.own == nil {
 					a.own = make(map[string]string)
 				}
@@ -79,9 +99,10 @@ func (a *attributes) read(header map[string][]string) bool {
 			continue
 		}
 		for _, value := range values {
-			if !a.set(name, slot, bit, value) {
+			if a.seen&bit != 0 && *slot != value {
 				return false
 			}
+			*slot, a.seen = value, a.seen|bit
 		}
 	}
 	return true
@@ -118,27 +139,10 @@ func (a *attributes) slot(name string) (*string, uint) {
 		return &a.traceParent, 1 << 10
 	case traceState:
 		return &a.traceState, 1 << 11
-	case specVersion:
-		return &a.specVersion, 1 << 12
+	case Unreadable:
+		return &a.unreadable, 1 << 12
 	}
 	return nil, 0
-}
-
-// set stores a value. It returns false if the attribute has a different value already. It also
-// stores headers that are known only by their prefix, to compare their values too.
-func (a *attributes) set(name string, slot *string, bit uint, value string) bool {
-	if slot != nil {
-		same := a.seen&bit == 0 || *slot == value
-		*slot, a.seen = value, a.seen|bit
-		return same
-	}
-	if a.other == nil {
-		a.other = make(map[string]string)
-	}
-	lower := strings.ToLower(name)
-	was, ok := a.other[lower]
-	a.other[lower] = value
-	return !ok || was == value
 }
 
 // plain returns an error if an attribute has characters that the database does not accept, or that
@@ -177,7 +181,7 @@ func decodeBinary(ev *postroom.Event, a *attributes) error {
 	ev.Type = unescape(a.eventType)
 	ev.Key = unescape(a.key)
 	ev.ContentType = a.contentType
-	return parseTime(ev, unescape(a.eventTime))
+	return setTime(ev, unescape(a.eventTime))
 }
 
 // document is a CloudEvent in the JSON format.
@@ -203,7 +207,7 @@ func decodeStructured(ev *postroom.Event, data []byte) error {
 	if ev.Data == nil {
 		ev.Data = structuredData(doc)
 	}
-	return parseTime(ev, doc.Time)
+	return setTime(ev, doc.Time)
 }
 
 // structuredData returns the value of the document's member "data" as bytes. If the content type is
@@ -218,16 +222,26 @@ func structuredData(doc document) []byte {
 	return doc.Data
 }
 
-func parseTime(ev *postroom.Event, s string) error {
-	if s == "" {
-		return nil
+func setTime(ev *postroom.Event, s string) (err error) {
+	if s != "" {
+		ev.Time, err = parseTime(eventTime, s)
 	}
-	at, err := time.Parse(time.RFC3339, s)
+	return err
+}
+
+// parseTime parses a time as RFC 3339 (section 5.6) allows it: T and Z may be in lower case, and a minute
+// may have a leap second, which counts as the second before it.
+func parseTime(name, s string) (time.Time, error) {
+	const minutes = len("2006-01-02T15:04:")
+	upper := strings.ToUpper(s)
+	if len(s) > minutes && strings.HasPrefix(upper[minutes:], "60") {
+		upper = upper[:minutes] + "59" + upper[minutes+2:]
+	}
+	at, err := time.Parse(time.RFC3339, upper)
 	if err != nil {
-		return fmt.Errorf("%w: %s is no time", ErrUndecodable, eventTime)
+		return at, fmt.Errorf("%w: %s is no time", ErrUndecodable, name)
 	}
-	ev.Time = at
-	return nil
+	return at, nil
 }
 
 // Identity returns the source and the id of an event, from its headers only. If one of the two
@@ -250,7 +264,7 @@ func LoggedAt(header map[string][]string) time.Time {
 	if len(times) != 1 {
 		return time.Time{}
 	}
-	at, err := time.Parse(time.RFC3339, times[0])
+	at, err := parseTime(loggedAt, times[0])
 	if err != nil {
 		return time.Time{}
 	}
@@ -259,11 +273,13 @@ func LoggedAt(header map[string][]string) time.Time {
 
 // disputed returns the first attribute, by name, that has two different values.
 func disputed(header map[string][]string) string {
+	var a attributes
 	first := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(header)) {
+		slot, _ := a.slot(name)
 		lower := strings.ToLower(name)
 		for _, value := range header[name] {
-			if was, ok := first[lower]; ok && was != value && known(lower) {
+			if was, ok := first[lower]; ok && was != value && slot != nil {
 				return lower
 			}
 			first[lower] = value

@@ -49,7 +49,7 @@ func TestDecodeReadsHeadersInAnyCase(t *testing.T) {
 
 func TestDecodeOfTwoValuesOfOneHeader(t *testing.T) {
 	for _, name := range []string{
-		"ce-id", "ce-source", "ce-type", "ce-time", "ce-partitionkey", "ce-specversion", "ce-unheardof", "content-type",
+		"ce-id", "ce-source", "ce-type", "ce-time", "ce-partitionkey", "content-type",
 		"Nats-Msg-Id", "postroom-logged-at", "postroom-correlation-id", "postroom-causation-id", "traceparent", "tracestate",
 	} {
 		a, b := "a", "b"
@@ -80,6 +80,15 @@ func TestDecodeOfTwoValuesOfOneHeader(t *testing.T) {
 				}
 			})
 		}
+	}
+
+	for _, name := range []string{"ce-specversion", "ce-unheardof", "nats-stream", "nats-sequence", "postroom-unheardof"} {
+		t.Run(name+" is not used", func(t *testing.T) { // a stream that republishes messages adds its own nats-stream to that of the first one
+			got := mustDecode(t, "order.placed", map[string][]string{name: {"a", "b"}, "ce-id": {"e-1"}}, nil)
+			if got.ID != "e-1" || len(got.Headers) > 0 {
+				t.Errorf("decoded %+v", got)
+			}
+		})
 	}
 
 	t.Run("of the writer's own, the first counts", func(t *testing.T) {
@@ -214,6 +223,11 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a document without a source", headers("content-type", whole), `{"id":"secret","type":"t"}`},
 		{"a document without a type", headers("content-type", whole), `{"id":"secret","source":"s"}`},
 		{"a document whose time is none", headers("content-type", whole), `{"id":"e-1","source":"s","type":"t","time":"secret"}`},
+		{"several CloudEvents", headers("content-type", "application/cloudevents-batch+json"), `[{"id":"secret","source":"s","type":"t"}]`},
+		{"several CloudEvents, in another case", headers("content-type", "Application/CloudEvents-Batch+JSON; charset=utf-8", "ce-id", "e-1"), `[{"id":"secret","source":"s","type":"t"}]`},
+		{"a CloudEvent of another format", headers("content-type", "application/cloudevents+avro"), `secret`},
+		{"headers that could not be read", headers(wire.Unreadable, "true"), `secret`},
+		{"a time of second 61", headers("ce-time", "2026-02-03T23:59:61Z"), ""},
 		{"bytes that are not base64", headers("content-type", whole), `{"id":"e-1","source":"s","type":"t","data_base64":"secret!"}`},
 	}
 	for _, tt := range tests {
@@ -226,6 +240,28 @@ func TestDecodeRefuses(t *testing.T) {
 				t.Errorf("the error holds the value: %v", err)
 			}
 		})
+	}
+}
+
+// Every form of a time that RFC 3339 allows is read.
+func TestDecodeReadsEveryTimeOfRFC3339(t *testing.T) {
+	for text, want := range map[string]string{
+		"2026-02-03t04:05:06z":               "2026-02-03T04:05:06Z",
+		"2026-02-03t04:05:06.789+01:00":      "2026-02-03T03:05:06.789Z",
+		"2016-12-31T23:59:60Z":               "2016-12-31T23:59:59Z",
+		"2017-01-01t08:59:60.5+09:00":        "2016-12-31T23:59:59.5Z",
+		"2026-02-03T04:05:06.1234567890123Z": "2026-02-03T04:05:06.123456789Z",
+	} {
+		for name, header := range map[string]map[string][]string{"ce-time": headers("ce-time", text), "postroom-logged-at": headers("postroom-logged-at", text)} {
+			got := mustDecode(t, "orders.eu", header, nil)
+			at := got.Time
+			if name != "ce-time" {
+				at = got.LoggedAt
+			}
+			if at.UTC().Format(time.RFC3339Nano) != want {
+				t.Errorf("%s %s is read as %s, want %s", name, text, at, want)
+			}
+		}
 	}
 }
 

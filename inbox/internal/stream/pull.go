@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/wire"
 )
 
 // A pull is one request for messages of a consumer. It replaces Fetch of the client library, which
@@ -128,6 +130,10 @@ func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 	//guard:a-message-is-no-status 3 false
 	if status == "" || len(msg.Data) > 0 || msg.Reply != "" { // another program may have published a message with this header; but only a status has no reply subject
 		p.taken++
+		//guard:headers-that-cannot-be-read-are-noticed false
+		if lostHeaders(msg) {
+			msg.Header = nats.Header{wire.Unreadable: {"true"}}
+		}
 		return take(&message{msg})
 	}
 	if status == "100" {
@@ -157,6 +163,12 @@ func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 	default:
 		return errors.New("broker: " + status + " " + said)
 	}
+}
+
+// lostHeaders reports whether a message has headers that the client could not read: it delivers such a
+// message without headers. Without its headers, an event would have another identity and type.
+func lostHeaders(msg *nats.Msg) bool {
+	return msg.Header == nil && msg.Size() > len(msg.Subject)+len(msg.Reply)+len(msg.Data)
 }
 
 // requests asks the broker for messages, one request at a time. A server sends the requested
