@@ -48,6 +48,7 @@ func (o *Outbox) WriteSQL(ctx context.Context, tx SQLTx, events ...postroom.Even
 		parameters[i] = plain(p)
 	}
 	_, err = tx.ExecContext(ctx, statement, parameters...)
+	o.abort(ctx, err, func(ctx context.Context) { _, _ = tx.ExecContext(ctx, o.sql.Abort) }) // it returns an error in any case
 	return written.explain(o.advise(err, nil))
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/remedy"
@@ -25,8 +26,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// comparePatience limits the time of the second statement of a Write.
-const comparePatience = 10 * time.Second
+// secondPatience limits the time of the second statement of a Write.
+const secondPatience = 10 * time.Second
 
 // Config describes an [Outbox].
 type Config struct {
@@ -86,11 +87,26 @@ func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event)
 		return err
 	}
 	if len(written) == 1 && !written[0].isNew() {
-		return written.explain(o.advise(o.writeOne(ctx, tx, written), tx))
+		err = o.writeOne(ctx, tx, written)
+	} else {
+		sql, parameters := o.insert(written)
+		_, err = tx.Exec(ctx, sql, parameters...)
 	}
-	sql, parameters := o.insert(written)
-	_, err = tx.Exec(ctx, sql, parameters...)
+	o.abort(ctx, err, func(ctx context.Context) { _, _ = tx.Exec(ctx, o.sql.Abort) }) // it returns an error in any case
 	return written.explain(o.advise(err, tx))
+}
+
+// abort makes a transaction unable to commit after a statement with an event failed. After an error of
+// the server it is already. But if nothing was sent, because ctx has ended or the driver cannot encode a
+// value, a caller that ignores the error could commit without the event.
+func (o *Outbox) abort(ctx context.Context, err error, fail func(ctx context.Context)) {
+	//guard:a-transaction-without-its-event-cannot-commit 2 true
+	if err == nil || errors.As(err, new(*pgconn.PgError)) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secondPatience)
+	defer cancel()
+	fail(ctx)
 }
 
 // advise adds advice to an error of the database: what to do so that a producer can write. db is
@@ -109,7 +125,7 @@ func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 	}
 	// This context does not end with ctx: if ctx ended now, the statement would not be sent, and
 	// the caller could still commit the transaction without its event.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), comparePatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secondPatience)
 	defer cancel()
 	_, err = tx.Exec(ctx, o.sql.Compare, one[0].Source, one.ids(), one.digests())
 	return err
@@ -125,6 +141,9 @@ func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 //		return err
 //	}
 //	return pool.SendBatch(ctx, &batch).Close()
+//
+// If the context of the batch has ended before it is sent, none of its statements runs. In a transaction
+// of yours, roll back then: the transaction could still commit, without the event.
 //
 // If events have faults, Queue returns the faults and queues nothing. A conflict fails the
 // batch and its transaction: Close returns an error that matches

@@ -15,7 +15,7 @@ type statements struct {
 	Write, WriteOne        string
 	InsertUsual, InsertNew string
 	InsertOne, Compare     string
-	Cancel                 string
+	Cancel, Abort          string
 }
 
 var written = sqlfile.MustRead[statements](files)
