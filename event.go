@@ -72,7 +72,8 @@ type Event struct {
 	CausationID string
 
 	// TraceParent and TraceState are the W3C trace context in which the event
-	// was written. The outbox takes them from the caller's context.
+	// was written. The outbox takes them from the caller's context. TraceState counts only with
+	// TraceParent, as W3C Trace Context (section 3.3) says.
 	TraceParent, TraceState string
 
 	// LoggedAt is when the event was written, by the clock of the producer's database. For a

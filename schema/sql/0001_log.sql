@@ -479,6 +479,7 @@ DECLARE
     media  text  := coalesce(write.content_type, 'application/json');
     event  text  := write.id;
     sum    bytea;
+    state  text  := CASE WHEN write.trace_parent <> '' THEN write.trace_state END; -- W3C Trace Context, section 3.3
 BEGIN
     IF object IS NOT NULL THEN
         object := object::postroom.headers; -- before content_digest reads it
@@ -506,11 +507,11 @@ BEGIN
     sum := postroom.content_digest(write.type, name, write.key, body, object, write.not_before);
     PERFORM postroom.check_event(write.source, event, sum, write.type, name, write.key, media, write.correlation_id,
         write.causation_id, pg_catalog.clock_timestamp(), write.occurred_at, write.not_before, write.trace_parent,
-        write.trace_state, object, body);
+        state, object, body);
     INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, content_type, correlation_id, causation_id,
                                  occurred_at, not_before, trace_parent, trace_state, headers, data, checked)
     VALUES (write.source, event, sum, write.type, name, write.key, media, write.correlation_id, write.causation_id,
-            write.occurred_at, write.not_before, write.trace_parent, write.trace_state, object, body, true)
+            write.occurred_at, write.not_before, write.trace_parent, state, object, body, true)
     ON CONFLICT (source, event_id) DO NOTHING;
     IF NOT FOUND THEN
         PERFORM postroom.refuse_conflict(write.source, ARRAY[event], ARRAY[sum]);
