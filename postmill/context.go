@@ -20,12 +20,20 @@ var ErrNoTx = errors.New("postmill: the message's context has no transaction: se
 type delivery struct {
 	tx     pgx.Tx
 	event  postroom.Event // the event's ID is empty outside of a handler
-	failed *failure       // where Middleware stores the handler's error for the Subscriber; nil if there is no Subscriber
+	failed *failure       // where Middleware and Publish store an error for the Subscriber; nil if there is no Subscriber
 }
 
-// failure is the error with which a handler of a Router ended. The Router logs the error and nacks
-// the message, but a nack does not carry the error.
+// failure is the error with which a handler of a Router ended, or with which the Router published the
+// messages of the handler. The Router logs the error and nacks the message, but a nack does not carry
+// the error.
 type failure struct{ err error }
+
+// note keeps an error after which a Router nacks the message.
+func (d delivery) note(err error) {
+	if d.failed != nil {
+		d.failed.err = err
+	}
+}
 
 type deliveryKey struct{}
 

@@ -77,9 +77,7 @@ func Middleware(h message.HandlerFunc) message.HandlerFunc {
 			return err
 		})
 		if err != nil {
-			if d.failed != nil {
-				d.failed.err = err // the Router nacks the message after this
-			}
+			d.note(err)
 			return nil, err
 		}
 		pass(ctx, msg, produced)

@@ -95,7 +95,8 @@ func toMessage(ev postroom.Event) *message.Message {
 	return msg
 }
 
-// fromJetStream sets UUID and content type if Watermill's own publisher for JetStream sent ev.
+// fromJetStream sets the UUID, and the metadata that the inbox reads as parts of an event, if Watermill's own
+// publisher for JetStream sent ev.
 func fromJetStream(msg *message.Message, ev postroom.Event) {
 	uuid, ok := ev.Headers[jetStreamUUIDHeader]
 	if !ok {
@@ -103,8 +104,10 @@ func fromJetStream(msg *message.Message, ev postroom.Event) {
 	}
 	msg.UUID = uuid
 	delete(msg.Metadata, jetStreamUUIDHeader)
-	if ev.ContentType != "" {
-		msg.Metadata[contentTypeKey] = ev.ContentType
+	for key, value := range map[string]string{contentTypeKey: ev.ContentType, "traceparent": ev.TraceParent, "tracestate": ev.TraceState} {
+		if value != "" {
+			msg.Metadata[key] = value
+		}
 	}
 }
 

@@ -62,12 +62,30 @@ func TestMessagesOfThePublisherForJetStream(t *testing.T) {
 	if want := (message.Metadata{"tenant": "a", "content-type": "text/plain"}); got.UUID != "u 1" || !maps.Equal(got.Metadata, want) {
 		t.Errorf("message %q %q, want u 1 and %q", got.UUID, got.Metadata, want)
 	}
-	ev.ContentType = ""
+	ev.TraceParent, ev.TraceState = "00-a-b-01", "a=b"
+	if got, want := toMessage(ev).Metadata, (message.Metadata{"tenant": "a", "content-type": "text/plain", "traceparent": "00-a-b-01", "tracestate": "a=b"}); !maps.Equal(got, want) {
+		t.Errorf("metadata %q, want %q", got, want)
+	}
+	ev.ContentType, ev.TraceParent, ev.TraceState = "", "", ""
 	if got, want := toMessage(ev).Metadata, (message.Metadata{"tenant": "a"}); !maps.Equal(got, want) {
 		t.Errorf("metadata %q, want %q", got, want)
 	}
 	if len(ev.Headers) != 2 {
 		t.Errorf("the event's headers are %q", ev.Headers)
+	}
+}
+
+// A handler passes on the message that a Relay gave it, with metadata of another event.
+func TestAMessageThatIsPassedOnHasItsOwnKey(t *testing.T) {
+	t.Parallel()
+	msg := toMessage(postroom.Event{ID: "2", Headers: map[string]string{uuidHeader: "u", metadataHeader: `{"postroom-id":"1","postroom-key":"o-1"}`}})
+	identify(msg, postroom.Event{ID: "2", Source: "/shop", Type: "a.b"})
+	if want := (message.Metadata{"postroom-id": "2", "postroom-source": "/shop", "postroom-type": "a.b"}); !maps.Equal(msg.Metadata, want) {
+		t.Errorf("metadata %q, want %q", msg.Metadata, want)
+	}
+	identify(msg, postroom.Event{ID: "2", Source: "/shop", Type: "a.b", Key: "o-2"})
+	if msg.Metadata[MetadataKey] != "o-2" {
+		t.Errorf("metadata %q, want the key o-2", msg.Metadata)
 	}
 }
 

@@ -90,6 +90,15 @@ func NewPublisher(out *outbox.Outbox, cfg PublisherConfig) *Publisher {
 //
 // UUID, metadata and payload arrive unchanged at a [Subscriber] or [Handler].
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	err := p.publish(topic, messages)
+	if err != nil && len(messages) > 0 {
+		//guard:watermill-a-dead-letter-shows-the-error-of-publish remove
+		deliveryOf(messages[0].Context()).note(err)
+	}
+	return err
+}
+
+func (p *Publisher) publish(topic string, messages []*message.Message) error {
 	for _, m := range messages {
 		//guard:watermill-no-transaction-no-message 2.2 false
 		if deliveryOf(m.Context()).tx == nil && (p.cfg.Pool == nil || isOfSubscriber(m.Context())) {

@@ -175,8 +175,10 @@ func (p *relayPublisher) publish(ctx context.Context, ev postroom.Event) broker.
 // identify adds metadata that tells consumers which event a message is.
 func identify(msg *message.Message, ev postroom.Event) {
 	msg.Metadata[MetadataID], msg.Metadata[MetadataSource], msg.Metadata[MetadataType] = ev.ID, ev.Source, ev.Type
-	if ev.Key != "" {
-		msg.Metadata[MetadataKey] = ev.Key
+	msg.Metadata[MetadataKey] = ev.Key
+	//guard:watermill-a-message-that-is-passed-on-has-no-key-of-another false
+	if ev.Key == "" {
+		delete(msg.Metadata, MetadataKey) // the handler may have passed on a message that has one
 	}
 }
 
