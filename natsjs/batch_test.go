@@ -49,6 +49,7 @@ func TestAFullStreamRefusesABatch(t *testing.T) {
 // A server may take smaller batches than others do: the relay finds out how small.
 func TestRelayLearnsTheBatchSizeOfAServer(t *testing.T) {
 	t.Parallel()
+	devtest.NeedsNATS(t, devtest.NATS(t), 12)
 	server := startNATS(t, devstack.NATSConfig{Options: "jetstream { limits { batch { max_msgs: 90 } } }"})
 	nc := connect(t, server.URL())
 	s := atomicStream(t, nc, "SMALL", "small.a")
