@@ -302,7 +302,7 @@ func TestUndecodableMessagesAreHeldWhole(t *testing.T) {
 
 // publishBlock publishes a message with a block of headers as it stands, which the client library would
 // not send.
-func (b *bench) publishBlock(lines string) {
+func (b *bench) publishBlock(lines, body string) {
 	b.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(b.nc.ConnectedUrl(), "nats://"))
 	if err != nil {
@@ -310,7 +310,7 @@ func (b *bench) publishBlock(lines string) {
 	}
 	defer func() { _ = conn.Close() }() // the server has answered by then
 	block := "NATS/1.0\r\n" + lines + "\r\n"
-	if _, err := fmt.Fprintf(conn, "CONNECT {\"headers\":true,\"verbose\":false}\r\nHPUB %s %d %d\r\n%sbody\r\nPING\r\n", b.stream+".placed", len(block), len(block)+4, block); err != nil {
+	if _, err := fmt.Fprintf(conn, "CONNECT {\"headers\":true,\"verbose\":false}\r\nHPUB %s %d %d\r\n%s%s\r\nPING\r\n", b.stream+".placed", len(block), len(block)+len(body), block, body); err != nil {
 		b.Fatal(err)
 	}
 	for answers := bufio.NewScanner(conn); answers.Scan() && answers.Text() != "PONG"; {
@@ -332,9 +332,9 @@ func TestMessagesWhoseHeadersCannotBeReadAreDead(t *testing.T) {
 			s.Order = order
 			b.in.Handle(s, effect("h"))
 			b.run()
-			b.publishBlock("Nats-Msg-Id: m-1\r\nce-id: 1\r\nce-type: order.refunded\r\nX-Note: a\nb\r\n")
-			b.publishBlock("no colon\r\n")
-			b.publishBlock("") // a block without headers can be read
+			b.publishBlock("Nats-Msg-Id: m-1\r\nce-id: 1\r\nce-type: order.refunded\r\nX-Note: a\nb\r\n", "body")
+			b.publishBlock("no colon\r\n", "body")
+			b.publishBlock("", "body") // a block without headers can be read
 			b.eventually("two to be dead, and an effect", func() bool { return b.dead("h") == 2 && len(b.effects("h")) == 1 })
 			for key, o := range b.held("h") {
 				if o.Class != "undecodable" {
