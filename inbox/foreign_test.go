@@ -125,7 +125,11 @@ func TestForeignMessages(t *testing.T) {
 					dead++
 				}
 			}
-			b.eventually("all to be decided", func() bool { return b.ledger("h")+b.dead("h") >= n })
+			b.eventually("all to be decided", func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return len(seen)+b.dead("h") >= n
+			})
 			b.drained()
 			if got := b.dead("h"); got != dead {
 				t.Errorf("%d are dead, want %d", got, dead)

@@ -498,7 +498,7 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 	s, err := c.ledger.SettleKey(ctx, tx, &cl.HeldEvent, ids, last, c.follower(cl.leads))
 	switch {
 	//guard:a-refused-settlement-is-blamed-on-its-cause false
-	case delivery.IsRefused(err) && !delivery.IsContention(err) && !delivery.IsOutage(err) && len(ids) > 0: // what one of the events set may be the cause, for instance a read-only transaction
+	case delivery.IsRefused(err) && !delivery.IsOutage(err) && len(ids) > 0: // what one of the events set may be the cause, for instance a read-only transaction
 		cl.reach = 0
 		return &delivery.AlongError{Err: err}
 	case err != nil:
@@ -557,12 +557,12 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 }
 
 // alone makes a claim run again without other events of its key if the handler ended their common
-// transaction, or if the server refused its commit, for instance because of a deferred constraint.
-// The inbox does not know which of the events is the cause.
+// transaction, or if the server refused its commit, for instance because of a deferred constraint or a
+// serialization failure. The inbox does not know which of the events is the cause.
 func (c *retries) alone(cl *claim, err error) error {
 	var commit *delivery.CommitError
 	//guard:a-refused-commit-is-blamed-on-its-cause false
-	refused := errors.As(err, &commit) && !delivery.IsContention(err) && !delivery.IsOutage(err)
+	refused := errors.As(err, &commit) && delivery.IsRefused(err) && !delivery.IsOutage(err)
 	//guard:the-event-that-ended-the-transaction-is-blamed false
 	if (delivery.IsEnded(err) || refused) && len(cl.along) > 0 {
 		cl.reach = 0

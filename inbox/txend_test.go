@@ -194,11 +194,15 @@ func TestEventThatEndedTheTransactionOfItsKeyIsBlamed(t *testing.T) {
 	for name, cause := range map[string]struct{ sql, class string }{
 		"it rolls back and begins another":    {"ROLLBACK AND CHAIN", "transaction"},
 		"the server refuses the commit of it": {"INSERT INTO pair VALUES (1), (1)", "23505"},
+		"the commit of it conflicts each time": {"INSERT INTO conflict VALUES (1)", "contention"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			b.exec("CREATE TABLE pair (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+			b.exec(`CREATE TABLE conflict (n int);
+				CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''too late'' USING ERRCODE = ''40001''; END';
+				CREATE CONSTRAINT TRIGGER conflict AFTER INSERT ON conflict DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION conflict()`)
 			s := newScript("h")
 			s.set("k-00000", errors.New("not yet"))
 			sub := b.ordered("h", inbox.HoldKey)
