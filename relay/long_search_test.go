@@ -109,7 +109,9 @@ func TestStreamsGoOnDuringALongSearch(t *testing.T) {
 	lost := []string{"plain999", "keyed999", "plain1999", "keyed1999"}
 	_, stop := begin(natsjs.NewPublisher(nc), relay.KeepForever)
 	devtest.Eventually(t, time.Minute, "the first events", func() bool { return len(events(lossy)) == 4 })
-	devtest.Eventually(t, time.Minute, "their recording", func() bool { return number("SELECT high FROM postroom.relay") == number("SELECT max(seq) FROM postroom.outbox") })
+	devtest.Eventually(t, time.Minute, "their recording", func() bool {
+		return number("SELECT high FROM postroom.relay") == number("SELECT max(seq) FROM postroom.outbox")
+	})
 	devtest.Eventually(t, time.Minute, "the time when the stream was made", func() bool {
 		return number("SELECT count(*) FROM postroom.relay, jsonb_each(streams) s WHERE s.key LIKE '%lossy' AND s.value ? 'created'") == 1
 	})
