@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +24,8 @@ import (
 type recordingSource struct {
 	*fakeSource
 
-	stuck chan struct{} // if set, a search reads the sources of the log only when this is closed
+	stuck    chan struct{} // if set, a search reads the sources of the log only when this is closed
+	searches *atomic.Int64 // how many searches have begun
 }
 
 func (c recordingSource) Positions(context.Context) ([]eventlog.StreamPosition, error) {
@@ -31,6 +34,7 @@ func (c recordingSource) Positions(context.Context) ([]eventlog.StreamPosition, 
 
 func (c recordingSource) Sources(ctx context.Context) ([]string, error) {
 	if c.stuck != nil {
+		c.searches.Add(1)
 		select {
 		case <-c.stuck:
 		case <-ctx.Done():
@@ -96,6 +100,9 @@ func (m *memory) ids() []string {
 }
 
 func (m *memory) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+	if strings.HasPrefix(at.Stream, "NEW") { // such a stream was made again
+		return broker.StreamState{Verdict: broker.Recreated, Limits: true, Last: eventlog.StreamPosition{Stream: at.Stream}}, nil
+	}
 	if at.Stream != "SHOP" { // such a stream does not answer
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
@@ -179,7 +186,7 @@ func newLossBench(events, had, remembers int) *lossBench {
 
 // getStuck makes searches wait until the returned function is called.
 func (b *lossBench) getStuck() (release func()) {
-	b.src.stuck = make(chan struct{})
+	b.src.stuck, b.src.searches = make(chan struct{}), new(atomic.Int64)
 	b.r = relay.New(b.src, b.m, relay.Config{})
 	return func() { close(b.src.stuck) }
 }
@@ -387,6 +394,26 @@ func TestSearchesEndWithTheirTerm(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the relay stopped after %s", took)
 		}
+	})
+}
+
+// If a broker lost its disk, all streams are made again. Then only some searches run at a time, because
+// each reads the complete log.
+func TestFewSearchesRunAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLossBench(5, 4, 4)
+		for n := range 20 {
+			b.src.places = append(b.src.places, eventlog.StreamPosition{Stream: fmt.Sprint("NEW", n), Seq: 1, MessageID: "/shop#x"})
+		}
+		b.getStuck()
+		run := start(b.r)
+		after(time.Minute)
+		if n := b.src.searches.Load(); n != 2 {
+			t.Errorf("%d searches run, want 2", n)
+		}
+		b.wantStored(t, "a", "b", "c", "d", "e")
+		run.stop()
+		run.wait(t)
 	})
 }
 
