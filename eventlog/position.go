@@ -11,8 +11,9 @@ type StreamPosition struct {
 	MessageID string    // the message's id
 
 	// NextSeq and NextID are the sequence and the id of a message that was acknowledged later, while
-	// the stream could not be compared with this position. When the stream has been compared, the
-	// position moves to that message. If there is no such message, NextSeq is zero.
+	// the stream could not be compared with this position, or was found to lack its message. When the
+	// stream has been compared, the position moves to that message. If there is no such message,
+	// NextSeq is zero.
 	NextSeq uint64
 	NextID  string
 }

@@ -18,8 +18,8 @@ type Progress struct {
 	// are published again unchanged, before newer events.
 	Lost []int64
 
-	// LostBehindKey are the seqs of the lost events for which the broker still has later events of
-	// the same key. Their order cannot be restored. So the relay treats them like events that an
+	// LostBehindKey are the seqs of the lost events for which the broker has later events of the same
+	// key, or may have. Their order cannot be restored. So the relay treats them like events that an
 	// operator wants to have republished, and publishes them in parallel with other events.
 	LostBehindKey []int64
 

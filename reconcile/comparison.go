@@ -28,6 +28,7 @@ type comparison struct {
 	unknown  int // events that the stream may have dropped: they are older than its first message or than the stream, or replaced
 	messages int // messages that were read
 
+	keyed     []int64 // the seqs of the missing events that have a key
 	conflicts []int64 // the seqs of events whose message has other content
 }
 
@@ -64,7 +65,7 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 		c.compared, c.unknown, c.messages = d.compared, d.unknown, d.messages
 		tell()
 	})
-	c.compared, c.unknown = d.compared, d.unknown
+	c.compared, c.unknown, c.keyed = d.compared, d.unknown, d.keyed
 	if err == nil {
 		c.conflicts, err = c.conflicting(ctx, standing.Last.Stream, d.suspects)
 	}

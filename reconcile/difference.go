@@ -70,6 +70,8 @@ type difference struct {
 	compared int // events that the stream should have
 	unknown  int // events that the stream may have dropped: they are older than its first message or than the stream, or replaced
 	messages int // messages that were read
+
+	keyed []int64 // the missing events that have a key; the method missing sets it
 }
 
 func newDifference(standing broker.StreamState, sources []string) *difference {
@@ -208,18 +210,24 @@ func (d *difference) missing() (inOrder, outOfOrder []int64) {
 	for _, e := range d.log {
 		switch {
 		case !e.expected:
+			continue
 		//guard:what-was-replaced-is-not-missing false
 		case d.mayBeReplaced(e) || d.mayBeElsewhere(e):
 			d.compared--
 			d.unknown++
+			continue
 		case e.key != 0 && d.last[e.key] > e.seq:
 			outOfOrder = append(outOfOrder, e.seq)
 		default:
 			inOrder = append(inOrder, e.seq)
 		}
+		if e.key != 0 {
+			d.keyed = append(d.keyed, e.seq)
+		}
 	}
 	slices.Sort(inOrder)
 	slices.Sort(outOfOrder)
+	slices.Sort(d.keyed)
 	return inOrder, outOfOrder
 }
 

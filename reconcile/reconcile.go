@@ -62,9 +62,11 @@ type Result struct {
 
 	// Missing are the seqs, in ascending order, of the events that the stream should have and
 	// lacks. OutOfOrder are those of Missing for which the stream has a later event of the same
-	// key. These events can only be published again out of order.
+	// key. These events can only be published again out of order. Keyed are those of Missing that
+	// have a key.
 	Missing    []int64
 	OutOfOrder []int64
+	Keyed      []int64
 
 	// Conflicts are the seqs, in ascending order, of events that the stream does not have, although it
 	// has a message with their source and id: the message has other content. Usually another log with
@@ -157,14 +159,14 @@ func (cfg Config) stream(ctx context.Context, log eventlog.History, streams brok
 func (f *Result) fill(c *comparison, missing, outOfOrder []int64, took time.Duration) {
 	f.Missing = append(missing, outOfOrder...)
 	slices.Sort(f.Missing)
-	f.OutOfOrder, f.Conflicts = outOfOrder, c.conflicts
+	f.OutOfOrder, f.Keyed, f.Conflicts = outOfOrder, c.keyed, c.conflicts
 	f.Compared, f.Messages, f.Unknown, f.Took = c.compared, c.messages, c.unknown, took
 }
 
 // FindLost finds the events that a stream lost. Call it if the state s says that the stream lost
 // events. FindLost looks for the newest checkpoint whose message the stream still has, and compares
 // the events that were published after that checkpoint. If there is no such checkpoint, it compares
-// all events of the log. An error is an outage.
+// all events of the log. It may run while events are written and published. An error is an outage.
 func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.StreamState) (Result, error) {
 	began := time.Now()
 	mark, err := lastMark(ctx, log, streams, s)
@@ -172,13 +174,35 @@ func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier
 		return Result{}, err
 	}
 	c := comparison{log: log, streams: streams, mark: mark}
-	missing, outOfOrder, err := c.run(ctx, func(context.Context) (broker.StreamState, error) { return s, nil }, func() {})
+	found := Result{Stream: s.Last.Stream, Verdict: s.Verdict}
+	missing, outOfOrder, err := c.run(ctx, func(ctx context.Context) (broker.StreamState, error) {
+		now, err := stateNow(ctx, streams, s, mark)
+		found.LastSeq = now.Last.Seq
+		return now, err
+	}, func() {})
 	if err != nil {
 		return Result{}, err
 	}
-	found := Result{Stream: s.Last.Stream, Verdict: s.Verdict, LastSeq: s.Last.Seq}
 	found.fill(&c, missing, outOfOrder, time.Since(began))
 	return found, nil
+}
+
+// stateNow returns the state that a stream has now. It had the state s when it was found to have lost
+// events, and has stored others since then.
+func stateNow(ctx context.Context, streams broker.Verifier, s broker.StreamState, mark eventlog.Checkpoint) (broker.StreamState, error) {
+	//guard:what-is-published-beside-a-search-is-not-missing do now, err := s, error(nil)
+	now, err := streams.Compare(ctx, s.Last)
+	switch {
+	case err != nil:
+		return now, err
+	case now.Verdict == broker.Missing:
+		return now, fmt.Errorf("stream %s does not exist: %w", s.Last.Stream, broker.ErrNoStream)
+	case now.Verdict == broker.Recreated && mark.ID != 0:
+		return now, fmt.Errorf("stream %s was made again meanwhile", s.Last.Stream)
+	case now.Verdict != broker.Recreated:
+		now.Verdict = s.Verdict
+	}
+	return now, nil
 }
 
 // lastMark returns the newest checkpoint up to which the stream is intact. If there is no such

@@ -63,7 +63,7 @@ func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 			results: arrived, buffer: notes, recheck: suspicion,
 		},
 		recorder: recorder{relay: r, term: term, attempt: now, buffer: notes},
-		verifier: verifier{relay: r, term: term, buffer: notes, recheck: suspicion, unrepaired: make(map[string]bool)},
+		verifier: newVerifier(r, term, notes, suspicion),
 	}
 }
 
@@ -94,14 +94,14 @@ func (l *leader) serve(ctx context.Context) error {
 	if err := l.verifier.verifyFirst(readCtx); err != nil {
 		l.goroutineEnded(fail, readCtx, err)
 	} else {
-		//guard:nothing-is-removed-while-lost-events-are-not-found 1 true
-		l.buffer.compared.Store(len(l.verifier.unrepaired) == 0)
+		l.verifier.noteCompared()
 		readers.Go(func() { l.goroutineEnded(fail, readCtx, l.reader.read(readCtx)) })
 		readers.Go(func() { l.goroutineEnded(fail, readCtx, l.verifier.verifyLoop(readCtx)) })
 		l.dispatcher.run(lifetime{send: ctx, work: work})
 	}
 	stopReading()
 	readers.Wait()
+	l.verifier.searches.Wait()
 	stopPublishing()
 	stopRecording()
 	others.Wait()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/eventlog"
-	"github.com/postroom/postroom/reconcile"
 	"github.com/postroom/postroom/relay/internal/position"
 )
 
@@ -144,14 +143,20 @@ func (u *recordBuffer) lastPositions() []eventlog.StreamPosition {
 	return u.positions.Snapshot()
 }
 
-// requeueLost adds lost events, which must be recorded as not published, and the last position of
-// their stream. It returns after the recording has ended.
-func (u *recordBuffer) requeueLost(ctx context.Context, found reconcile.Result, now eventlog.StreamPosition) error {
+// markLost notes that a stream lost events, and where it ends now.
+func (u *recordBuffer) markLost(name string, end eventlog.StreamPosition) {
 	u.mu.Lock()
-	u.progress.Lost = append(u.progress.Lost, inOrder(found)...)
-	u.progress.LostBehindKey = append(u.progress.LostBehindKey, found.OutOfOrder...)
-	u.progress.Positions = position.Merge(u.progress.Positions, []eventlog.StreamPosition{now})
-	u.positions.Replace(now)
+	defer u.mu.Unlock()
+	u.positions.Lost(name, end)
+}
+
+// requeueLost adds the events that a stream lost, which must be published again, and the stream's new
+// position. It returns after the recording has ended.
+func (u *recordBuffer) requeueLost(ctx context.Context, stream string, lost, late []int64) error {
+	u.mu.Lock()
+	u.progress.Lost = append(u.progress.Lost, lost...)
+	u.progress.LostBehindKey = append(u.progress.LostBehindKey, late...)
+	u.progress.Positions = position.Merge(u.progress.Positions, []eventlog.StreamPosition{u.positions.Repaired(stream)})
 	recording := u.nextRecording
 	u.mu.Unlock()
 	signal(u.due)

@@ -29,9 +29,9 @@ type Loss struct {
 	Events     int
 	RepairedAt time.Time
 
-	// OutOfOrder is how many of the missing events will come after later events of their
-	// key, because the later events were published before the relay noticed the loss.
-	// Ordered handlers hold events that come out of order.
+	// OutOfOrder is how many of the missing events come after later events of their key, or may do
+	// so, because later events were published before the relay knew which events were missing.
+	// Ordered handlers hold these events.
 	OutOfOrder int
 }
 
@@ -42,19 +42,33 @@ type verifier struct {
 	buffer  *recordBuffer
 	recheck chan struct{} // signals that a stream may have lost messages
 
-	// The set unrepaired has the streams whose repair failed in this term. The other streams do not wait
-	// for them any longer. The time failedAt is when the last of these repairs failed.
-	unrepaired map[string]bool
-	failedAt   time.Time
+	unrepaired map[string]*lossSearch // the streams that lost events which are not found yet
+	searches   sync.WaitGroup         // the searches that run, and those that wait
+	room       chan struct{}          // the searches that run
+	ended      chan searchEnd
+}
+
+func newVerifier(r *Relay, term eventlog.Term, notes *recordBuffer, suspicion chan struct{}) verifier {
+	return verifier{
+		relay: r, term: term, buffer: notes, recheck: suspicion,
+		unrepaired: make(map[string]*lossSearch), ended: make(chan searchEnd),
+		//guard:few-searches-run-at-a-time 2 = 1000
+		room: make(chan struct{}, maxSearches),
+	}
 }
 
 const (
-	// repairPatience is how long after a loss was noticed no event is published while the repair fails.
-	// In this time most outages end, and then the lost events come before the new ones.
+	// repairPatience is how long after a loss was noticed no event is published while the lost events
+	// are not found. In this time most outages end, and most searches, and then the lost events come
+	// before the new ones.
 	repairPatience = 10 * time.Second
 
-	// repairAgain is the shortest time between a repair that failed and the term that tries it again.
+	// repairAgain is the time between a search that failed and the next one, while events are published.
 	repairAgain = 30 * time.Second
+
+	// At most maxSearches searches run at once, so that a long one does not delay a short one, and the
+	// database has time for other work.
+	maxSearches = 2
 
 	// At most maxComparisons streams are compared at once, and all of them within compareTimeout.
 	maxComparisons = 64
@@ -64,7 +78,7 @@ const (
 // verifyFirst runs before anything is published. It compares the streams with the positions that
 // the last leader recorded, and repairs each loss. If a stream does not answer, verifyLoop compares
 // this stream later, and the other streams do not wait for it. Nor do they wait longer than
-// repairPatience for a stream that cannot be repaired.
+// repairPatience for the repair of a stream.
 func (a *verifier) verifyFirst(ctx context.Context) error {
 	recorded := a.term.Positions()
 	a.buffer.markUnverified(recorded)
@@ -80,32 +94,28 @@ func (a *verifier) verifyFirst(ctx context.Context) error {
 			a.relay.cfg.Logger.WarnContext(ctx, "stream not compared", "stream", c.at.Stream, "error", c.err)
 			signal(a.recheck)
 		case c.lost():
-			if err := a.repair(ctx, c.at, c.state); err != nil {
-				return err
-			}
+			a.noteLoss(ctx, c.at, c.state)
 		}
 	}
-	return nil
+	return a.repairFirst(ctx)
 }
 
 // verifyLoop compares the streams with their positions again and again until ctx ends,
 // because a cluster can lose messages while the connection stays open. It returns an
-// error if a stream lost messages.
+// error if a stream lost messages. It does not compare streams that are not repaired yet.
 func (a *verifier) verifyLoop(ctx context.Context) error {
 	if !a.relay.preflight.abilities.Verifies {
 		return nil
 	}
 	for looked := time.Now().Add(-time.Second); a.waitForCheck(ctx, looked); looked = time.Now() {
-		if len(a.unrepaired) > 0 && time.Since(a.failedAt) >= repairAgain {
-			return fmt.Errorf("%w: not all of them are found yet", errLost)
-		}
-		for _, c := range a.compare(ctx, a.buffer.lastPositions()) {
+		//guard:a-term-outlives-a-search = a.buffer.lastPositions()
+		known := slices.DeleteFunc(a.buffer.lastPositions(), func(at eventlog.StreamPosition) bool { return a.unrepaired[at.Stream] != nil })
+		for _, c := range a.compare(ctx, known) {
 			switch {
 			case c.err != nil:
 				a.relay.cfg.Logger.DebugContext(ctx, "stream not compared", "stream", c.at.Stream, "error", c.err)
 				signal(a.recheck)
-			//guard:a-term-outlives-a-repair-that-failed 2 true
-			case c.lost() && !a.unrepaired[c.at.Stream]:
+			case c.lost():
 				return fmt.Errorf("%w: stream %s: %s", errLost, c.at.Stream, c.state.Verdict)
 			}
 		}
@@ -156,24 +166,43 @@ func (a *verifier) compare(ctx context.Context, places []eventlog.StreamPosition
 }
 
 // waitForCheck waits until Config.CheckEvery has passed since the last check. If a stream must be
-// checked again, it waits only until one second has passed. It returns false if ctx ended.
+// checked again, it waits only until one second has passed. Meanwhile it records what searches have
+// found. It returns false if ctx ended.
 func (a *verifier) waitForCheck(ctx context.Context, looked time.Time) bool {
 	timer := time.NewTimer(time.Until(looked.Add(a.relay.cfg.CheckEvery)))
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	case <-a.recheck:
-		return pause.For(ctx, time.Until(looked.Add(time.Second)))
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case <-a.recheck:
+			return pause.For(ctx, time.Until(looked.Add(time.Second)))
+		case end := <-a.ended:
+			a.repairLate(ctx, end)
+		}
 	}
 }
 
-// repair finds the events that a stream lost, and records that the relay must publish them again:
-// the events that inOrder returns come before newer events, and a republish publishes the others. If
-// the events cannot be found, and the other streams may go on, it only notes that.
-func (a *verifier) repair(ctx context.Context, at eventlog.StreamPosition, s broker.StreamState) error {
+// lossSearch is a search for the events that a stream lost.
+type lossSearch struct {
+	at    eventlog.StreamPosition
+	state broker.StreamState // when the loss was noticed
+	loss  Loss
+}
+
+// searchEnd is the end of a search.
+type searchEnd struct {
+	*lossSearch
+
+	found reconcile.Result
+	took  time.Duration
+	err   error
+}
+
+// noteLoss notes that a stream lost events, and begins to search for them.
+func (a *verifier) noteLoss(ctx context.Context, at eventlog.StreamPosition, s broker.StreamState) {
 	r := a.relay
 	loss, isNew := r.state.addLoss(at.Stream, s.Verdict)
 	if isNew {
@@ -181,41 +210,137 @@ func (a *verifier) repair(ctx context.Context, at eventlog.StreamPosition, s bro
 		r.cfg.Logger.ErrorContext(ctx, "broker lost events",
 			"stream", at.Stream, "reason", string(s.Verdict), "seq", at.Seq, "last_seq", s.Last.Seq)
 	}
-	began := time.Now()
-	found, err := reconcile.FindLost(ctx, r.log, r.pub, s)
-	//guard:a-stream-that-cannot-be-repaired-stops-no-other false
-	if err != nil && ctx.Err() == nil && r.connected() && time.Since(loss.FoundAt) >= repairPatience && staysVisible(at, s) {
-		r.state.setErr(err)
-		r.cfg.Logger.ErrorContext(ctx, "lost events not found", "stream", at.Stream, "error", err)
-		a.unrepaired[at.Stream], a.failedAt = true, time.Now()
+	a.buffer.markLost(at.Stream, s.Last)
+	a.unrepaired[at.Stream] = &lossSearch{at, s, loss}
+	a.search(ctx, a.unrepaired[at.Stream], 0)
+}
+
+// search searches for the events that a stream lost, in a goroutine of its own: the complete log may
+// have to be read. The search begins after the given wait, and after others have ended if maxSearches
+// run. The channel ended gets its result.
+func (a *verifier) search(ctx context.Context, s *lossSearch, wait time.Duration) {
+	a.searches.Go(func() {
+		if !pause.For(ctx, wait) {
+			return
+		}
+		select {
+		case a.room <- struct{}{}:
+			defer func() { <-a.room }()
+		case <-ctx.Done():
+			return
+		}
+		began := time.Now()
+		found, err := guard.Apart(0, func() (reconcile.Result, error) { return reconcile.FindLost(ctx, a.relay.log, a.relay.pub, s.state) }) // even if the publisher calls runtime.Goexit
+		select {
+		case a.ended <- searchEnd{s, found, time.Since(began), guard.Seal(err)}:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// repairFirst waits for the searches that verifyFirst began. It waits no longer than repairPatience after
+// the last loss was noticed, unless new messages could hide the loss.
+func (a *verifier) repairFirst(ctx context.Context) error {
+	var noticed time.Time
+	for _, s := range a.unrepaired {
+		if s.loss.FoundAt.After(noticed) {
+			noticed = s.loss.FoundAt
+		}
+	}
+	left := time.Until(noticed.Add(repairPatience))
+	patience := time.NewTimer(left)
+	defer patience.Stop()
+	for patient := left > 0; a.mustWait(patient); {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		//guard:a-long-search-stops-no-other-stream remove
+		case <-patience.C:
+			patient = false
+		case end := <-a.ended:
+			switch {
+			//guard:a-stream-that-cannot-be-repaired-stops-no-other = end.err != nil
+			case end.err != nil && (!end.staysVisible() || !a.relay.connected()):
+				return fmt.Errorf("repair stream %s: %w", end.at.Stream, end.err)
+			case end.err != nil && patient:
+				a.relay.state.setErr(end.err)
+				a.search(ctx, end.lossSearch, time.Second)
+				continue
+			}
+			if err := a.repair(ctx, end, end.found.OutOfOrder); err != nil {
+				return err
+			}
+		}
+	}
+	for stream := range a.unrepaired {
+		a.relay.cfg.Logger.WarnContext(ctx, "lost events not found yet", "stream", stream)
+	}
+	return nil
+}
+
+// mustWait reports whether the term must wait for a search before it publishes. If it is not patient,
+// it waits only for losses that new messages could hide.
+func (a *verifier) mustWait(patient bool) bool {
+	for _, s := range a.unrepaired {
+		if patient || !s.staysVisible() {
+			return true
+		}
+	}
+	return false
+}
+
+// repair records that the relay must publish the events again that a search found: those in the slice
+// late by a republish, and the others before newer events. If the search failed, repair begins another.
+func (a *verifier) repair(ctx context.Context, end searchEnd, late []int64) error {
+	r, loss, stream := a.relay, end.loss, end.at.Stream
+	if end.err != nil {
+		r.state.setErr(end.err)
+		r.cfg.Logger.ErrorContext(ctx, "lost events not found", "stream", stream, "error", end.err)
+		a.search(ctx, end.lossSearch, repairAgain)
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
+	if err := a.buffer.requeueLost(ctx, stream, without(end.found.Missing, late), late); err != nil {
+		return fmt.Errorf("repair stream %s: %w", stream, err)
 	}
-	if err := a.buffer.requeueLost(ctx, found, s.Last); err != nil {
-		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
-	}
-	r.metrics.repaired.Add(ctx, int64(len(found.Missing)))
-	loss.Events, loss.OutOfOrder, loss.RepairedAt = len(found.Missing), len(found.OutOfOrder), time.Now()
+	delete(a.unrepaired, stream)
+	r.metrics.repaired.Add(ctx, int64(len(end.found.Missing)))
+	loss.Events, loss.OutOfOrder, loss.RepairedAt = len(end.found.Missing), len(late), time.Now()
 	r.state.setRepaired(loss)
-	r.cfg.Logger.WarnContext(ctx, "lost events will be published again", "stream", at.Stream,
-		"events", loss.Events, "out_of_order", loss.OutOfOrder, "compared", found.Compared, "messages", found.Messages, "took", time.Since(began).Round(time.Millisecond))
+	r.cfg.Logger.WarnContext(ctx, "lost events will be published again", "stream", stream,
+		"events", loss.Events, "out_of_order", loss.OutOfOrder, "compared", end.found.Compared, "messages", end.found.Messages, "took", end.took.Round(time.Millisecond))
 	return nil
+}
+
+// repairLate does what repair does, while events are published. Later events of the keys of the lost
+// ones may be published already, so all lost events that have a key are late.
+func (a *verifier) repairLate(ctx context.Context, end searchEnd) {
+	//guard:lost-events-that-are-found-late-are-late = end.found.OutOfOrder
+	late := end.found.Keyed
+	if err := a.repair(ctx, end, late); err != nil {
+		return // the term ends
+	}
+	a.noteCompared()
+	signal(a.recheck) // the stream may have lost events meanwhile
+}
+
+// noteCompared notes whether all lost events are found, so that old events may be removed from the log.
+func (a *verifier) noteCompared() {
+	//guard:nothing-is-removed-while-lost-events-are-not-found 1 true
+	a.buffer.compared.Store(len(a.unrepaired) == 0)
 }
 
 // staysVisible reports whether later comparisons with the position show the loss too, even if the
 // stream stores new messages meanwhile. If one of these took the place of the message at the position,
 // and is itself replaced or consumed, the loss could be taken for a message that the stream removed.
-func staysVisible(at eventlog.StreamPosition, s broker.StreamState) bool {
+func (s *lossSearch) staysVisible() bool {
 	//guard:a-loss-that-could-be-forgotten-is-repaired-first true
-	return s.Verdict == broker.Recreated || at.MessageID != "" && s.Limits && !s.Replaces
+	return s.state.Verdict == broker.Recreated || s.at.MessageID != "" && s.state.Limits && !s.state.Replaces
 }
 
-// inOrder returns the missing events whose key has no later event in the stream.
-func inOrder(found reconcile.Result) []int64 {
-	return slices.DeleteFunc(slices.Clone(found.Missing), func(seq int64) bool {
-		_, late := slices.BinarySearch(found.OutOfOrder, seq)
-		return late
+// without returns the seqs that are not in the slice others. Both are ascending.
+func without(seqs, others []int64) []int64 {
+	return slices.DeleteFunc(slices.Clone(seqs), func(seq int64) bool {
+		_, other := slices.BinarySearch(others, seq)
+		return other
 	})
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,13 +21,28 @@ import (
 )
 
 // recordingSource is a fakeSource that records which events it published: all that are done.
-type recordingSource struct{ *fakeSource }
+type recordingSource struct {
+	*fakeSource
+
+	stuck    chan struct{} // if set, a search reads the sources of the log only when this is closed
+	searches *atomic.Int64 // how many searches have begun
+}
 
 func (c recordingSource) Positions(context.Context) ([]eventlog.StreamPosition, error) {
 	return nil, nil
 }
 
-func (c recordingSource) Sources(context.Context) ([]string, error) { return []string{"/shop"}, nil }
+func (c recordingSource) Sources(ctx context.Context) ([]string, error) {
+	if c.stuck != nil {
+		c.searches.Add(1)
+		select {
+		case <-c.stuck:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return []string{"/shop"}, nil
+}
 
 func (c recordingSource) Checkpoints(context.Context, string) ([]eventlog.Checkpoint, error) {
 	return nil, nil
@@ -83,6 +100,9 @@ func (m *memory) ids() []string {
 }
 
 func (m *memory) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+	if strings.HasPrefix(at.Stream, "NEW") { // such a stream was made again
+		return broker.StreamState{Verdict: broker.Recreated, Limits: true, Last: eventlog.StreamPosition{Stream: at.Stream}}, nil
+	}
 	if at.Stream != "SHOP" { // such a stream does not answer
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
@@ -107,13 +127,13 @@ func (m *memory) Compare(ctx context.Context, at eventlog.StreamPosition) (broke
 	switch {
 	case !at.Created.IsZero() && !at.Created.Equal(m.created):
 		s.Verdict = broker.Recreated
-	case at.Seq > n, at.MessageID != "/shop#"+m.messages[at.Seq-1]:
+	case at.Seq > n, at.Seq > 0 && at.MessageID != "/shop#"+m.messages[at.Seq-1]:
 		s.Verdict = broker.LostTail
 	}
 	return s, nil
 }
 
-func (m *memory) ReadStored(context.Context, string, broker.SeqRange) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
+func (m *memory) ReadStored(_ context.Context, _ string, span broker.SeqRange) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken > 0 {
@@ -121,7 +141,7 @@ func (m *memory) ReadStored(context.Context, string, broker.SeqRange) (func(cont
 		return nil, nil, errors.New("no consumer for you")
 	}
 	var all []broker.StoredMessage
-	for i, id := range m.messages {
+	for i, id := range m.messages[:min(uint64(len(m.messages)), span.To)] {
 		all = append(all, broker.StoredMessage{Seq: uint64(i + 1), Source: "/shop", ID: id}) //nolint:gosec // a few
 	}
 	return func(context.Context) ([]broker.StoredMessage, error) {
@@ -152,7 +172,7 @@ type lossBench struct {
 // newLossBench returns a lossBench. Of the events of its log, the broker had the given number, and
 // still has the number that it remembers.
 func newLossBench(events, had, remembers int) *lossBench {
-	b := &lossBench{src: recordingSource{newFakeSource(keyed(events)...)}, m: newMemory(), reader: sdk.NewManualReader()}
+	b := &lossBench{src: recordingSource{fakeSource: newFakeSource(keyed(events)...)}, m: newMemory(), reader: sdk.NewManualReader()}
 	for _, ev := range b.src.Events[:had] {
 		b.src.Done[ev.Seq] = true
 		if ev.Seq <= int64(remembers) {
@@ -162,6 +182,42 @@ func newLossBench(events, had, remembers int) *lossBench {
 	b.src.places = []eventlog.StreamPosition{{Stream: "SHOP", Created: b.m.created, Seq: uint64(had), MessageID: "/shop#" + b.src.Events[had-1].ID}} //nolint:gosec // a few
 	b.r = relay.New(b.src, b.m, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(b.reader))})
 	return b
+}
+
+// getStuck makes searches wait until the returned function is called.
+func (b *lossBench) getStuck() (release func()) {
+	b.src.stuck, b.src.searches = make(chan struct{}), new(atomic.Int64)
+	b.r = relay.New(b.src, b.m, relay.Config{})
+	return func() { close(b.src.stuck) }
+}
+
+// write writes an event.
+func (b *lossBench) write(ev eventlog.Event) {
+	b.src.Set(func() {
+		b.src.Events = append(b.src.Events, ev)
+		now := b.src.terms[len(b.src.terms)-1]
+		now.Unread = append(now.Unread, ev)
+	})
+}
+
+// wantOneTerm expects that the relay has led for one term, in which it removed nothing from the log, and
+// that the loss is not repaired yet.
+func (b *lossBench) wantOneTerm(t *testing.T) {
+	t.Helper()
+	b.src.Set(func() {
+		if n := len(b.src.terms); n > 1 {
+			t.Errorf("%d terms, want 1", n)
+		}
+		if len(b.src.terms[0].pruned) > 0 {
+			t.Error("the log was pruned before the lost events were found")
+		}
+		if b.src.places[0].Seq != 4 || len(b.src.lost)+len(b.src.late) > 0 {
+			t.Errorf("position %+v, lost %v, late %v: no lost event is found yet", b.src.places[0], b.src.lost, b.src.late)
+		}
+	})
+	if losses := b.r.Health().Losses; len(losses) != 1 || !losses[0].RepairedAt.IsZero() {
+		t.Errorf("losses %+v", losses)
+	}
 }
 
 func (b *lossBench) wantStored(t *testing.T, want ...string) {
@@ -228,27 +284,21 @@ func TestARepairThatFailsIsTriedAgain(t *testing.T) {
 		b.wantStored(t, "a", "b")
 		after(21 * time.Second)
 		b.wantStored(t, "a", "b", "e")
+		b.wantOneTerm(t)
 		for _, ev := range keyed(30)[5:] {
-			b.src.Set(func() { b.src.Events = append(b.src.Events, ev) })
+			b.write(ev)
 			after(24 * time.Second)
 		}
 		if n := len(b.m.ids()); n < 20 {
 			t.Errorf("the stream has %d events, want at least 20", n)
 		}
-		b.src.Set(func() {
-			if n := len(b.src.terms); n > 25 {
-				t.Errorf("%d terms in ten minutes", n)
+		b.wantOneTerm(t)
+		b.m.set(func() {
+			if n := 1_000_000 - b.m.broken; n > 40 {
+				t.Errorf("%d searches in ten minutes", n)
 			}
-			for _, term := range b.src.terms {
-				if len(term.pruned) > 0 {
-					t.Error("the log was pruned before the lost events were found")
-				}
-			}
-			if b.src.places[0].Seq != 4 || len(b.src.lost)+len(b.src.late) > 0 {
-				t.Errorf("position %+v, lost %v, late %v: no repair has succeeded yet", b.src.places[0], b.src.lost, b.src.late)
-			}
+			b.m.broken = 0
 		})
-		b.m.set(func() { b.m.broken = 0 })
 		after(2 * time.Minute)
 		run.stop()
 		run.wait(t)
@@ -261,6 +311,109 @@ func TestARepairThatFailsIsTriedAgain(t *testing.T) {
 		if terms := b.src.terms; len(terms[len(terms)-1].pruned) == 0 {
 			t.Error("the log was not pruned after the repair")
 		}
+	})
+}
+
+// A search for lost events takes long. After a while the relay publishes new events all the same, in the
+// same term. When the search ends, the lost events are published again: by a republish if they have a
+// key, because later events of the key may be published already. None of the events that were published
+// meanwhile counts as lost.
+func TestALongSearchStopsNoOtherEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLossBench(6, 4, 2)
+		b.src.Events[2].Key, b.src.Events[3].Key = "", "z" // no later event of z is published, but one could be
+		release := b.getStuck()
+		run := start(b.r)
+		after(9 * time.Second)
+		b.wantStored(t, "a", "b")
+		after(2 * time.Second)
+		b.wantStored(t, "a", "b", "e", "f")
+		after(10 * time.Minute)
+		b.write(keyed(7)[6])
+		after(time.Second)
+		b.wantStored(t, "a", "b", "e", "f", "g")
+		b.wantOneTerm(t)
+		release()
+		after(time.Minute)
+		run.stop()
+		run.wait(t)
+		b.wantStored(t, "a", "b", "e", "f", "g", "c")
+		if !slices.Equal(b.src.lost, []int64{3}) || !slices.Equal(b.src.late, []int64{4}) {
+			t.Errorf("lost %v, late %v, want 3 and 4", b.src.lost, b.src.late)
+		}
+		if losses := b.r.Health().Losses; len(losses) != 1 || losses[0].Events != 2 || losses[0].OutOfOrder != 1 || losses[0].RepairedAt.IsZero() {
+			t.Errorf("losses %+v", losses)
+		}
+		if len(b.src.terms) != 1 || len(b.src.terms[0].pruned) == 0 {
+			t.Errorf("%d terms, want one, in which the log was pruned after the repair", len(b.src.terms))
+		}
+	})
+}
+
+// A stream loses events, and during the search for them it loses some that were published meanwhile. The
+// relay notices that after the search, also if a new term begins before its end.
+func TestWhatIsLostDuringASearchIsFoundLater(t *testing.T) {
+	for _, newTerm := range []bool{false, true} {
+		t.Run(fmt.Sprint("a new term: ", newTerm), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newLossBench(6, 4, 2)
+				release := b.getStuck()
+				run := start(b.r)
+				after(15 * time.Second)
+				b.wantStored(t, "a", "b", "e", "f")
+				b.m.set(func() { b.m.messages = b.m.messages[:3] })
+				if newTerm {
+					run.stop()
+					run.wait(t)
+					run = start(b.r)
+					after(time.Second)
+				}
+				release()
+				after(3 * time.Minute)
+				run.stop()
+				run.wait(t)
+				b.wantStored(t, "a", "b", "e", "f")
+				if !slices.Contains(b.src.late, 4) || !slices.Equal(b.src.lost, []int64{6}) {
+					t.Errorf("lost %v, late %v, want 6, and 4 among the late ones", b.src.lost, b.src.late)
+				}
+			})
+		})
+	}
+}
+
+// A term that ends does not wait until its searches have found anything.
+func TestSearchesEndWithTheirTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLossBench(6, 4, 2)
+		b.getStuck()
+		run := start(b.r)
+		after(time.Second)
+		began := time.Now()
+		run.stop()
+		run.wait(t)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the relay stopped after %s", took)
+		}
+	})
+}
+
+// If a broker lost its disk, all streams are made again. Then only some searches run at a time, because
+// each reads the complete log.
+func TestFewSearchesRunAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLossBench(5, 4, 4)
+		for n := range 20 {
+			b.src.places = append(b.src.places, eventlog.StreamPosition{Stream: fmt.Sprint("NEW", n), Seq: 1, MessageID: "/shop#x"})
+		}
+		b.getStuck()
+		run := start(b.r)
+		after(time.Minute)
+		if n := b.src.searches.Load(); n != 2 {
+			t.Errorf("%d searches run, want 2", n)
+		}
+		b.wantStored(t, "a", "b", "c", "d", "e")
+		run.stop()
+		run.wait(t)
 	})
 }
 

@@ -25,6 +25,7 @@ type rows struct {
 	scheduled       map[int64]struct{}
 	busy            []int64            // held events that keepDue left out
 	moreDue         bool               // there may be more due events
+	dueFrom         string             // no event that was due before this time waits; empty if one may do so
 	bytes           [partDue + 1]int64 // bytes of data and headers, by part, as the statement counts them
 }
 
@@ -103,7 +104,7 @@ func decodeRows(result pgx.Rows, types *pgtype.Map, buffer []eventlog.Event) (*r
 func (r *rows) add(d *decoder) error {
 	part, flag := d.integer(colPart), d.boolean(colFlag)
 	if part == partSnapshot {
-		r.snap, r.pid = d.text(colNote), d.text(colEventID)
+		r.snap, r.pid, r.dueFrom = d.text(colNote), d.text(colEventID), d.text(colSource)
 		return d.err
 	}
 	list := &r.page

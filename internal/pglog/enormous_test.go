@@ -98,8 +98,8 @@ func TestEnormousTextsAreNotRead(t *testing.T) {
 		name string
 		args []any
 	}{
-		{"pass", []any{0, 0, "1:1:", 100, []int64{}}},
-		{"pass", []any{100, 0, "1:1:", 100, []int64{}}}, // all rows are late
+		{"pass", []any{0, 0, "1:1:", 100, []int64{}, "-infinity"}},
+		{"pass", []any{100, 0, "1:1:", 100, []int64{}, "-infinity"}}, // all rows are late
 		{"pending", []any{[]int64{1}, []int64{100}}},
 		{"published", []any{0, 100, "1:1:", 0, "{}", 100, 0, []int64{}, []int64{}, []string{}, 0, 0, "{}", "1:1:", 0}},
 	} {

@@ -35,6 +35,10 @@ func (t *Term) CheckpointNow() { t.checkpointAt = time.Time{} }
 // SearchAlways makes each Read search for late rows first, as after a long pause.
 func (t *Term) SearchAlways() { t.searchAfter, t.searchAbove = 0, -1<<62 }
 
+// OverrideTimeOfWholePass sets how long the last pass over all due events took. However little that is,
+// the passes after it look only at events that became due lately, until its share of the time is over.
+func (t *Term) OverrideTimeOfWholePass(took time.Duration) { t.slowPass, t.wholeTook = 0, took }
+
 // Search is a search for late rows that a test takes step by step.
 type Search struct {
 	s    *search

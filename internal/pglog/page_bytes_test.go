@@ -80,7 +80,7 @@ func wantLateBounded(t *testing.T, pool *pgxpool.Pool, high int64, snap string) 
 	t.Helper()
 	var bytes int
 	sql := strings.TrimSuffix(strings.TrimSpace(pglog.SQL("pass")), ";")
-	err := pool.QueryRow(t.Context(), "SELECT sum(octet_length(data)) FROM ("+sql+") pass WHERE part = 1", high, 0, snap, 1000, []int64{}).Scan(&bytes)
+	err := pool.QueryRow(t.Context(), "SELECT sum(octet_length(data)) FROM ("+sql+") pass WHERE part = 1", high, 0, snap, 1000, []int64{}, "-infinity").Scan(&bytes)
 	if err != nil {
 		t.Fatal(err)
 	}

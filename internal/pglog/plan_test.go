@@ -38,7 +38,7 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 		file, arguments string
 		index           map[string]int // how often each is used
 	}{
-		{"pass", "100, 0, '10:20:12,13', 1000, '{7}'", map[string]int{"outbox_xid_seq": 2, "outbox_pkey": 3, "held_due": 2}},
+		{"pass", "100, 0, '10:20:12,13', 1000, '{7}', '-infinity'", map[string]int{"outbox_xid_seq": 2, "outbox_pkey": 3, "held_due": 2}},
 		{"late_by_xid", "100, 0, '10:20:12,13', '90:90:', 20, 90, 0, 0, 1000", map[string]int{"outbox_xid_seq": 2, "outbox_pkey": 0}},
 		{"late_by_seq", "10, 20, '10:20:12,13', '90:90:'", map[string]int{"outbox_xid_seq": 0, "outbox_pkey": 1}},
 		{"search_bounds", "100, 0, '10:20:12,13', NULL", map[string]int{"outbox_pkey": 1}},
@@ -107,7 +107,7 @@ func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 		return devtest.SQL(t, "sql/"+file+".sql")
 	}
 	executed := map[string]string{
-		"pass":      "pass(100, 0, '10:20:12,13', 1000, '{7}')",
+		"pass":      "pass(100, 0, '10:20:12,13', 1000, '{7}', '-infinity')",
 		"held_keys": "held_keys('', 10000)",
 		"unblock":   "unblock(0, '{k,other}', '{2}', '{1 h}')",
 	}
@@ -180,7 +180,7 @@ func TestPassReadsNoRowsAboveHighForLateOnes(t *testing.T) {
 			}
 			if tt.planned {
 				prepare()
-				do("EXPLAIN EXECUTE pass(0, 0, '10:20:12,13', 1, '{}')")
+				do("EXPLAIN EXECUTE pass(0, 0, '10:20:12,13', 1, '{}', '-infinity')")
 				do("EXPLAIN EXECUTE late_by_xid(0, 0, '10:20:12,13', '90:90:', 20, 90, 0, 0, 1000)")
 			}
 			fill := `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data)
@@ -215,7 +215,7 @@ func TestPassReadsNoRowsAboveHighForLateOnes(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, call := range []string{
-				fmt.Sprintf("pass(%d, 0, '%s', 1, '{}')", high, snap),
+				fmt.Sprintf("pass(%d, 0, '%s', 1, '{}', '-infinity')", high, snap),
 				fmt.Sprintf("late_by_xid(%d, 0, '%s', '%s', %d, %d, 0, 0, 1000)", high, snap, now, from, until),
 			} {
 				rows, _ := conn.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) EXECUTE "+call, pgx.QueryExecModeSimpleProtocol)
@@ -263,7 +263,7 @@ func TestAPassReadsAPageOfLateRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, from := range map[string]string{"a transaction that was open": snap, "a later transaction": "3:3:"} {
-		rows, _ := conn.Query(t.Context(), fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS) EXECUTE pass(%d, 0, '%s', 10, '{}')", high, from), pgx.QueryExecModeSimpleProtocol)
+		rows, _ := conn.Query(t.Context(), fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS) EXECUTE pass(%d, 0, '%s', 10, '{}', '-infinity')", high, from), pgx.QueryExecModeSimpleProtocol)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
 			t.Fatal(err)
@@ -272,6 +272,60 @@ func TestAPassReadsAPageOfLateRows(t *testing.T) {
 		if n := pagesOf(plan); n == 0 || n > 100 { // the rows have 700 pages
 			t.Errorf("%s: a pass reads %d pages:\n%s", name, n, plan)
 		}
+	}
+}
+
+// While a foreign transaction is open, a pass over all due events reads those that were published since
+// then. The passes after it do not.
+func TestAPassReadsFewPublishedDueEvents(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	foreign, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = foreign.Rollback(context.WithoutCancel(t.Context())) }() // its end is the test's
+	mustExec(t, pool, `INSERT INTO postroom.held (handler, pos, next_at, logged_at, source, event_id, type, subject, content_type, data)
+		SELECT 'outbox', n, now() - interval '1 h', now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 20000) n`)
+	if _, err := foreign.Exec(t.Context(), "SELECT FROM postroom.held LIMIT 1"); err != nil { // from now on it has a snapshot
+		t.Fatal(err)
+	}
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), pglog.SQL("connect")+pglog.SQL("reader")+"PREPARE pass AS "+pglog.SQL("pass")); err != nil {
+		t.Fatal(err)
+	}
+	pass := func(since string) (pages int, from *string) {
+		t.Helper()
+		call := "EXECUTE pass(0, 0, '10:10:', 1000, '{}', '" + since + "')"
+		rows, _ := conn.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+call, pgx.QueryExecModeSimpleProtocol)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, _ = conn.Query(t.Context(), call, pgx.QueryExecModeSimpleProtocol)
+		if !rows.Next() {
+			t.Fatal(rows.Err())
+		}
+		if text := rows.RawValues()[4]; text != nil {
+			from = new(string(text))
+		}
+		rows.Close()
+		return pagesOf(strings.Join(lines, "\n")), from
+	}
+	if _, from := pass("-infinity"); from != nil {
+		t.Errorf("an event that has been due for an hour waits, and the next pass may look from %s on", *from)
+	}
+	mustExec(t, pool, "DELETE FROM postroom.held")
+	whole, from := pass("-infinity")
+	if whole < 200 || from == nil {
+		t.Fatalf("inconclusive: a pass over all due events reads %d pages, and returns %v", whole, from)
+	}
+	if n, _ := pass(*from); n == 0 || n > 50 {
+		t.Errorf("a later pass reads %d pages, and one over all due events %d", n, whole)
 	}
 }
 

@@ -32,12 +32,27 @@ type reader struct {
 	passedOver  []int64   // due events that confirmDue has removed: the next pass skips them
 	lastPass    time.Time // when the last pass ended
 	search      *search   // the running search for late rows, or nil
+
+	slowPass  time.Duration
+	dueFrom   string    // from when on events are due that the next passes look at, or empty for all of them
+	wholeAt   time.Time // when the last pass that looked at all due events ended; wholeTook is how long it took
+	wholeTook time.Duration
 }
+
+const (
+	// A pass that looks at all due events may take long because the server cannot remove those that were
+	// published. If it takes at least slowPass, only 1/wholeShare of the time goes to such passes. The
+	// others look only at events that became due up to a minute before it, or later. An event that
+	// becomes visible with an earlier time waits for the next pass over all: it was scheduled in a
+	// transaction that was open for more than a minute, or the relay was stopped when it became due.
+	slowPass   = 50 * time.Millisecond
+	wholeShare = 20
+)
 
 func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 	return &reader{
 		log: log, conn: conn, memory: known, high: high,
-		searchAbove: searchAbove, searchAfter: searchAfter, searchTime: searchTime,
+		searchAbove: searchAbove, searchAfter: searchAfter, searchTime: searchTime, slowPass: slowPass,
 	}
 }
 
@@ -173,9 +188,16 @@ func (r *reader) readRanges(ctx context.Context, set seqset.Set) (*rows, error) 
 // pass runs pass.sql. If confirmDue removes all due events that were found, and there may be more
 // due events, the next pass skips the removed events. Otherwise it skips no event.
 func (r *reader) pass(ctx context.Context, from state, limit int, buffer []eventlog.Event) (*rows, error) {
-	found, err := r.collect(ctx, buffer, r.log.sql.Pass, from.high, from.floor, from.snap, limit, append(r.memory.dueSeqs(), r.passedOver...))
+	began, since := time.Now(), r.dueSince()
+	found, err := r.collect(ctx, buffer, r.log.sql.Pass, from.high, from.floor, from.snap, limit, append(r.memory.dueSeqs(), r.passedOver...), since)
 	if err != nil {
 		return nil, err
+	}
+	if took := time.Since(began); since == always {
+		r.dueFrom, r.wholeAt, r.wholeTook = "", time.Now(), took
+		if took >= r.slowPass {
+			r.dueFrom = found.dueFrom
+		}
 	}
 	found.moreDue = len(found.due)+len(found.busy) >= limit || found.full(partDue)
 	if found.moreDue && len(found.due) == 0 {
@@ -185,6 +207,18 @@ func (r *reader) pass(ctx context.Context, from state, limit int, buffer []event
 		r.passedOver = nil
 	}
 	return found, r.samePID(found.pid)
+}
+
+// always is a time before all others, for a parameter of pass.sql.
+const always = "-infinity"
+
+// dueSince returns from when on events are due that the next pass looks at.
+func (r *reader) dueSince() string {
+	//guard:published-events-cost-a-pass-little true
+	if r.dueFrom == "" || time.Since(r.wholeAt) >= wholeShare*r.wholeTook {
+		return always
+	}
+	return r.dueFrom
 }
 
 // collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part. If the

@@ -43,6 +43,46 @@ func overrideNextAt(t *testing.T, pool *pgxpool.Pool) {
 	mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - interval '1 s'")
 }
 
+// If a pass over all due events takes long, the next passes look only at those that became due lately. An
+// event with an earlier time is read too, a little later, for example if an operator's transaction took
+// long. While such an event waits, each pass looks at all.
+func TestDueEventsAreReadAfterALongPass(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	term := lead(t, pglog.New(pool))
+	looks := func(took time.Duration, want ...string) {
+		t.Helper()
+		term.OverrideTimeOfWholePass(took)
+		ids, seqs, _ := read(t, term, 10)
+		wantIDs(t, ids, want...)
+		record(t, term, seqs...)
+	}
+	due := func(id string, since time.Duration) {
+		t.Helper()
+		mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - $2::interval WHERE event_id = $1", id, since)
+	}
+	for _, id := range []string{"a", "b", "c", "d"} {
+		schedule(t, pool, id, time.Hour)
+	}
+	looks(0)
+	wantIDs(t, heldIDs(t, pool), "a", "b", "c", "d")
+	due("a", time.Hour)
+	term.OverrideTimeOfWholePass(0)
+	ids, seqs, _ := read(t, term, 10) // an event that has been due for long was waiting
+	wantIDs(t, ids, "a")
+	due("b", time.Hour)
+	looks(time.Hour, "b")
+	record(t, term, seqs...)
+	looks(0) // no event that has been due for long waits now
+	due("c", time.Hour)
+	looks(time.Hour)
+	due("c", 30*time.Second)
+	looks(time.Hour, "c")
+	due("d", time.Hour)
+	looks(time.Hour)
+	looks(0, "d")
+}
+
 func TestScheduledEventsAreHeldUntilTheyAreDue(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -162,13 +162,19 @@ func resumeWithin(s state, most limits) *progress {
 
 // readLate adds late rows and rows of the backlog. Rows above passed go into page, because an
 // acknowledged row of page can raise the high that state() returns. In the map late, it could not
-// raise high, so it would not count as published until another event raised high above its seq.
+// raise high, so it would not count as published until another event raised high above its seq. A row
+// that is in page already was put back or lost, and is read again.
 func (p *progress) readLate(events []eventlog.Event) {
 	inOrder := len(p.page)
 	for i := range events {
-		if ev := &events[i]; ev.Seq > p.passed {
+		ev := &events[i]
+		switch e := entryOf(p.page[:inOrder], ev.Seq); {
+		//guard:an-event-is-in-the-page-once false
+		case e != nil:
+			e.done = false
+		case ev.Seq > p.passed:
 			p.page = append(p.page, entry{seq: ev.Seq, bytes: sizeOf(ev)})
-		} else {
+		default:
 			p.late[ev.Seq] = lateEvent{key: ev.OrderKey(), bytes: sizeOf(ev)}
 		}
 	}
@@ -316,13 +322,7 @@ func (p *progress) readAgain(events []eventlog.Event, gone seqset.Set) (open []e
 	}
 	p.markDone(gone.AppendTo(nil))
 	p.putBack = p.putBack.Without(seqset.Of(seqsOfAll(back)))
-	p.readLate(slices.DeleteFunc(back, func(ev eventlog.Event) bool {
-		e := p.entry(ev.Seq)
-		if e != nil {
-			e.done = false
-		}
-		return e != nil
-	}))
+	p.readLate(back)
 	return slices.DeleteFunc(events, func(ev eventlog.Event) bool {
 		_, late := p.late[ev.Seq]
 		e := p.entry(ev.Seq)
@@ -377,10 +377,13 @@ func (p *progress) firstLate() map[string]int64 {
 }
 
 // entry returns the entry of the page with the given seq, or nil.
-func (p *progress) entry(seq int64) *entry {
-	i := sort.Search(len(p.page), func(i int) bool { return p.page[i].seq >= seq })
-	if i < len(p.page) && p.page[i].seq == seq {
-		return &p.page[i]
+func (p *progress) entry(seq int64) *entry { return entryOf(p.page, seq) }
+
+// entryOf returns the entry of a page with the given seq, or nil. The page is ascending.
+func entryOf(page []entry, seq int64) *entry {
+	i := sort.Search(len(page), func(i int) bool { return page[i].seq >= seq })
+	if i < len(page) && page[i].seq == seq {
+		return &page[i]
 	}
 	return nil
 }

@@ -208,6 +208,12 @@ func (m *model) resume() {
 // lose begins anew, and finds that the broker has lost some events that were recorded as published.
 func (m *model) lose(t *rapid.T) {
 	m.crash(t)
+	m.loseBeside(t)
+}
+
+// loseBeside finds that the broker has lost some events that were recorded as published, in the midst of
+// a term.
+func (m *model) loseBeside(t *rapid.T) {
 	seen, _ := strconv.Atoi(cmp.Or(m.state.to, m.state.snap))
 	var lost []int64
 	for seq := range m.acked {
@@ -244,6 +250,11 @@ func (m *model) owes(s state, seq int64) bool {
 // check is what must hold after every step.
 func (m *model) check(t *rapid.T) {
 	now := m.progress.state()
+	for _, e := range m.page {
+		if !e.done && !slices.Contains(m.inHand, e.seq) && !slices.Contains(m.back, e.seq) {
+			t.Fatalf("seq %d is not in hand, and counts as not acknowledged: the page never becomes shorter", e.seq)
+		}
+	}
 	since, _ := strconv.Atoi(cmp.Or(now.to, now.snap))
 	for seq, at := range m.visibleAt {
 		isPending := m.owes(now, seq)
@@ -278,7 +289,7 @@ func TestProgressMeansWhatItRecords(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"take": m.take, "end": m.end, "pass": m.pass, "pass again": m.pass, "ack": m.ack, "ack again": m.ack,
-			"record": m.record, "crash": m.crash, "lose": m.lose, "put back": m.putBack, "read back": m.readBack, "": m.check,
+			"record": m.record, "crash": m.crash, "lose": m.lose, "lose beside": m.loseBeside, "put back": m.putBack, "read back": m.readBack, "": m.check,
 		})
 
 		for len(m.open) > 0 {
@@ -404,6 +415,27 @@ func TestAnEventThatIsReadAgainDoesNotLowerHigh(t *testing.T) {
 	p.readAgain([]eventlog.Event{{Seq: 2}, {Seq: 3}}, nil)
 	if s := p.state(); s.high != 3 || s.pending.String() != "{[1,3]}" {
 		t.Errorf("after it was read again: high %d, pending %s, want 3, {[1,3]}", s.high, s.pending)
+	}
+}
+
+// An event that the broker lost is read again while events before it are not acknowledged yet.
+func TestAnEventThatWasLostIsInThePageOnce(t *testing.T) {
+	t.Parallel()
+	p := resume(state{})
+	p.readPage([]eventlog.Event{{Seq: 1}, {Seq: 2}, {Seq: 3}})
+	p.markDone([]int64{2})
+	if s := p.state(); s.high != 2 || s.pending.String() != "{[1,1]}" {
+		t.Fatalf("high %d, pending %s, want 2, {[1,1]}", s.high, s.pending)
+	}
+	p.addLost(seqset.Of([]int64{2}))
+	p.passHead(p.nextOwed(1))
+	p.readLate([]eventlog.Event{{Seq: 2}})
+	if s := p.state(); s.high != 2 || s.pending.String() != "{[1,2]}" {
+		t.Errorf("after it was read again: high %d, pending %s, want 2, {[1,2]}", s.high, s.pending)
+	}
+	p.markDone([]int64{1, 2, 3})
+	if s := p.state(); s.high != 3 || len(s.pending) > 0 || len(p.page) > 0 {
+		t.Errorf("all are acknowledged: high %d, pending %s, and %d in the page", s.high, s.pending, len(p.page))
 	}
 }
 

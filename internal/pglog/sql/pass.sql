@@ -3,6 +3,7 @@
 --
 -- $1 high: the last seq that was read   $2 floor   $3 snap: the previous pass's snapshot
 -- $4 the most rows of each kind   $5 seqs of held events that the relay is publishing
+-- $6 from when on events are due that part 3 looks at; '-infinity' for all of them
 --
 -- A pass is one statement, so all its parts have one snapshot. The row of part 0 returns that
 -- snapshot, which is $3 of the next pass. Part 1 finds the rows up to high that are visible in this
@@ -48,6 +49,11 @@
 -- behind it were written later. A refused event that is tried again does not wait. If many scheduled
 -- events wait, the statement looks only at the last $4 due events for such retries, and finds the
 -- others as the log is read.
+--
+-- While a foreign transaction is open, the server cannot remove the index entries of held events that
+-- were published, and a pass over all due events reads them all. So a pass returns (as source) the time
+-- a minute before read_to, if no event waits that was due earlier. The next passes may begin there.
+-- Term.Read decides which passes do so.
 --
 -- "(SELECT 'outbox')" keeps the planner from using the index held_outgoing in part 3. A plan that
 -- was made while held was empty could use that index, and read all of it.
@@ -99,25 +105,25 @@ WITH late AS (
 ), read_to AS MATERIALIZED (
     --guard:a-due-event-waits-for-the-log do SELECT now() AS at
     SELECT CASE WHEN rows < $4 AND bytes < 4194304 THEN now() ELSE least(since, now()) END AS at FROM size
+), first_due AS (
+    (SELECT id, key, pos, next_at FROM postroom.held
+     --guard:held-events-in-flight-are-not-read-again 3 true
+     WHERE handler = (SELECT 'outbox') AND next_at <= (SELECT at FROM read_to) AND pos <> ALL ($5) AND next_at >= $6::text::timestamptz
+     ORDER BY next_at, pos
+     LIMIT $4)
+    UNION ALL
+    SELECT id, key, pos, next_at
+    FROM (SELECT * FROM postroom.held
+          --guard:held-events-in-flight-are-not-read-again/2 4 true
+          WHERE handler = (SELECT 'outbox') AND next_at > (SELECT at FROM read_to) AND next_at <= now() AND pos <> ALL ($5) AND next_at >= $6::text::timestamptz
+          ORDER BY next_at DESC, pos DESC
+          LIMIT $4) newest
+    --guard:a-retry-does-not-wait-for-the-log false
+    WHERE key IS NOT NULL OR attempts > 0 OR replays > 0
+    LIMIT $4
 ), due AS (
     SELECT held.*
-    FROM (
-        (SELECT id, key, pos FROM postroom.held
-         --guard:held-events-in-flight-are-not-read-again 3 true
-         WHERE handler = (SELECT 'outbox') AND next_at <= (SELECT at FROM read_to) AND pos <> ALL ($5)
-         ORDER BY next_at, pos
-         LIMIT $4)
-        UNION ALL
-        SELECT id, key, pos
-        FROM (SELECT * FROM postroom.held
-              --guard:held-events-in-flight-are-not-read-again/2 4 true
-              WHERE handler = (SELECT 'outbox') AND next_at > (SELECT at FROM read_to) AND next_at <= now() AND pos <> ALL ($5)
-              ORDER BY next_at DESC, pos DESC
-              LIMIT $4) newest
-        --guard:a-retry-does-not-wait-for-the-log false
-        WHERE key IS NOT NULL OR attempts > 0 OR replays > 0
-        LIMIT $4
-    ) due
+    FROM first_due due
     CROSS JOIN LATERAL (
         SELECT *, false AS blocked, false AS last FROM postroom.held WHERE due.key IS NULL AND id = due.id
         UNION ALL
@@ -150,7 +156,10 @@ SELECT part, seq, note,
        headers, data, logged_at, scheduled, size
 FROM (
     SELECT 0 AS part, 0::bigint AS seq, pg_current_snapshot()::text AS note, pg_backend_pid()::text AS event_id,
-           NULL::text AS source, NULL::text AS type, NULL::text AS subject, NULL::text AS key, NULL::text AS content_type,
+           --guard:due-events-of-before-are-not-passed-over 1 true
+           (SELECT CASE WHEN NOT EXISTS (SELECT FROM first_due WHERE next_at < at - interval '1 min') THEN (at - interval '1 min')::text END
+            FROM read_to) AS source,
+           NULL::text AS type, NULL::text AS subject, NULL::text AS key, NULL::text AS content_type,
            NULL::text AS correlation_id, NULL::text AS causation_id, NULL::timestamptz AS occurred_at,
            NULL::text AS trace_parent, NULL::text AS trace_state, NULL::jsonb AS headers, NULL::bytea AS data,
            clock_timestamp() AS logged_at, false AS scheduled, 0::bigint AS size

@@ -22,6 +22,11 @@ type position struct {
 	// move. Either the term has not compared the stream yet, or the stream used a sequence twice.
 	unverified bool
 
+	// If the stream lost events, the field repaired has the end of what is left of it, and is moved by
+	// acknowledgements. The position itself stays, except that NextSeq follows these. So a relay that
+	// takes over finds the loss again. When the lost events are found, repaired replaces the position.
+	repaired *position
+
 	// later is set if the stream used the sequence NextSeq, or one before it, twice. Then the stream
 	// must also be compared with NextSeq. The field later has the acknowledgements since then.
 	later ackRange
@@ -89,8 +94,8 @@ func (at *position) moveToNext() {
 }
 
 // Advance moves positions to the last acknowledged messages, and returns the positions that changed.
-// If a position is unverified, Advance only sets its NextSeq. The result suspicious reports whether
-// a stream must be compared with its position.
+// If a position is unverified, or its stream lost events that are not found yet, Advance only sets its
+// NextSeq. The result suspicious reports whether a stream must be compared with its position.
 func (p Set) Advance(e *Acks) (moved []eventlog.StreamPosition, suspicious bool) {
 	for name, told := range e.streams {
 		if told.high == 0 {
@@ -102,26 +107,50 @@ func (p Set) Advance(e *Acks) (moved []eventlog.StreamPosition, suspicious bool)
 			p[name] = at
 			suspicious = true // the comparison finds out when the stream was created
 		}
-		if known && told.low > 0 && told.low <= at.Seq {
-			at.unverified = true
-		}
-		switch {
-		//guard:sequence-twice-behind-a-position 2 false
-		case at.later.high > 0 || told.low > 0 && told.low <= at.NextSeq:
-			if told.high > at.later.high {
-				at.later = *told
-			}
-		case told.high > max(at.Seq, at.NextSeq):
-			at.NextSeq, at.NextID = told.high, told.messageID()
-			if !at.unverified {
-				at.moveToNext()
-			}
+		if at.advance(told) {
 			moved = append(moved, at.StreamPosition)
 		}
-		suspicious = suspicious || at.unverified
+		suspicious = suspicious || at.unverified && at.repaired == nil
 		*told = ackRange{}
 	}
 	return moved, suspicious
+}
+
+// advance moves the position to the last acknowledged message, or sets its NextSeq. It reports whether
+// the position changed.
+func (at *position) advance(told *ackRange) (moved bool) {
+	if end := at.repaired; end != nil {
+		//guard:what-is-acknowledged-during-a-search-can-be-lost-too do return false
+		if moved = end.advance(told); moved {
+			at.NextSeq, at.NextID = end.newest()
+		}
+		return moved
+	}
+	if told.low > 0 && told.low <= at.Seq {
+		at.unverified = true
+	}
+	switch {
+	//guard:sequence-twice-behind-a-position 2 false
+	case at.later.high > 0 || told.low > 0 && told.low <= at.NextSeq:
+		if told.high > at.later.high {
+			at.later = *told
+		}
+	case told.high > max(at.Seq, at.NextSeq):
+		at.NextSeq, at.NextID = told.high, told.messageID()
+		if !at.unverified {
+			at.moveToNext()
+		}
+		return true
+	}
+	return false
+}
+
+// newest returns NextSeq and NextID, or Seq and MessageID if there is no NextSeq.
+func (at *position) newest() (seq uint64, id string) {
+	if at.NextSeq > 0 {
+		return at.NextSeq, at.NextID
+	}
+	return at.Seq, at.MessageID
 }
 
 // Snapshot returns a copy of the positions.
@@ -141,8 +170,17 @@ func (p Set) AddUnverified(all []eventlog.StreamPosition) {
 	}
 }
 
-// Replace replaces the position of a stream after a repair.
-func (p Set) Replace(at eventlog.StreamPosition) { p[at.Stream] = &position{StreamPosition: at} }
+// Lost notes that a stream lost events, and where it ends now.
+func (p Set) Lost(name string, end eventlog.StreamPosition) {
+	p[name].repaired = &position{StreamPosition: end}
+}
+
+// Repaired returns the new position of a stream, after the events that it lost were found: where it
+// ended when Lost was called, or where a later acknowledged message is.
+func (p Set) Repaired(name string) eventlog.StreamPosition {
+	p[name] = p[name].repaired
+	return p[name].StreamPosition
+}
 
 // Verified notes that a stream has the message at its position, and when the stream was created. It
 // moves the position to NextSeq, and returns the position if it changed.

@@ -125,3 +125,37 @@ func TestSequenceUsedTwiceBehindAnUnverifiedPosition(t *testing.T) {
 	want("one more", acks(storedAt("SHOP", "e9", 7)), 5, "/shop#e5", 7, "/shop#e9")
 	want("compared again", p.Verified("SHOP", at.Created), 7, "/shop#e9", 0, "")
 }
+
+// While the events that a stream lost are searched, the recorded position stays, so that a relay that
+// takes over finds the loss again. After the search, the position is that of the last acknowledgement
+// meanwhile. If the stream has used a sequence twice meanwhile, it must be compared with the position.
+func TestAcknowledgementsDuringASearch(t *testing.T) {
+	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	lost := eventlog.StreamPosition{Stream: "SHOP", Created: created, Seq: 9, MessageID: "/shop#e9", NextSeq: 12, NextID: "/shop#e12"}
+	end := eventlog.StreamPosition{Stream: "SHOP", Created: created.Add(time.Hour), Seq: 1, MessageID: "/shop#e1"}
+	p := Set{}
+	p.AddUnverified([]eventlog.StreamPosition{lost})
+	p.Lost("SHOP", end)
+	acks := func(want eventlog.StreamPosition, suspicious bool, all ...result) {
+		t.Helper()
+		var e Acks
+		for _, ack := range all {
+			e.AddNew(apart(ack))
+		}
+		moved, suspects := p.Advance(&e)
+		if got := p.Snapshot(); !slices.Equal(got, []eventlog.StreamPosition{want}) || len(moved) > 0 && moved[0] != want || suspects != suspicious {
+			t.Errorf("the position is %+v, returned as %+v, suspicious %t, want %+v and %t", got, moved, suspects, want, suspicious)
+		}
+	}
+	lost.NextSeq, lost.NextID = 3, "/shop#e21"
+	acks(lost, false, storedAt("SHOP", "e20", 2), storedAt("SHOP", "e21", 3))
+	acks(lost, false, storedAt("SHOP", "e22", 3))
+	lost.NextSeq, lost.NextID = 4, "/shop#e23"
+	acks(lost, false, storedAt("SHOP", "e23", 4))
+	end.Seq, end.MessageID, end.NextSeq, end.NextID = 3, "/shop#e21", 4, "/shop#e23"
+	if got := p.Repaired("SHOP"); got != end {
+		t.Errorf("after the search, the position is %+v, want %+v", got, end)
+	}
+	end.NextSeq, end.NextID = 5, "/shop#e24"
+	acks(end, true, storedAt("SHOP", "e24", 5))
+}
