@@ -33,8 +33,9 @@ func (c *Client) Check() error { return c.transport.Check() }
 func (c *Client) HTTP() *http.Client { return c.http }
 
 // Do carries out one operation. It returns a response if the status is 2xx, or 304 for GET and
-// HEAD, unless Decide returned Retry for the response. Otherwise Do returns an [Error]. The caller
-// must close the response's body.
+// HEAD, unless Decide returned Retry for the response, or the response is a 202 that says that a
+// call with the key is running. Otherwise Do returns an [Error]. The caller must close the
+// response's body.
 //
 // GET and HEAD follow up to ten redirects. If a redirect leads to another host, or from TLS to
 // plain HTTP, Do then keeps only headers that describe the wanted answer or the client. It no

@@ -69,6 +69,7 @@ type result struct {
 	resp    *http.Response
 	err     error
 	class   Class  // "" for a success
+	told    keyState
 	again   bool   // another attempt may end differently
 	later   bool   // another call may end differently, after some time
 	unsent  bool   // nothing was sent
@@ -253,16 +254,21 @@ func (op *operation) hostName() string {
 
 // Check returns an [Error] if a response is a failure. Then it also reads a part of the body, which
 // the Error keeps, and closes the body. Status 2xx, or 304 for GET and HEAD, is no failure, unless
-// Decide returned Retry. If a response is no failure, Check returns nil and does not touch it.
+// Decide returned Retry. Only a 202 that says that a call with the key is running, or that has a
+// problem document, is a failure. If a response is no failure, the caller can read its whole body.
 func Check(resp *http.Response) error {
 	req := resp.Request
 	if req == nil || req.URL == nil { // the response was not made by net/http
 		req = &http.Request{Method: "?", URL: new(url.URL)}
 	}
-	class, _ := classOf(req.Method, resp)
 	op, _ := req.Context().Value(resultOf{}).(*operation)
+	var class Class
+	var told keyState
 	if op != nil {
 		class = op.class
+	} else {
+		told = toldOf(resp)
+		class, _ = classOf(req.Method, resp, told)
 	}
 	if class == "" {
 		return nil
@@ -278,7 +284,7 @@ func Check(resp *http.Response) error {
 	//guard:a-doubt-is-no-rejection 1.8 remove
 	e := &Error{
 		Method: req.Method, Host: hostOf(req.URL), Attempts: 1, Class: class, Reason: ReasonFinal,
-		Last: kept, sent: true, unsure: !Protocol{}.rejected(resp),
+		Last: kept, sent: true, unsure: !Protocol{}.rejected(resp, told),
 	}
 	e.RetryAfter, _ = ParseRetryAfter(resp.Header, time.Now())
 	return e
