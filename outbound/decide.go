@@ -76,7 +76,7 @@ const (
 
 // Ends of the codes with which services describe the state of a key, in lower case and with
 // underscores. A guard of package idempotency has its own code at the end of the problem's type,
-// whatever Config.Codes says.
+// even if Config.Codes replaces the code.
 var (
 	busyCodes = []string{
 		"idempotency_in_progress",
@@ -93,7 +93,7 @@ var (
 )
 
 // toldOf reads the start of a response's body, if a service may describe the state of a key there.
-// A problem document with 202 is no result, whatever its code is: it counts as keyBusy.
+// A problem document with 202 is no result, so it counts as keyBusy, even with another code.
 func toldOf(resp *http.Response) keyState {
 	switch resp.StatusCode {
 	case http.StatusAccepted, http.StatusBadRequest, http.StatusForbidden, http.StatusConflict, http.StatusUnprocessableEntity:
