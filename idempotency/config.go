@@ -50,7 +50,8 @@ type Config struct {
 	Principal func(r *http.Request) (string, error)
 
 	// HashPrincipal makes the guard store only a digest of the principal. Set it if the principal
-	// is a secret, such as a token.
+	// is a secret, such as a token. If the setting changes, the guard still recognises the keys of
+	// earlier requests.
 	HashPrincipal bool
 
 	// StatusHeader and ReplayedHeader name headers of answers. If the guard keeps an answer, it

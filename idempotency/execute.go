@@ -34,8 +34,9 @@ func (o Outcome) String() string {
 
 // operation is one call, with or without a key.
 type operation struct {
-	key     Key  // in its stored form
-	keyed   bool // there is a key, so the answer gets a row
+	key     Key    // in its stored form
+	other   string // the principal in its other form: see Key.stored
+	keyed   bool   // there is a key, so the answer gets a row
 	lock    int64
 	rules   *Route
 	timeout time.Duration // the time limit of run; 0 means no limit
@@ -136,7 +137,7 @@ func (g *Guard) attempt(ctx context.Context, op *operation) callResult {
 // inTx makes an attempt in transaction mode.
 func (g *Guard) inTx(ctx context.Context, op *operation) (e callResult) {
 	if op.keyed && g.recent.has(op.lock) {
-		if found, err := g.store.look(ctx, op.key); err == nil {
+		if found, err := g.store.look(ctx, op.key, op.other); err == nil {
 			if what, err := op.decide(found); err == nil && what == replay {
 				return g.replay(ctx, op, found)
 			}
@@ -153,6 +154,7 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e callResult) {
 		g.store.renew(ctx, t.fate.Last())
 	}()
 
+	op.is(found)
 	what, err := op.decide(found)
 	switch {
 	case err != nil:
@@ -273,10 +275,11 @@ func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 		return nil, free, err
 	}
 	for range twinRounds {
-		found, err := g.store.look(ctx, l.op.key)
+		found, err := g.store.look(ctx, l.op.key, l.op.other)
 		if err != nil {
 			return nil, free, fmt.Errorf("%w: look up key: %w", ErrUnavailable, err)
 		}
+		l.is(found)
 		if found == nil { // a transaction has the key's lock, or the row was just removed
 			mine, err := l.took(l.Take(bounded))
 			if mine || err != nil {
@@ -351,6 +354,15 @@ func (op *operation) decide(f *row) (decision, error) {
 		return free, ErrInProgress
 	}
 	return resume, nil
+}
+
+// is lets the operation have the key of its row. If HashPrincipal changed since the row was stored,
+// the row's principal has the other form, and the operation continues with this form.
+func (op *operation) is(f *row) {
+	//guard:a-row-keeps-the-form-of-its-principal false
+	if f != nil && f.Principal != op.key.Principal {
+		op.key, op.other = f.Key, op.key.Principal
+	}
 }
 
 // context returns the context of a run.

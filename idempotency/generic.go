@@ -127,7 +127,7 @@ func (op Operation) resolve(g *Guard, mode Mode) (*operation, error) {
 	}
 	rules.CancelOnDisconnect = true
 	key := Key{Scope: op.Scope, Principal: cmp.Or(op.Principal, noCaller), Value: op.Key}
-	key = key.stored(g.cfg.HashPrincipal)
+	key, other := key.stored(g.cfg.HashPrincipal)
 	if err := key.check(); err != nil {
 		return nil, err
 	}
@@ -143,5 +143,5 @@ func (op Operation) resolve(g *Guard, mode Mode) (*operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &operation{key: key, keyed: true, lock: key.lock(g.store.schema), rules: &rules, timeout: rules.Timeout, print: print, reprint: reprint}, nil
+	return &operation{key: key, other: other, keyed: true, lock: key.lock(g.store.schema), rules: &rules, timeout: rules.Timeout, print: print, reprint: reprint}, nil
 }

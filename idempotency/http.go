@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -199,12 +200,12 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 		rt.refuse(w, CodeUnauthorized, "")
 		return nil, nil, false
 	}
-	key := Key{Scope: rt.scope(r), Principal: principal, Value: value}.stored(rt.g.cfg.HashPrincipal)
+	key, other := Key{Scope: rt.scope(r), Principal: principal, Value: value}.stored(rt.g.cfg.HashPrincipal)
 	if err := key.check(); err != nil {
 		rt.misconfigured(w, r, fmt.Errorf("scope: %w: mount the handler in a http.ServeMux, or set Route.Scope", err))
 		return nil, nil, false
 	}
-	op := &operation{key: key, keyed: true, lock: key.lock(rt.g.store.schema), rules: &rt.Route, timeout: rt.timeout(r)}
+	op := &operation{key: key, other: other, keyed: true, lock: key.lock(rt.g.store.schema), rules: &rt.Route, timeout: rt.timeout(r)}
 	body, ok := rt.read(w, r)
 	if !ok {
 		return nil, nil, false
@@ -246,14 +247,20 @@ func (rt *route) kind() fingerprint.Kind {
 
 // scope returns the operation's name, or "" if the operation has no name.
 func (rt *route) scope(r *http.Request) string {
-	switch {
-	case rt.Scope != nil:
+	if rt.Scope != nil {
 		return rt.Scope(r)
-	case r.Pattern == "" || strings.HasPrefix(r.Pattern, r.Method+" "):
-		return r.Pattern
 	}
-	return r.Method + " " + r.Pattern
+	//guard:a-wildcards-name-is-no-part-of-the-scope = r.Pattern
+	pattern := wildcards.ReplaceAllString(r.Pattern, "{$1}")
+	if pattern == "" || strings.HasPrefix(pattern, r.Method+" ") {
+		return pattern
+	}
+	return r.Method + " " + pattern
 }
+
+// wildcards matches the wildcards of a pattern of http.ServeMux. Their names may change, and {$} is
+// no wildcard.
+var wildcards = regexp.MustCompile(`\{[^{}$.]+(\.\.\.)?\}`)
 
 // timeout returns the time limit of the handler.
 func (rt *route) timeout(r *http.Request) time.Duration {

@@ -102,7 +102,7 @@ func TestOnePatternManyPaths(t *testing.T) { // E16, E17
 	r.want(r.post("/orders/2/pay", "k"), 422, "")
 	w := r.send("/orders/1/pay", sending{key: "k", header: map[string]string{"Date": "x", "Traceparent": "y", "Accept": "text/plain"}}) // E27
 	r.want(w, 201, "")
-	if got := one[string](r, "SELECT scope::text FROM postroom.idempotency"); got != "POST /orders/{id}/pay" {
+	if got := one[string](r, "SELECT scope::text FROM postroom.idempotency"); got != "POST /orders/{}/pay" {
 		r.Errorf("scope is %q", got)
 	}
 }

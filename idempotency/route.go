@@ -98,7 +98,7 @@ type Route struct {
 	// share keys. The default name does not contain a prefix that http.StripPrefix removed. If
 	// several prefixes lead to this route, return a different name for each.
 	//
-	// Defaults to the method and the pattern of http.ServeMux.
+	// Defaults to the method and the pattern of http.ServeMux, without the names of wildcards.
 	Scope func(r *http.Request) string
 
 	// TTL is how long an answer is kept, and From says when that time begins. With [FromCreation]
