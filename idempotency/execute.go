@@ -303,7 +303,8 @@ func (g *Guard) replay(ctx context.Context, op *operation, f *row) callResult {
 	e := callResult{outcome: Replayed, from: StateComplete, to: StateComplete, number: f.Attempts}
 	var err error
 	if e.record, err = f.record(ctx, g.cfg.Codec); err != nil {
-		e.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		//guard:what-was-done-is-not-called-undone 2 = ErrUnavailable
+		e.err = fmt.Errorf("%w: %w", ErrUnreadable, err)
 		return e
 	}
 	//guard:a-dropped-answer-is-not-repeated false
@@ -340,7 +341,7 @@ func (op *operation) decide(f *row) (decision, error) {
 		switch {
 		//guard:what-cannot-be-compared-is-not-answered false
 		case err != nil: // for instance, a newer version of this service wrote the row
-			return free, fmt.Errorf("%w: compare with the first request: %w", ErrUnavailable, err)
+			return free, fmt.Errorf("%w: compare with the first request: %w", ErrOutcomeUnknown, err)
 		//guard:another-request-of-another-version-is-refused false
 		case other != seen:
 			return free, ErrMismatch

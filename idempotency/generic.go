@@ -60,8 +60,8 @@ const doTimeout = 5 * time.Minute
 // If fn returns an error, Do stores nothing, and the next call runs fn again. Do returns the error
 // unchanged, or joined with [ErrContention] if the transaction conflicted with another one. Other
 // errors match [ErrInProgress], [ErrMismatch], [ErrUnavailable], [ErrOutcomeUnknown],
-// [ErrContention], [ErrInterrupted] or [ErrNotCommitted], or say what is wrong with op, g or the
-// stored result. If ctx ends, fn's context also ends, and Do rolls the transaction back.
+// [ErrContention], [ErrInterrupted], [ErrNotCommitted] or [ErrUnreadable], or say what is wrong with
+// op, g or the stored result. If ctx ends, fn's context also ends, and Do rolls the transaction back.
 func Do[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, Outcome, error) {
 	return do(ctx, g, op, TxMode, func(ctx context.Context) (T, error) { return fn(ctx, Tx(ctx)) })
 }

@@ -158,7 +158,8 @@ type Route struct {
 
 	// AuthorizeReplay, if set, can refuse to repeat an answer. For a repeated answer the handler
 	// and its own checks do not run. If AuthorizeReplay returns an error, the guard answers 403, or
-	// 503 if the error says that a time limit or a context ended.
+	// 503 if the error says that a time limit or a context ended. Both say that the request was
+	// carried out.
 	AuthorizeReplay func(r *http.Request, rec Record) error
 
 	// Render makes the answer to a repeated request from the reference that the handler gave to

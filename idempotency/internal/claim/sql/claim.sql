@@ -12,7 +12,7 @@ INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, own
 SELECT $1, $2, $3, $4, 'pending', $5::uuid, 1, clock_timestamp() + $6::interval, clock_timestamp() + $6::interval + $8::interval
 --guard:claims-wait-for-transactions true
 --guard:a-claim-sees-what-the-last-holder-did 2 true
-WHERE (pg_try_advisory_xact_lock($7::bigint) AND coalesce(current_setting('postroom.held', true), '') <> 'false')
+WHERE (pg_try_advisory_xact_lock($7::bigint) AND coalesce(current_setting('postroom_claim.held', true), '') <> 'false')
   --guard:a-claim-leaves-the-row-of-the-other-form true
   AND ($9 = $2 OR NOT EXISTS (SELECT FROM postroom.idempotency i WHERE i.scope = $1 AND i.principal = $9 AND i.key = $3
                               AND i.expires_at > least(clock_timestamp(), $10::timestamptz)))

@@ -6,4 +6,4 @@
 -- Locks   the operation, until the transaction ends; does not wait.
 -- Index   none.
 -- Called  by Claim.locked, before claim.sql or take.sql in one round trip.
-SELECT set_config('postroom.held', pg_try_advisory_xact_lock($1::bigint)::text, true);
+SELECT set_config('postroom_claim.held', pg_try_advisory_xact_lock($1::bigint)::text, true);

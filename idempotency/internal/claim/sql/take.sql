@@ -37,7 +37,7 @@ WHERE scope = $1 AND principal = $2 AND key = $3 AND fence = $9 AND fingerprint 
   AND (state <> 'pending' OR lease_until <= least(clock_timestamp(), $11::timestamptz))
   --guard:take-waits-for-transactions true
   --guard:a-take-over-sees-what-the-last-holder-did 2 true
-  AND (pg_try_advisory_xact_lock($7::bigint) AND coalesce(current_setting('postroom.held', true), '') <> 'false')
+  AND (pg_try_advisory_xact_lock($7::bigint) AND coalesce(current_setting('postroom_claim.held', true), '') <> 'false')
   --guard:a-take-over-leaves-the-row-of-the-other-form true
   AND ($12 = $2 OR NOT EXISTS (SELECT FROM postroom.idempotency i WHERE i.scope = $1 AND i.principal = $12 AND i.key = $3
                                AND i.expires_at > least(clock_timestamp(), $11::timestamptz)))
