@@ -192,7 +192,9 @@ func TestAnAnswerThatCannotBeReadWasCarriedOut(t *testing.T) {
 	}
 	for name, render := range map[string]func(context.Context, string) (idempotency.Response, error){
 		"there is no Render": nil,
-		"Render fails":       func(context.Context, string) (idempotency.Response, error) { return idempotency.Response{}, errors.New("gone") },
+		"Render fails": func(context.Context, string) (idempotency.Response, error) {
+			return idempotency.Response{}, errors.New("gone")
+		},
 	} {
 		r := newRig(t)
 		path := r.mount(idempotency.Route{Render: render}, func(w http.ResponseWriter, req *http.Request) {

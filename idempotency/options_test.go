@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -312,5 +314,32 @@ func TestKeptErrorIsRepeatedAsItWas(t *testing.T) { // C20
 		first := r.post(path, "k")
 		r.want(first, 422, "")
 		r.wantReplay(first, r.post(path, "k"))
+	}
+}
+
+// The largest durations of a route overflow nothing.
+func TestLargestDurations(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	gate := newGate(r.refund)
+	rt := idempotency.Route{
+		TTL: math.MaxInt64, RetryAfter: math.MaxInt64, Timeout: math.MaxInt64, Lease: math.MaxInt64, MaxBody: math.MaxInt64, MaxResponse: math.MaxInt64,
+	}
+	path := r.mount(rt, gate.serve)
+	if err := r.guard.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	answer := r.inside(gate, path, sending{key: "k"})
+	w := r.post(path, "k")
+	if after, err := strconv.Atoi(w.Header().Get("Retry-After")); err != nil || after < 9_000_000_000 {
+		t.Errorf("Retry-After is %q, want the largest duration in seconds", w.Header().Get("Retry-After"))
+	}
+	r.wantReplay(answer(), r.post(path, "k"))
+	r.wantCalls(1, 1)
+
+	rt.RetryWindow = math.MaxInt64
+	r.mount(rt, r.refund)
+	if err := r.guard.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "twice RetryWindow") {
+		t.Errorf("Check = %v, want that TTL is too short", err)
 	}
 }

@@ -255,7 +255,8 @@ func (r Route) validate() error {
 	faults.add(r.Print < PrintRequest || r.Print > PrintJCS, "Print is %d, want PrintRequest, PrintRaw, PrintBody or PrintJCS", r.Print)
 	faults.add(r.Key.MaxLen < 0 || r.Key.MaxLen > maxKeyLen, "Key.MaxLen is %d, want 1 to %d", r.Key.MaxLen, maxKeyLen)
 	faults.add(r.TTL < 0, "TTL is %s, want more than 0", r.TTL)
-	faults.add(r.TTL < 2*r.RetryWindow, "TTL is %s, want at least twice RetryWindow, which is %s: a client would repeat a request whose answer is forgotten", r.TTL, r.RetryWindow)
+	//guard:twice-a-window-does-not-overflow 1 = r.TTL < 2*r.RetryWindow
+	faults.add(r.TTL/2 < r.RetryWindow, "TTL is %s, want at least twice RetryWindow, which is %s: a client would repeat a request whose answer is forgotten", r.TTL, r.RetryWindow)
 	faults.add(!slices.Contains([]int{400, 409, 422}, r.MismatchStatus), "MismatchStatus is %d, want 422, 409 or 400", r.MismatchStatus)
 	for name, d := range map[string]time.Duration{"Wait": r.Wait, "RetryAfter": r.RetryAfter, "Timeout": r.Timeout, "Lease": r.Lease, "RetryWindow": r.RetryWindow} {
 		faults.add(d < 0, "%s is %s, want more than 0", name, d)

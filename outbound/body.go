@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -64,8 +65,10 @@ func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte
 	if length > limit {
 		return nil, tooLong
 	}
-	//guard:a-kept-body-has-a-limit 1 = @1
-	kept, err := io.ReadAll(io.LimitReader(r, limit+1))
+	//guard:the-largest-body-is-not-empty = limit + 1
+	more := min(limit, math.MaxInt64-1) + 1 // a byte more than the limit, so that a longer body is noticed
+	//guard:a-kept-body-has-a-limit 1.2 = max(@, math.MaxInt64)
+	kept, err := io.ReadAll(io.LimitReader(r, more))
 	switch {
 	case ctx.Err() != nil:
 		return nil, contextError(ctx)

@@ -68,7 +68,7 @@ type conclusion struct {
 type result struct {
 	resp    *http.Response
 	err     error
-	class   Class  // "" for a success
+	class   Class // "" for a success
 	told    keyState
 	again   bool   // another attempt may end differently
 	later   bool   // another call may end differently, after some time
