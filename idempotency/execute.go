@@ -210,11 +210,11 @@ func (a *attempt) runTx(ctx context.Context) (result, error) {
 		return res, nil
 	//guard:a-client-that-has-gone-is-rolled-back false
 	case a.op.rules.CancelOnDisconnect && ctx.Err() != nil:
-		return res, fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(ctx.Err(), context.Cause(ctx)))
+		return res, fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(ctx.Err(), causeOf(ctx)))
 	}
 	err = a.tx.healthy(res.verdict)
 	if err != nil && inner.Err() != nil && a.tx.owner.Conn().IsClosed() { // pgx closes the connection if a context ends during a statement
-		err = fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(inner.Err(), context.Cause(inner)))
+		err = fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(inner.Err(), causeOf(inner)))
 	}
 	return res, err
 }
@@ -256,7 +256,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 		l.Fail(ctx)
 		e.to = StateFailed
 		//guard:a-lost-claim-is-told false
-		if errors.Is(context.Cause(inner), ErrLeaseLost) { // even if the handler returned another error
+		if errors.Is(causeOf(inner), ErrLeaseLost) { // even if the handler returned another error
 			e.err, e.to = errors.Join(ErrLeaseLost, err), StatePending
 		}
 	default:
@@ -378,6 +378,12 @@ func (op *operation) context(ctx context.Context, a *attempt) (context.Context, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, op.timeout)
 	return ctx, lose, func() { cancel(); lose(nil) }
+}
+
+// causeOf returns why a context ended. The code of a user may have made the cause, so it is sealed.
+func causeOf(ctx context.Context) error {
+	//guard:a-cause-of-any-type-ends-no-attempt = @1
+	return guard.Seal(context.Cause(ctx))
 }
 
 type attemptOf struct{}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/pause"
 )
 
@@ -200,6 +201,8 @@ func (op *operation) refresh(r result) bool {
 	//guard:refresh-is-asked-once false
 	op.refreshed = true
 	value, err := op.t.cfg.Refresh(op.req)
+	//guard:an-error-of-refresh-ends-nothing = @1
+	err = guard.Seal(err)
 	if err != nil {
 		op.t.cfg.Logger.WarnContext(op.req.Context(), "no new authorization for an outbound call", "host", op.host.name, "error", clean(err.Error()))
 		return false
@@ -303,7 +306,7 @@ func keep(resp *http.Response) *Response {
 	kept.Body, kept.Truncated = body, err != nil
 	if !kept.Truncated && len(body) == keepAtMost {
 		n, err := resp.Body.Read(make([]byte, 1))
-		kept.Truncated = n > 0 || !errors.Is(err, io.EOF)
+		kept.Truncated = n > 0 || !errors.Is(guard.Seal(err), io.EOF)
 	}
 	return kept
 }
@@ -323,7 +326,8 @@ func (op *operation) discard(r result) {
 // contextError returns why a context ended, or nil. With errors.Is, the returned error matches both
 // the context's error and the context's cause.
 func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
+	//guard:a-cause-of-any-type-ends-nothing 2 = @1
+	err, cause := ctx.Err(), guard.Seal(context.Cause(ctx)) // a user's code may have made the cause
 	if err == nil || errors.Is(cause, err) {
 		return cause
 	}
