@@ -153,7 +153,7 @@ func TestOddCausesAndErrorsEndNothing(t *testing.T) {
 			"a body that is kept": func() error {
 				req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
 				req.Body, req.GetBody = io.NopCloser(oddReader{strange}), nil
-				_, err := client(always(200), outbound.Config{}).Fetch(req)
+				_, err := outbound.New(outbound.Config{Next: always(200), Logger: quiet}).RoundTrip(req)
 				return err
 			},
 			"a body that is sent": func() error {
@@ -169,7 +169,7 @@ func TestOddCausesAndErrorsEndNothing(t *testing.T) {
 			"GetBody": func() error {
 				req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
 				req.GetBody = func() (io.ReadCloser, error) { return nil, strange }
-				_, err := client(always(503), outbound.Config{Schedule: soon}).Fetch(req)
+				_, err := outbound.New(outbound.Config{Next: always(503), Logger: quiet, Schedule: soon}).RoundTrip(req)
 				return err
 			},
 			"GetBody behind a redirect": func() error {
