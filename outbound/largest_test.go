@@ -68,3 +68,51 @@ func TestLargestSettingsForgetNoHost(t *testing.T) {
 		}
 	}
 }
+
+// Settings that no attempt could keep are faults, and are not changed without a word.
+func TestSettingsThatCannotBeKeptAreFaults(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cfg  outbound.Config
+		want string
+	}{
+		"an attempt longer than the operation":   {outbound.Config{AttemptTimeout: time.Minute, Total: time.Second}, "AttemptTimeout is 1m0s, want at most Total, which is 1s"},
+		"hosts that NewHosts did not make":       {outbound.Config{Hosts: new(outbound.Hosts)}, "Hosts: make it with NewHosts"},
+		"a timeout of nanoseconds":               {outbound.Config{AttemptTimeout: 5}, "AttemptTimeout is 5ns, want at least 1ms"},
+		"an operation of nanoseconds":            {outbound.Config{Total: 30}, "Total is 30ns, want at least 1ms"},
+		"a key in the name of the host":          {outbound.Config{Protocol: outbound.Protocol{Header: "Host"}}, "Header \"Host\" cannot carry a key"},
+		"a key in the length":                    {outbound.Config{Protocol: outbound.Protocol{Header: "content-length"}}, "Header \"content-length\" cannot carry a key"},
+		"a time in the header of the connection": {outbound.Config{TimeoutHeader: "Connection"}, "TimeoutHeader \"Connection\" is no header of a caller"},
+		"a time in the header of the key":        {outbound.Config{TimeoutHeader: "idempotency-key"}, "TimeoutHeader \"idempotency-key\" is the header of the key"},
+	} {
+		if err := outbound.New(tt.cfg).Check(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: Check = %v, want %s", name, err, tt.want)
+		}
+	}
+	for name, cfg := range map[string]outbound.Config{
+		"only AttemptTimeout is set": {AttemptTimeout: time.Minute},
+		"only Total is set":          {Total: time.Second},
+	} {
+		if err := outbound.New(cfg).Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// If only the time of an attempt is set, the operation has at least this time.
+func TestAnAttemptHasItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &vendor{answer: func(_ int, req *http.Request) (*http.Response, error) {
+			timer := time.NewTimer(50 * time.Second)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+				return status(200), nil
+			case <-req.Context().Done():
+				return nil, req.Context().Err()
+			}
+		}}
+		if _, err := client(v, outbound.Config{AttemptTimeout: time.Minute}).Fetch(request(t.Context(), t, "GET", "")); err != nil {
+			t.Errorf("an attempt of 50 s, of a minute: %v", err)
+		}
+	})
+}
