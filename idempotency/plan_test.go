@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postroom/postroom/idempotency"
 	"github.com/postroom/postroom/internal/devtest"
@@ -104,7 +105,7 @@ func TestGrant(t *testing.T) {
 	if r.pool, err = pgxpoolWith(t, cfg); err != nil {
 		t.Fatal(err)
 	}
-	r.reset(func(c *idempotency.Config) { c.PurgeEvery = 1 })
+	r.reset(func(c *idempotency.Config) { c.PurgeEvery = time.Millisecond })
 	if err := r.guard.Check(t.Context()); err != nil {
 		r.Errorf("Check = %v", err)
 	}
