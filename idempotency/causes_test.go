@@ -2,9 +2,12 @@ package idempotency_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,7 +136,75 @@ func TestFailedLookupIsNoAnswer(t *testing.T) {
 	asked = errors.New("no")
 	r.want(r.post(path, "k"), 403, "replay_refused")
 	asked = fmt.Errorf("ask for the right: %w", context.DeadlineExceeded)
-	r.wantLater("the right to a replay", sending{key: "k"}, path, "idempotency_store_unavailable")
+	r.wantDone("the right to a replay", r.post(path, "k"))
+}
+
+// wantDone checks that an answer says that the request was carried out, and that its answer may come
+// later.
+func (r *rig) wantDone(what string, w *httptest.ResponseRecorder) {
+	r.Helper()
+	var p struct {
+		Title, Detail string
+		Retryable     bool
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		r.Fatal(err)
+	}
+	says := p.Title + " " + p.Detail
+	if w.Code != 503 || codeIn(w) != "idempotency_response_unavailable" || !p.Retryable || w.Header().Get("Retry-After") == "" ||
+		!strings.Contains(says, "was carried out") || strings.Contains(says, "nothing was done") {
+		r.Errorf("%s: the answer is %d %s, want that it was carried out", what, w.Code, w.Body)
+	}
+}
+
+// An operation was carried out, and its kept answer cannot be read. The guard says that it was
+// carried out, and neither that nothing was done nor that the store is not available.
+func TestAnAnswerThatCannotBeReadWasCarriedOut(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{"the key is lost": errors.New("its secret was destroyed"), "the codec is late": context.DeadlineExceeded} {
+		codec := &slowCodec{}
+		r := newRig(t, func(c *idempotency.Config) { c.Codec = codec })
+		path := r.mount(idempotency.Route{}, r.refund)
+		op := idempotency.Operation{Scope: "s", Key: "k"}
+		do := func() (int, idempotency.Outcome, error) {
+			return idempotency.Do(t.Context(), r.guard, op, func(context.Context, pgx.Tx) (int, error) { return 7, nil })
+		}
+		r.want(r.post(path, "k"), 201, "")
+		if _, _, err := do(); err != nil {
+			t.Fatal(err)
+		}
+		codec.err = err
+		r.wantDone(name, r.post(path, "k"))
+		_, _, got := do()
+		if !errors.Is(got, idempotency.ErrUnreadable) || !errors.Is(got, err) {
+			t.Errorf("%s: Do = %v, want ErrUnreadable", name, got)
+		}
+		for _, not := range []error{idempotency.ErrUnavailable, idempotency.ErrInterrupted, idempotency.ErrNotCommitted} {
+			if errors.Is(got, not) {
+				t.Errorf("%s: Do = %v, which says that nothing was done", name, got)
+			}
+		}
+		codec.err = nil
+		if _, outcome, err := do(); err != nil || outcome != idempotency.Replayed {
+			t.Errorf("%s: Do = %v, %v later", name, outcome, err)
+		}
+		r.wantCalls(1, 1)
+	}
+	for name, render := range map[string]func(context.Context, string) (idempotency.Response, error){
+		"there is no Render": nil,
+		"Render fails": func(context.Context, string) (idempotency.Response, error) {
+			return idempotency.Response{}, errors.New("gone")
+		},
+	} {
+		r := newRig(t)
+		path := r.mount(idempotency.Route{Render: render}, func(w http.ResponseWriter, req *http.Request) {
+			idempotency.KeepRef(req.Context(), "refund 7")
+			r.refund(w, req)
+		})
+		r.want(r.post(path, "k"), 201, "")
+		r.wantDone(name, r.post(path, "k"))
+		r.wantCalls(1, 1)
+	}
 }
 
 // slowCodec fails as it is told to.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -50,7 +51,8 @@ type Config struct {
 	Principal func(r *http.Request) (string, error)
 
 	// HashPrincipal makes the guard store only a digest of the principal. Set it if the principal
-	// is a secret, such as a token.
+	// is a secret, such as a token. If the setting changes, the guard still recognises the keys of
+	// earlier requests.
 	HashPrincipal bool
 
 	// StatusHeader and ReplayedHeader name headers of answers. If the guard keeps an answer, it
@@ -123,6 +125,10 @@ func (c Config) defaults() Config {
 	return c
 }
 
+// shortest is the shortest duration that a setting may have. A shorter one is a number without its
+// unit.
+const shortest = time.Millisecond
+
 // faultsOf collects the faults of a configuration.
 type faultsOf []error
 
@@ -137,10 +143,14 @@ func (c Config) validate() error {
 	if _, err := schema.Name(c.Schema); err != nil {
 		faults.add(true, "Schema: %w", err)
 	}
-	faults.add(c.StoreTimeout < 0, "StoreTimeout is %s, want more than 0", c.StoreTimeout)
-	faults.add(c.PurgeEvery < 0, "PurgeEvery is %s, want more than 0", c.PurgeEvery)
+	faults.add(c.StoreTimeout < shortest, "StoreTimeout is %s, want at least %s", c.StoreTimeout, shortest)
+	faults.add(c.PurgeEvery < shortest, "PurgeEvery is %s, want at least %s", c.PurgeEvery, shortest)
 	faults.add(c.StatusHeader != Omit && !header.IsToken(c.StatusHeader), "StatusHeader %.40q is not a header name", c.StatusHeader)
 	faults.add(c.ReplayedHeader != Omit && !header.IsToken(c.ReplayedHeader), "ReplayedHeader %.40q is not a header name", c.ReplayedHeader)
+	for _, name := range []string{c.StatusHeader, c.ReplayedHeader} {
+		faults.add(header.IsOfMessage(name), "%q is a header of the message, which a handler cannot set", name)
+	}
+	faults.add(c.ReplayedHeader != Omit && strings.EqualFold(c.StatusHeader, c.ReplayedHeader), "StatusHeader and ReplayedHeader are both %q", c.ReplayedHeader)
 	for _, code := range slices.Sorted(maps.Keys(c.Codes)) {
 		faults.add(statusOf[code] == 0, "Codes names %.60q, which is not a code of this package", string(code))
 		faults.add(c.Codes[code] == "", "Codes has no text for %.60q", string(code))

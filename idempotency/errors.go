@@ -44,6 +44,11 @@ var (
 	// kept and cannot be repeated.
 	ErrDropped = errors.New("the answer was too large and was not kept")
 
+	// ErrUnreadable says that the operation was done earlier, but its kept answer cannot be read: the
+	// Codec or Route.Render failed, or Route.AuthorizeReplay was late. The same call later may get the
+	// answer.
+	ErrUnreadable = errors.New("it was done earlier, and its answer cannot be read")
+
 	// ErrLeaseLost says that the attempt's claim expired. Another attempt may have the key now.
 	ErrLeaseLost = claim.ErrLost
 

@@ -34,8 +34,9 @@ func (o Outcome) String() string {
 
 // operation is one call, with or without a key.
 type operation struct {
-	key     Key  // in its stored form
-	keyed   bool // there is a key, so the answer gets a row
+	key     Key    // in its stored form
+	other   string // the principal in its other form: see Key.stored
+	keyed   bool   // there is a key, so the answer gets a row
 	lock    int64
 	rules   *Route
 	timeout time.Duration // the time limit of run; 0 means no limit
@@ -136,7 +137,7 @@ func (g *Guard) attempt(ctx context.Context, op *operation) callResult {
 // inTx makes an attempt in transaction mode.
 func (g *Guard) inTx(ctx context.Context, op *operation) (e callResult) {
 	if op.keyed && g.recent.has(op.lock) {
-		if found, err := g.store.look(ctx, op.key); err == nil {
+		if found, err := g.store.look(ctx, op.key, op.other); err == nil {
 			if what, err := op.decide(found); err == nil && what == replay {
 				return g.replay(ctx, op, found)
 			}
@@ -153,6 +154,7 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e callResult) {
 		g.store.renew(ctx, t.fate.Last())
 	}()
 
+	op.is(found)
 	what, err := op.decide(found)
 	switch {
 	case err != nil:
@@ -208,11 +210,11 @@ func (a *attempt) runTx(ctx context.Context) (result, error) {
 		return res, nil
 	//guard:a-client-that-has-gone-is-rolled-back false
 	case a.op.rules.CancelOnDisconnect && ctx.Err() != nil:
-		return res, fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(ctx.Err(), context.Cause(ctx)))
+		return res, fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(ctx.Err(), causeOf(ctx)))
 	}
 	err = a.tx.healthy(res.verdict)
 	if err != nil && inner.Err() != nil && a.tx.owner.Conn().IsClosed() { // pgx closes the connection if a context ends during a statement
-		err = fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(inner.Err(), context.Cause(inner)))
+		err = fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(inner.Err(), causeOf(inner)))
 	}
 	return res, err
 }
@@ -254,7 +256,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 		l.Fail(ctx)
 		e.to = StateFailed
 		//guard:a-lost-claim-is-told false
-		if errors.Is(context.Cause(inner), ErrLeaseLost) { // even if the handler returned another error
+		if errors.Is(causeOf(inner), ErrLeaseLost) { // even if the handler returned another error
 			e.err, e.to = errors.Join(ErrLeaseLost, err), StatePending
 		}
 	default:
@@ -273,10 +275,11 @@ func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 		return nil, free, err
 	}
 	for range twinRounds {
-		found, err := g.store.look(ctx, l.op.key)
+		found, err := g.store.look(ctx, l.op.key, l.op.other)
 		if err != nil {
 			return nil, free, fmt.Errorf("%w: look up key: %w", ErrUnavailable, err)
 		}
+		l.is(found)
 		if found == nil { // a transaction has the key's lock, or the row was just removed
 			mine, err := l.took(l.Take(bounded))
 			if mine || err != nil {
@@ -300,7 +303,8 @@ func (g *Guard) replay(ctx context.Context, op *operation, f *row) callResult {
 	e := callResult{outcome: Replayed, from: StateComplete, to: StateComplete, number: f.Attempts}
 	var err error
 	if e.record, err = f.record(ctx, g.cfg.Codec); err != nil {
-		e.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		//guard:what-was-done-is-not-called-undone 2 = ErrUnavailable
+		e.err = fmt.Errorf("%w: %w", ErrUnreadable, err)
 		return e
 	}
 	//guard:a-dropped-answer-is-not-repeated false
@@ -337,7 +341,7 @@ func (op *operation) decide(f *row) (decision, error) {
 		switch {
 		//guard:what-cannot-be-compared-is-not-answered false
 		case err != nil: // for instance, a newer version of this service wrote the row
-			return free, fmt.Errorf("%w: compare with the first request: %w", ErrUnavailable, err)
+			return free, fmt.Errorf("%w: compare with the first request: %w", ErrOutcomeUnknown, err)
 		//guard:another-request-of-another-version-is-refused false
 		case other != seen:
 			return free, ErrMismatch
@@ -353,6 +357,15 @@ func (op *operation) decide(f *row) (decision, error) {
 	return resume, nil
 }
 
+// is lets the operation have the key of its row. If HashPrincipal changed since the row was stored,
+// the row's principal has the other form, and the operation continues with this form.
+func (op *operation) is(f *row) {
+	//guard:a-row-keeps-the-form-of-its-principal false
+	if f != nil && f.Principal != op.key.Principal {
+		op.key, op.other = f.Key, op.key.Principal
+	}
+}
+
 // context returns the context of a run.
 func (op *operation) context(ctx context.Context, a *attempt) (context.Context, context.CancelCauseFunc, context.CancelFunc) {
 	//guard:a-handler-outlives-its-client false
@@ -365,6 +378,12 @@ func (op *operation) context(ctx context.Context, a *attempt) (context.Context, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, op.timeout)
 	return ctx, lose, func() { cancel(); lose(nil) }
+}
+
+// causeOf returns why a context ended. The code of a user may have made the cause, so it is sealed.
+func causeOf(ctx context.Context) error {
+	//guard:a-cause-of-any-type-ends-no-attempt = @1
+	return guard.Seal(context.Cause(ctx))
 }
 
 type attemptOf struct{}

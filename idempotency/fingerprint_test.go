@@ -76,6 +76,29 @@ func TestFingerprintTellsApart(t *testing.T) {
 	}
 }
 
+// Package encoding/json of a handler takes two names that differ in letter case only for one member,
+// and the later value counts. So two bodies with the members in another order are two requests.
+func TestNamesThatDifferInLetterCaseOnly(t *testing.T) {
+	t.Parallel()
+	for _, pair := range [][2]string{
+		{`{"amount":1,"Amount":1000}`, `{"Amount":1000,"amount":1}`},
+		{`{"a":[{"in":{"id":"x","ID":"y"}}]}`, `{"a":[{"in":{"ID":"y","id":"x"}}]}`},
+		{`{"\u212A":1,"k":2}`, `{"k":2,"\u212A":1}`}, // the Kelvin sign is a k
+		{`{"ſ":1,"S":2}`, `{"S":2,"ſ":1}`},
+		{`{"É":1,"é":2}`, `{"é":2,"É":1}`},
+		{`{"B":1,"a":0,"b":2}`, `{"b":2,"a":0,"B":1}`},
+		{`{"c":0,"d":0,"e":0,"f":0,"g":0,"h":0,"i":0,"j":0,"s":1,"ſ":2}`, `{"c":0,"d":0,"e":0,"f":0,"g":0,"h":0,"i":0,"j":0,"ſ":2,"s":1}`},
+	} {
+		if fingerprint(t, "POST", "/a", "application/json", pair[0]) == fingerprint(t, "POST", "/a", "application/json", pair[1]) {
+			t.Errorf("%s and %s are one request", pair[0], pair[1])
+		}
+	}
+	same := [2]string{`{"amount":1,"Account":{"amount":2}}`, `{"Account":{"amount":2},"amount":1}`}
+	if fingerprint(t, "POST", "/a", "application/json", same[0]) != fingerprint(t, "POST", "/a", "application/json", same[1]) {
+		t.Error("the order of other members counts")
+	}
+}
+
 // form writes a form with a file and a new boundary.
 func form(t *testing.T, name, content string) (media, body string) {
 	t.Helper()

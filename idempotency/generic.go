@@ -60,8 +60,8 @@ const doTimeout = 5 * time.Minute
 // If fn returns an error, Do stores nothing, and the next call runs fn again. Do returns the error
 // unchanged, or joined with [ErrContention] if the transaction conflicted with another one. Other
 // errors match [ErrInProgress], [ErrMismatch], [ErrUnavailable], [ErrOutcomeUnknown],
-// [ErrContention], [ErrInterrupted] or [ErrNotCommitted], or say what is wrong with op, g or the
-// stored result. If ctx ends, fn's context also ends, and Do rolls the transaction back.
+// [ErrContention], [ErrInterrupted], [ErrNotCommitted] or [ErrUnreadable], or say what is wrong with
+// op, g or the stored result. If ctx ends, fn's context also ends, and Do rolls the transaction back.
 func Do[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, Outcome, error) {
 	return do(ctx, g, op, TxMode, func(ctx context.Context) (T, error) { return fn(ctx, Tx(ctx)) })
 }
@@ -127,7 +127,7 @@ func (op Operation) resolve(g *Guard, mode Mode) (*operation, error) {
 	}
 	rules.CancelOnDisconnect = true
 	key := Key{Scope: op.Scope, Principal: cmp.Or(op.Principal, noCaller), Value: op.Key}
-	key = key.stored(g.cfg.HashPrincipal)
+	key, other := key.stored(g.cfg.HashPrincipal)
 	if err := key.check(); err != nil {
 		return nil, err
 	}
@@ -143,5 +143,5 @@ func (op Operation) resolve(g *Guard, mode Mode) (*operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &operation{key: key, keyed: true, lock: key.lock(g.store.schema), rules: &rules, timeout: rules.Timeout, print: print, reprint: reprint}, nil
+	return &operation{key: key, other: other, keyed: true, lock: key.lock(g.store.schema), rules: &rules, timeout: rules.Timeout, print: print, reprint: reprint}, nil
 }

@@ -33,6 +33,18 @@ func (b *between) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 
 func (*between) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
+// TraceBatchStart does the same before a batch with the statement.
+func (b *between) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, query := range data.Batch.QueuedQueries {
+		ctx = b.TraceQueryStart(ctx, conn, pgx.TraceQueryStartData{SQL: query.SQL})
+	}
+	return ctx
+}
+
+func (*between) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (*between) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
 // rightBefore runs change once, just before the guard sends the statement.
 func (r *rig) rightBefore(statement, change string) {
 	r.Helper()
@@ -334,17 +346,17 @@ func TestStatementsKeepToTheirKey(t *testing.T) {
 		args []any
 	}{
 		"clear":    {ranOut, own(time.Now())},
-		"delete":   {ranOut, own(time.Now())},
+		"delete":   {ranOut, own(time.Now(), "p2")},
 		"touch":    {"state = 'complete', expires_at = now() + interval '1 s'", own(time.Hour)},
-		"take":     {expired + ", " + ranOut, own(print, owner, time.Minute, int64(5), time.Hour, int64(1), print, time.Now())},
+		"take":     {expired + ", " + ranOut, own(print, owner, time.Minute, int64(5), time.Hour, int64(1), print, time.Now(), "p2")},
 		"renew":    {"state = state", held(2*time.Hour, time.Hour)},
 		"advance":  {"state = state", held("a", "1", true)},
 		"begin":    {"state = state", held("a", "key", time.Hour, "call")},
 		"undo":     {`checkpoints = '{"": {"a": {"calls": 1, "call": "call"}}}'`, held("a", "call")},
 		"fail":     {"state = state", held(time.Hour)},
 		"complete": {"state = state", held(200, nil, nil, nil, false, time.Hour, false)},
-		"present":  {"state = state", own()},
-		"look":     {"state = state", own(time.Now())},
+		"present":  {"state = state", own("p2")},
+		"look":     {"state = state", own(time.Now(), "p2")},
 		"mine":     {"state = state", own(owner)},
 	} {
 		r.exec("TRUNCATE postroom.idempotency")

@@ -3,10 +3,12 @@ package idempotency_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -115,3 +117,99 @@ func TestErrorThatContainsItselfEndsAnAttempt(t *testing.T) {
 		t.Errorf("DoLease = %v, want the function's error", err)
 	}
 }
+
+// odd is an error whose methods panic.
+type odd struct{}
+
+func (odd) Error() string { panic("Error") }
+func (odd) Is(error) bool { panic("Is") }
+func (odd) As(any) bool   { panic("As") }
+func (odd) Unwrap() error { panic("Unwrap") }
+
+// The cause of a context may be an error of any type. If its methods panic or do not return, the
+// attempt ends with an error, in both modes.
+func TestOddCausesEndNothing(t *testing.T) {
+	t.Parallel()
+	for name, strange := range map[string]error{"panics": odd{}, "contains itself": endless{}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			ended := func(what string, err error) {
+				t.Helper()
+				if err == nil || strings.Contains(err.Error(), "it panicked") {
+					t.Errorf("%s: %v, want an error", what, err)
+				}
+			}
+			orPanic := func(f func() error) (err error) {
+				defer func() {
+					if v := recover(); v != nil {
+						err = fmt.Errorf("it panicked: %v", v)
+					}
+				}()
+				return f()
+			}
+			op := func(key string) idempotency.Operation { return idempotency.Operation{Scope: "s", Key: key} }
+			ended("Do", orPanic(func() error {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				_, _, err := idempotency.Do(ctx, r.guard, op("a"), func(context.Context, pgx.Tx) (int, error) { cancel(strange); return 1, nil })
+				return err
+			}))
+			ended("Do whose statement is interrupted", orPanic(func() error {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				_, _, err := idempotency.Do(ctx, r.guard, op("b"), func(ctx context.Context, tx pgx.Tx) (int, error) {
+					cancel(strange)
+					_, _ = tx.Exec(ctx, "SELECT 1")
+					return 1, nil
+				})
+				return err
+			}))
+			ended("DoLease", orPanic(func() error {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				_, _, err := idempotency.DoLease(ctx, r.guard, op("c"), func(ctx context.Context) (int, error) { cancel(strange); return 1, ctx.Err() })
+				return err
+			}))
+			ended("Phase", orPanic(func() error {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				_, _, err := idempotency.DoLease(ctx, r.guard, op("d"), func(ctx context.Context) (int, error) {
+					return idempotency.Phase(ctx, "one", func(ctx context.Context, tx pgx.Tx) (int, error) {
+						cancel(strange)
+						_, err := tx.Exec(ctx, "SELECT 1")
+						return 1, err
+					})
+				})
+				return err
+			}))
+			ended("Call", orPanic(func() error {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				_, _, err := idempotency.DoLease(ctx, r.guard, op("e"), func(ctx context.Context) (int, error) {
+					return idempotency.Call(ctx, "one", func(ctx context.Context, _ string) (int, error) {
+						cancel(strange)
+						return 1, ctx.Err()
+					}, idempotency.VendorWindow(time.Hour))
+				})
+				return err
+			}))
+			ended("Call that does not begin", orPanic(func() error {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				_, _, err := idempotency.DoLease(ctx, r.guard, op("f"), func(ctx context.Context) (int, error) {
+					cancel(strange)
+					return idempotency.Call(ctx, "one", func(context.Context, string) (int, error) { return 1, nil }, idempotency.VendorWindow(time.Hour))
+				})
+				return err
+			}))
+			path := r.mount(idempotency.Route{CancelOnDisconnect: true}, func(w http.ResponseWriter, req *http.Request) {
+				cancel, _ := req.Context().Value(cancelOf{}).(context.CancelCauseFunc)
+				cancel(strange)
+				w.WriteHeader(http.StatusCreated)
+			})
+			ended("a request", orPanic(func() error {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				w := r.send(path, sending{key: "k", ctx: context.WithValue(ctx, cancelOf{}, cancel)})
+				r.want(w, 503, "request_interrupted")
+				return errors.New(w.Body.String())
+			}))
+		})
+	}
+}
+
+type cancelOf struct{}

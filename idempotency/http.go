@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,17 +61,43 @@ func (g *Guard) report(fault error) {
 	g.faults = append(g.faults, fault)
 }
 
-// guardMark marks the context of a request that a guard is serving. Its value says whether
-// the request has a key.
+// guardMark marks the context of a request that a guard is serving. Its value is a *served.
 type guardMark struct{}
+
+// served is a request that a guard is serving.
+type served struct {
+	g     *Guard
+	key   string // "" if the request has no key
+	outer *http.Request
+	body  []byte
+}
+
+// serving returns the request that the guard is serving, and in whose context r was made, or nil.
+func (g *Guard) serving(r *http.Request) *served {
+	s, _ := r.Context().Value(guardMark{}).(*served)
+	//guard:another-guards-mark-does-not-count false
+	if s == nil || s.g != g {
+		return nil
+	}
+	return s
+}
+
+// is reports whether r is the request that is being served, and not another request that its handler
+// made: r is the same up to its body, and a router has at most removed a part of its path.
+func (s *served) is(r *http.Request, key string) bool {
+	//guard:another-key-is-another-request 1 true
+	//guard:another-method-is-another-request 2 true
+	//guard:another-target-is-another-request 3 true
+	//guard:another-path-is-another-request 4 true
+	return key == s.key && r.Method == s.outer.Method && r.RequestURI == s.outer.RequestURI && strings.HasSuffix(s.outer.URL.Path, r.URL.Path)
+}
 
 // ServeHTTP answers a request.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	lines := rt.lines(r)
-	// If an outer guard already serves this request, pass it on. Exception: this request has a key
-	// and the outer request has none, for instance because the outer request is a batch.
-	//guard:a-nested-guard-passes-through remove
-	if keyed, ok := r.Context().Value(guardMark{}).(bool); ok && (keyed || len(lines) == 0) {
+	outer := rt.g.serving(r)
+	//guard:what-has-no-key-passes-inside false
+	if outer != nil && len(lines) == 0 {
 		rt.next.ServeHTTP(w, r)
 		return
 	}
@@ -89,6 +116,11 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	value, err := ParseKey(lines, rt.Key)
+	//guard:a-key-inside-a-request-with-a-key-is-refused false
+	if outer != nil && outer.key != "" {
+		rt.inside(w, r, outer, value)
+		return
+	}
 	if errors.Is(err, ErrMissingKey) && !required {
 		rt.unkeyed(w, r)
 		return
@@ -102,6 +134,30 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		op.run = rt.runner(w, r, body)
 		rt.answer(w, r, rt.g.execute(r.Context(), op))
 	}
+}
+
+// inside serves a request with a key whose context is that of a request with a key. If it is the same
+// request, which has come to a second guard, the request passes. Another request with a key has no
+// transaction in which its answer could be kept, so the guard refuses it.
+func (rt *route) inside(w http.ResponseWriter, r *http.Request, outer *served, key string) {
+	same := outer.is(r, key)
+	if same {
+		body, ok := rt.read(w, r)
+		if !ok {
+			return
+		}
+		//guard:another-body-is-another-request = true
+		same = bytes.Equal(body, outer.body)
+		r = r.WithContext(r.Context())
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	//guard:a-nested-guard-passes-through false
+	if same {
+		rt.next.ServeHTTP(w, r)
+		return
+	}
+	rt.g.cfg.Logger.ErrorContext(r.Context(), "request refused: it has a key, and is sent inside another request with a key", "pattern", r.Pattern, "outer", outer.outer.Pattern)
+	rt.refuse(w, CodeMisconfigured, "The request was sent inside another request with a key. Send it without a key, so that the key of the outer request protects it too.")
 }
 
 // detail returns the text of an ErrInvalidKey, which never quotes the key, and "" for other errors.
@@ -144,12 +200,12 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 		rt.refuse(w, CodeUnauthorized, "")
 		return nil, nil, false
 	}
-	key := Key{Scope: rt.scope(r), Principal: principal, Value: value}.stored(rt.g.cfg.HashPrincipal)
+	key, other := Key{Scope: rt.scope(r), Principal: principal, Value: value}.stored(rt.g.cfg.HashPrincipal)
 	if err := key.check(); err != nil {
 		rt.misconfigured(w, r, fmt.Errorf("scope: %w: mount the handler in a http.ServeMux, or set Route.Scope", err))
 		return nil, nil, false
 	}
-	op := &operation{key: key, keyed: true, lock: key.lock(rt.g.store.schema), rules: &rt.Route, timeout: rt.timeout(r)}
+	op := &operation{key: key, other: other, keyed: true, lock: key.lock(rt.g.store.schema), rules: &rt.Route, timeout: rt.timeout(r)}
 	body, ok := rt.read(w, r)
 	if !ok {
 		return nil, nil, false
@@ -191,14 +247,20 @@ func (rt *route) kind() fingerprint.Kind {
 
 // scope returns the operation's name, or "" if the operation has no name.
 func (rt *route) scope(r *http.Request) string {
-	switch {
-	case rt.Scope != nil:
+	if rt.Scope != nil {
 		return rt.Scope(r)
-	case r.Pattern == "" || strings.HasPrefix(r.Pattern, r.Method+" "):
-		return r.Pattern
 	}
-	return r.Method + " " + r.Pattern
+	//guard:a-wildcards-name-is-no-part-of-the-scope = r.Pattern
+	pattern := wildcards.ReplaceAllString(r.Pattern, "{$1}")
+	if pattern == "" || strings.HasPrefix(pattern, r.Method+" ") {
+		return pattern
+	}
+	return r.Method + " " + pattern
 }
+
+// wildcards matches the wildcards of a pattern of http.ServeMux. Their names may change, and {$} is
+// no wildcard.
+var wildcards = regexp.MustCompile(`\{[^{}$.]+(\.\.\.)?\}`)
 
 // timeout returns the time limit of the handler.
 func (rt *route) timeout(r *http.Request) time.Duration {
@@ -255,7 +317,7 @@ func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
 func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) func(ctx context.Context, a *attempt) (result, error) {
 	return func(ctx context.Context, a *attempt) (result, error) {
 		again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		req := r.Clone(context.WithValue(ctx, guardMark{}, a.op.keyed))
+		req := r.Clone(context.WithValue(ctx, guardMark{}, &served{g: rt.g, key: a.op.key.Value, outer: r, body: body}))
 		req.Body, _ = again()
 		req.GetBody, req.ContentLength, req.TransferEncoding = again, int64(len(body)), nil
 		defer func() {

@@ -184,7 +184,8 @@ func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 	if err := g.fault(); err != nil {
 		return Record{}, fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
 	}
-	f, err := g.store.look(ctx, k.stored(g.cfg.HashPrincipal))
+	k, other := k.stored(g.cfg.HashPrincipal)
+	f, err := g.store.look(ctx, k, other)
 	if err != nil {
 		return Record{}, fmt.Errorf("idempotency: look up key: %w", g.store.advise(err))
 	}
@@ -206,8 +207,8 @@ func (g *Guard) Delete(ctx context.Context, k Key) error {
 	if err := g.fault(); err != nil {
 		return fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
 	}
-	k = k.stored(g.cfg.HashPrincipal)
-	tag, err := g.store.pool.Exec(ctx, g.store.sql.Delete, k.Scope, k.Principal, k.Value, clock.Latest())
+	k, other := k.stored(g.cfg.HashPrincipal)
+	tag, err := g.store.pool.Exec(ctx, g.store.sql.Delete, k.Scope, k.Principal, k.Value, clock.Latest(), other)
 	if err != nil {
 		return fmt.Errorf("idempotency: forget key: %w", g.store.advise(err))
 	}

@@ -19,7 +19,8 @@ import (
 // Key identifies one operation. All three parts count: the same value from another caller, or in
 // another scope, is another key.
 type Key struct {
-	// Scope is the name of the operation: method and route, or the name of a job.
+	// Scope is the name of the operation: method and route, or the name of a job. The wildcards of a
+	// route have no names: POST /orders/{}/pay.
 	Scope string
 
 	// Principal is the caller. In a Key that this package returns, it may be a digest of the caller's
@@ -55,12 +56,30 @@ func (k Key) check() error {
 // stored returns a key in its stored form. The stored principal is a digest if the principal is
 // long, is not valid text or looks like a digest, or if the parameter hash is set. A principal that
 // looks like a digest could otherwise equal the digest of another principal.
-func (k Key) stored(hash bool) Key {
-	if !k.digested && (hash || len(k.Principal) > maxPartLen || !text.Valid(k.Principal) || isDigest(k.Principal)) {
-		sum := sha256.Sum256([]byte(k.Principal))
-		k.Principal, k.digested = hex.EncodeToString(sum[:]), true
+//
+// The result other is the principal in the form that it would have with the opposite of hash. It
+// equals the stored one if there is only one form. Rows that were stored before the setting changed
+// have this form.
+func (k Key) stored(hash bool) (_ Key, other string) {
+	name, digest := k.Principal, k.digest()
+	if k.digested || len(name) > maxPartLen || !text.Valid(name) || isDigest(name) {
+		k.Principal, k.digested = digest, true
+		return k, digest
 	}
-	return k
+	if hash {
+		k.Principal, k.digested = digest, true
+		return k, name
+	}
+	return k, digest
+}
+
+// digest returns the digest of the principal.
+func (k Key) digest() string {
+	if k.digested {
+		return k.Principal
+	}
+	sum := sha256.Sum256([]byte(k.Principal))
+	return hex.EncodeToString(sum[:])
 }
 
 // isDigest reports whether s could be the digest of a principal.
@@ -70,10 +89,12 @@ func isDigest(s string) bool {
 
 // lock returns the number of the advisory lock that keeps two transactions from running the same
 // operation. Two operations can have the same number by chance. Then the guard may sometimes answer
-// that a request is in progress although that is not so. Nothing worse happens.
+// that a request is in progress although that is not so. Nothing worse happens. The number does not
+// depend on HashPrincipal, so that processes with different settings exclude each other.
 func (k Key) lock(schemaName string) int64 {
 	h := sha256.New()
-	for _, part := range [...]string{"postroom.idempotency", schemaName, k.Scope, k.Principal, k.Value} {
+	//guard:processes-with-two-settings-exclude-each-other 4 = k.Principal
+	for _, part := range [...]string{"postroom.idempotency", schemaName, k.Scope, k.digest(), k.Value} {
 		fingerprint.WriteField(h, part)
 	}
 	var sum [sha256.Size]byte

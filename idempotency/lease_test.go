@@ -471,7 +471,7 @@ func TestUpgradeOfTheFingerprint(t *testing.T) { // 2.3
 		// If the kind of a fingerprint is unknown, the requests cannot be compared, and nothing
 		// runs.
 		r.exec(`UPDATE postroom.idempotency SET fingerprint = set_byte(fingerprint, 0, 30)`)
-		r.want(r.post("/new", "k"), 503, "idempotency_store_unavailable")
+		r.want(r.post("/new", "k"), 503, "idempotency_outcome_unknown")
 		if n := r.calls.Load(); n != 1 {
 			r.Errorf("%d calls", n)
 		}

@@ -19,8 +19,14 @@ type lease struct {
 // lease returns the lease with which an attempt can claim its key.
 func (s *store) lease(op *operation) *lease {
 	return &lease{store: s, op: op, Claim: s.claims.New(claim.Terms{
-		Key: claim.Key{Scope: op.key.Scope, Principal: op.key.Principal, Value: op.key.Value}, Keyed: op.keyed, Lock: op.lock, Print: op.print[:], Length: op.rules.Lease, TTL: op.rules.TTL,
+		Key: claim.Key{Scope: op.key.Scope, Principal: op.key.Principal, Value: op.key.Value}, Other: op.other, Keyed: op.keyed, Lock: op.lock, Print: op.print[:], Length: op.rules.Lease, TTL: op.rules.TTL,
 	})}
+}
+
+// is lets the operation and its claim have the key of the row.
+func (l *lease) is(f *row) {
+	l.op.is(f)
+	l.Key.Principal, l.Other = l.op.key.Principal, l.op.other
 }
 
 // took returns mine, of Take or TakeOver. It wraps err in ErrUnavailable, with advice.

@@ -28,7 +28,7 @@ func newMetrics(cfg Config) *metrics {
 		replayed:   count(telemetry.IdempotentReplayed, "Requests that were answered with a kept answer."),
 		conflict:   count(telemetry.IdempotentConflict, "Requests whose key was used for another request."),
 		inProgress: count(telemetry.IdempotentInProgress, "Requests whose key was in use by another attempt."),
-		storeError: count(telemetry.IdempotentStoreError, "Requests that failed because the database was unavailable, or the outcome of a commit was unknown."),
+		storeError: count(telemetry.IdempotentStoreError, "Requests that failed because the database was unavailable, the outcome of a commit was unknown, or a kept answer could not be read."),
 		takeover:   count(telemetry.IdempotentTakeover, "Attempts that took over from an attempt that died."),
 		rows:       telemetry.Counter(m, telemetry.RowsRemoved, "{row}", "Rows that were removed because they were old."),
 	}
@@ -90,7 +90,7 @@ func (m *metrics) of(e callResult) (metric.Int64Counter, string) {
 		return m.conflict, "conflict"
 	case errors.Is(e.err, ErrInProgress), errors.Is(e.err, ErrLeaseLost):
 		return m.inProgress, "in_progress"
-	case errors.Is(e.err, ErrUnavailable), errors.Is(e.err, ErrOutcomeUnknown):
+	case errors.Is(e.err, ErrUnavailable), errors.Is(e.err, ErrOutcomeUnknown), errors.Is(e.err, ErrUnreadable):
 		return m.storeError, "store_error"
 	}
 	return nil, "undone"

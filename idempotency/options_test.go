@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/postroom/postroom/idempotency"
@@ -312,5 +315,79 @@ func TestKeptErrorIsRepeatedAsItWas(t *testing.T) { // C20
 		first := r.post(path, "k")
 		r.want(first, 422, "")
 		r.wantReplay(first, r.post(path, "k"))
+	}
+}
+
+// The largest durations of a route overflow nothing.
+func TestLargestDurations(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	gate := newGate(r.refund)
+	rt := idempotency.Route{
+		TTL: math.MaxInt64, RetryAfter: math.MaxInt64, Timeout: math.MaxInt64, Lease: math.MaxInt64, MaxBody: math.MaxInt64, MaxResponse: math.MaxInt64,
+	}
+	path := r.mount(rt, gate.serve)
+	if err := r.guard.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	answer := r.inside(gate, path, sending{key: "k"})
+	w := r.post(path, "k")
+	if after, err := strconv.Atoi(w.Header().Get("Retry-After")); err != nil || after < 9_000_000_000 {
+		t.Errorf("Retry-After is %q, want the largest duration in seconds", w.Header().Get("Retry-After"))
+	}
+	r.wantReplay(answer(), r.post(path, "k"))
+	r.wantCalls(1, 1)
+
+	rt.RetryWindow = math.MaxInt64
+	r.mount(rt, r.refund)
+	if err := r.guard.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "twice RetryWindow") {
+		t.Errorf("Check = %v, want that TTL is too short", err)
+	}
+}
+
+// Check refuses settings that no database, message or client could keep.
+func TestSettingsThatCannotBeKeptAreFaults(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	for want, rt := range map[string]idempotency.Route{
+		"Isolation is \"snapshot\"":                 {Isolation: "snapshot"},
+		"TTL is 24ns, want at least 1ms":            {TTL: 24},
+		"Timeout is 30ns, want at least 1ms":        {Timeout: 30},
+		"Lease is 60ns, want at least 1ms":          {Lease: 60},
+		"Wait is 5ns, want 0, or at least 1ms":      {Wait: 5},
+		"RetryAfter is 1ns, want at least 1ms":      {RetryAfter: 1},
+		"RetryWindow is 12ns, want 0, or at least":  {RetryWindow: 12},
+		"\"host\" is a header of the message":       {Headers: []string{"host"}},
+		"\"Connection\" is a header of the message": {TimeoutHeader: "Connection"},
+		"TimeoutHeader \"X-Key\" has the key":       {Headers: []string{"X-Key"}, TimeoutHeader: "X-Key"},
+	} {
+		guard := idempotency.New(pool, idempotency.Config{Principal: customer})
+		guard.Handler(rt, http.NotFoundHandler())
+		if err := guard.Check(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Check = %v, want %s", err, want)
+		}
+	}
+	for want, cfg := range map[string]idempotency.Config{
+		"StoreTimeout is 5ns, want at least 1ms":        {StoreTimeout: 5},
+		"PurgeEvery is 1ns, want at least 1ms":          {PurgeEvery: 1},
+		"\"Content-Length\" is a header of the message": {StatusHeader: "Content-Length"},
+		"\"Trailer\" is a header of the message":        {ReplayedHeader: "Trailer"},
+		"ReplayedHeader are both \"x-status\"":          {StatusHeader: "X-Status", ReplayedHeader: "x-status"},
+	} {
+		cfg.Principal = customer
+		if err := idempotency.New(pool, cfg).Check(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Check = %v, want %s", err, want)
+		}
+	}
+	guard := idempotency.New(pool, idempotency.Config{Principal: customer, StatusHeader: idempotency.Omit, ReplayedHeader: idempotency.Omit})
+	for _, level := range []pgx.TxIsoLevel{"", pgx.Serializable, pgx.RepeatableRead, pgx.ReadCommitted, pgx.ReadUncommitted} {
+		guard.Handler(idempotency.Route{Isolation: level}, http.NotFoundHandler())
+	}
+	if err := guard.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	op := idempotency.Operation{Scope: "s", Key: "k", Isolation: "snapshot"}
+	if _, _, err := idempotency.Do(t.Context(), guard, op, func(context.Context, pgx.Tx) (int, error) { return 1, nil }); err == nil || !strings.Contains(err.Error(), "Isolation") {
+		t.Errorf("Do = %v, want the fault", err)
 	}
 }

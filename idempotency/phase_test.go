@@ -151,7 +151,7 @@ func TestTakeSeesTheRequest(t *testing.T) {
 		VALUES ('s', 'p', 'k', '\x02', 'failed', 1, '{"charge": 1}', 'charge', now() + interval '1 h')`)
 	take := func(seen byte) bool {
 		rows, err := r.pool.Query(t.Context(), idempotency.Statements()["take"], "s", "p", "k", []byte{1}, "00000000-0000-0000-0000-000000000001",
-			time.Minute, int64(5), time.Hour, int64(1), []byte{seen}, time.Now())
+			time.Minute, int64(5), time.Hour, int64(1), []byte{seen}, time.Now(), "p2")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postroom/postroom/idempotency"
 	"github.com/postroom/postroom/internal/devtest"
@@ -56,16 +57,16 @@ func TestStatements(t *testing.T) {
 		}
 	}
 	for call, index := range map[string]string{
-		"present ('POST /1', 'c1', '1')":     "idempotency_pkey",
-		"look ('POST /1', 'c1', '1', now())": "idempotency_pkey", "touch ('POST /1', 'c1', '1', '1 s')": "idempotency_pkey",
-		"clear ('POST /1', 'c1', '1', now())": "idempotency_pkey", "delete ('POST /1', 'c1', '1', now())": "idempotency_pkey",
-		"advance ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', '1', true)":                                                                        "idempotency_pkey",
-		"begin ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', 'k', '1 s', 'c')":                                                                    "idempotency_pkey",
-		"undo ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', 'c')":                                                                                 "idempotency_pkey",
-		"mine ('POST /1', 'c1', '1', gen_random_uuid())":                                                                                              "idempotency_pkey",
-		"renew ('POST /1', 'c1', '1', gen_random_uuid(), 1, '1 s', '1 h')":                                                                            "idempotency_pkey",
-		"fail ('POST /1', 'c1', '1', gen_random_uuid(), 1, '1 s')":                                                                                    "idempotency_pkey",
-		"take ('POST /1', 'c1', '1', decode(repeat('00', 33), 'hex'), gen_random_uuid(), '1 s', 1, '1 s', 1, decode(repeat('00', 33), 'hex'), now())": "idempotency_pkey",
+		"present ('POST /1', 'c1', '1', 'd1')":     "idempotency_pkey",
+		"look ('POST /1', 'c1', '1', now(), 'd1')": "idempotency_pkey", "touch ('POST /1', 'c1', '1', '1 s')": "idempotency_pkey",
+		"clear ('POST /1', 'c1', '1', now())": "idempotency_pkey", "delete ('POST /1', 'c1', '1', now(), 'd1')": "idempotency_pkey",
+		"advance ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', '1', true)":                                                                              "idempotency_pkey",
+		"begin ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', 'k', '1 s', 'c')":                                                                          "idempotency_pkey",
+		"undo ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', 'c')":                                                                                       "idempotency_pkey",
+		"mine ('POST /1', 'c1', '1', gen_random_uuid())":                                                                                                    "idempotency_pkey",
+		"renew ('POST /1', 'c1', '1', gen_random_uuid(), 1, '1 s', '1 h')":                                                                                  "idempotency_pkey",
+		"fail ('POST /1', 'c1', '1', gen_random_uuid(), 1, '1 s')":                                                                                          "idempotency_pkey",
+		"take ('POST /1', 'c1', '1', decode(repeat('00', 33), 'hex'), gen_random_uuid(), '1 s', 1, '1 s', 1, decode(repeat('00', 33), 'hex'), now(), 'd1')": "idempotency_pkey",
 		"purge (10, now())": "idempotency_expiry", "purge_kept (10, 10, now())": "idempotency_expiry",
 	} {
 		rows, err := conn.Query(t.Context(), "EXPLAIN EXECUTE "+call)
@@ -104,7 +105,7 @@ func TestGrant(t *testing.T) {
 	if r.pool, err = pgxpoolWith(t, cfg); err != nil {
 		t.Fatal(err)
 	}
-	r.reset(func(c *idempotency.Config) { c.PurgeEvery = 1 })
+	r.reset(func(c *idempotency.Config) { c.PurgeEvery = time.Millisecond })
 	if err := r.guard.Check(t.Context()); err != nil {
 		r.Errorf("Check = %v", err)
 	}

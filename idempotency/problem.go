@@ -18,7 +18,7 @@ const (
 	CodeUnauthorized   Code = "missing_principal"                // 401
 	CodeReplayRefused  Code = "replay_refused"                   // 403: Route.AuthorizeReplay refused
 	CodeInProgress     Code = "idempotency_in_progress"          // 409, or 202
-	CodeUnrepeatable   Code = "idempotency_response_unavailable" // 409: done, but the answer was not kept
+	CodeUnrepeatable   Code = "idempotency_response_unavailable" // done, but the answer was not kept (409) or cannot be read (503)
 	CodeRequestLarge   Code = "request_too_large"                // 413
 	CodeMultipart      Code = "multipart_not_supported"          // 415
 	CodeMismatch       Code = "idempotency_key_payload_mismatch" // 422, 409 or 400
@@ -27,7 +27,7 @@ const (
 	CodeMisconfigured  Code = "idempotency_misconfigured"        // 500
 	CodeContention     Code = "transaction_conflict"             // 503
 	CodeInterrupted    Code = "request_interrupted"              // 503: its time ran out, and nothing was done
-	CodeUnavailable    Code = "idempotency_store_unavailable"    // 503: nothing was done
+	CodeUnavailable    Code = "idempotency_store_unavailable"    // 503: this request did nothing
 	CodeOutcomeUnknown Code = "idempotency_outcome_unknown"      // 503: try the same key again to find out
 )
 
@@ -60,9 +60,9 @@ var titleOf = map[Code]string{
 	CodeNotSupported:   "This operation accepts no Idempotency-Key",
 	CodeUnreadable:     "The request's body could not be read",
 	CodeUnauthorized:   "It is not known who sends the request",
-	CodeReplayRefused:  "The answer is not for this caller",
+	CodeReplayRefused:  "The request was carried out, but its answer is not for this caller",
 	CodeInProgress:     "A request with this Idempotency-Key is in progress",
-	CodeUnrepeatable:   "The request was carried out, but its answer is no longer available",
+	CodeUnrepeatable:   "The request was carried out, but its answer is not available",
 	CodeRequestLarge:   "The request's body is too large",
 	CodeMultipart:      "Multipart bodies are not accepted with an Idempotency-Key",
 	CodeMismatch:       "The Idempotency-Key was used for another request",
@@ -71,7 +71,7 @@ var titleOf = map[Code]string{
 	CodeMisconfigured:  "The operation is not set up correctly",
 	CodeContention:     "The request conflicted with another one, and nothing was done",
 	CodeInterrupted:    "The request's time was over before it was carried out, and nothing was done",
-	CodeUnavailable:    "Idempotency-Keys cannot be looked up at present, and nothing was done",
+	CodeUnavailable:    "Idempotency-Keys cannot be looked up at present, so this request did nothing",
 	CodeOutcomeUnknown: "It is not known whether the request was carried out",
 }
 
@@ -108,6 +108,7 @@ func codeOf(err error) Code {
 		{ErrLeaseLost, CodeInProgress},
 		{ErrInProgress, CodeInProgress},
 		{ErrDropped, CodeUnrepeatable},
+		{ErrUnreadable, CodeUnrepeatable},
 		{ErrTooLarge, CodeResponseLarge},
 		{errNoTx, CodeMisconfigured},
 		{ErrOutcomeUnknown, CodeOutcomeUnknown},

@@ -102,7 +102,7 @@ func TestOnePatternManyPaths(t *testing.T) { // E16, E17
 	r.want(r.post("/orders/2/pay", "k"), 422, "")
 	w := r.send("/orders/1/pay", sending{key: "k", header: map[string]string{"Date": "x", "Traceparent": "y", "Accept": "text/plain"}}) // E27
 	r.want(w, 201, "")
-	if got := one[string](r, "SELECT scope::text FROM postroom.idempotency"); got != "POST /orders/{id}/pay" {
+	if got := one[string](r, "SELECT scope::text FROM postroom.idempotency"); got != "POST /orders/{}/pay" {
 		r.Errorf("scope is %q", got)
 	}
 }
@@ -206,6 +206,107 @@ func TestRequestsWithinARequest(t *testing.T) {
 	r.want(r.send(many, sending{method: "PUT"}), 201, "")
 	r.want(r.send(many, sending{method: "PUT"}), 201, "")
 	r.wantCalls(1, 1)
+}
+
+// A request with a key that is sent inside another request with a key has no transaction of its own
+// in which its answer could be kept. The guard refuses it, whichever way the handler made it.
+func TestAKeyInsideARequestWithAKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	made := func(ctx context.Context, key, body string) *http.Request {
+		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/refund", strings.NewReader(body))
+		req.Header.Set("Idempotency-Key", key)
+		return req
+	}
+	const outer, own = "k", `{"amount":1000}`
+	for name, inner := range map[string]func(req *http.Request) *http.Request{
+		"another key":  func(req *http.Request) *http.Request { return made(req.Context(), "k2", own) },
+		"the same key": func(req *http.Request) *http.Request { return made(req.Context(), outer, own) },
+		"another body": func(req *http.Request) *http.Request {
+			again := req.Clone(req.Context())
+			again.Body = io.NopCloser(strings.NewReader(`{"amount":2000}`))
+			return again
+		},
+		"another path": func(req *http.Request) *http.Request {
+			again := req.Clone(req.Context())
+			again.URL.Path = "/refund"
+			return again
+		},
+		"another key in a copy": func(req *http.Request) *http.Request {
+			again := req.Clone(req.Context())
+			again.Header.Set("Idempotency-Key", "k2")
+			return again
+		},
+		"another query": func(req *http.Request) *http.Request {
+			again := made(req.Context(), outer, own)
+			again.URL.Path, again.RequestURI = req.URL.Path, req.RequestURI+"?part=2"
+			return again
+		},
+		"another method": func(req *http.Request) *http.Request {
+			again := req.Clone(req.Context())
+			again.Method = http.MethodPatch
+			return again
+		},
+		"a key that is not valid": func(req *http.Request) *http.Request { return made(req.Context(), "k k", own) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			refund := r.guard.Handler(idempotency.Route{Scope: func(*http.Request) string { return "refund" }}, http.HandlerFunc(r.refund))
+			many := r.mount(idempotency.Route{}, func(w http.ResponseWriter, req *http.Request) {
+				w.WriteHeader(http.StatusMultiStatus)
+				for range 3 {
+					sub := httptest.NewRecorder()
+					refund.ServeHTTP(sub, inner(req))
+					r.want(sub, 500, "idempotency_misconfigured")
+					if !strings.Contains(sub.Body.String(), "inside another request with a key") {
+						r.Errorf("the answer does not name the fault: %s", sub.Body)
+					}
+				}
+			})
+			r.want(r.post(many, outer), 207, "")
+			r.wantCalls(0, 0)
+		})
+	}
+}
+
+// The key of a request also protects what its handler sends without a key.
+func TestARequestWithoutAKeyInsideARequest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{}, r.refund)
+	many := r.mount(idempotency.Route{}, func(w http.ResponseWriter, req *http.Request) {
+		for range 2 {
+			r.want(r.send(path, sending{ctx: req.Context()}), 201, "")
+		}
+	})
+	r.wantReplay(r.post(many, "k"), r.post(many, "k"))
+	r.wantCalls(2, 2)
+}
+
+// The same request may pass a second guard behind a router, which sees another path.
+func TestNestedBehindARouter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	router := http.NewServeMux()
+	router.Handle("POST /refunds", r.guard.Handler(idempotency.Route{}, http.HandlerFunc(r.refund)))
+	r.mux.Handle("/v1/", r.guard.Handler(idempotency.Route{}, http.StripPrefix("/v1", router)))
+	r.wantReplay(r.post("/v1/refunds", "k"), r.post("/v1/refunds", "k"))
+	r.wantCalls(1, 1)
+}
+
+// A guard of another database does not rely on the outer guard: its own keys count.
+func TestNestedGuardOfAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	r, other := newRig(t), newRig(t)
+	path := other.mount(idempotency.Route{}, other.refund)
+	many := r.mount(idempotency.Route{}, func(w http.ResponseWriter, req *http.Request) {
+		first := other.send(path, sending{key: "k", ctx: req.Context()})
+		r.wantReplay(first, other.send(path, sending{key: "k", ctx: req.Context()}))
+		r.want(other.send(path, sending{ctx: req.Context()}), 400, "missing_idempotency_key")
+		w.WriteHeader(first.Code)
+	})
+	r.want(r.post(many, "k"), 201, "")
+	other.wantCalls(1, 1)
 }
 
 // If a handler is run again, it gets the request as it came, even if the first run changed it.

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 
@@ -16,6 +17,8 @@ func (rt *route) answer(w http.ResponseWriter, r *http.Request, e callResult) {
 	case errors.Is(e.err, ErrInProgress) && rt.StatusURL != nil:
 		w.Header().Set("Location", rt.StatusURL(r, e.key))
 		rt.write(w, http.StatusAccepted, CodeInProgress, "")
+	case errors.Is(e.err, ErrUnreadable):
+		rt.unread(w, r, e.key.Scope, e.err)
 	case e.err != nil:
 		code := codeOf(e.err)
 		if code == CodeNotCommitted || code == CodeMisconfigured || code == CodeResponseLarge {
@@ -39,8 +42,7 @@ func (rt *route) repeat(w http.ResponseWriter, r *http.Request, rec Record) {
 	if rt.AuthorizeReplay != nil {
 		if err := rt.AuthorizeReplay(r, rec); err != nil {
 			if failure.IsInterruption(err) { // AuthorizeReplay ran out of time and did not refuse
-				rt.g.cfg.Logger.WarnContext(r.Context(), "cannot check whether a caller may get a kept answer", "scope", rec.Scope, "error", err)
-				rt.refuse(w, CodeUnavailable, "")
+				rt.unread(w, r, rec.Scope, fmt.Errorf("check whether the caller may get it: %w", err))
 				return
 			}
 			rt.g.cfg.Logger.InfoContext(r.Context(), "a kept answer was refused to its caller", "scope", rec.Scope, "error", err)
@@ -52,8 +54,7 @@ func (rt *route) repeat(w http.ResponseWriter, r *http.Request, rec Record) {
 	if rec.Ref != "" {
 		var err error
 		if resp, err = rt.render(r.Context(), rec); err != nil {
-			rt.g.cfg.Logger.ErrorContext(r.Context(), "kept answer not rendered", "scope", rec.Scope, "error", err)
-			rt.refuse(w, CodeUnavailable, "")
+			rt.unread(w, r, rec.Scope, fmt.Errorf("render it: %w", err))
 			return
 		}
 	}
@@ -69,6 +70,12 @@ func (rt *route) repeat(w http.ResponseWriter, r *http.Request, rec Record) {
 		h.Set(rt.g.cfg.ReplayedHeader, "true")
 	}
 	answer.Send(w, resp.Status, resp.Body)
+}
+
+// unread answers a request that was carried out earlier, and whose kept answer cannot be read now.
+func (rt *route) unread(w http.ResponseWriter, r *http.Request, scope string, err error) {
+	rt.g.cfg.Logger.ErrorContext(r.Context(), "a kept answer cannot be read", "scope", scope, "error", err)
+	rt.write(w, http.StatusServiceUnavailable, CodeUnrepeatable, "Send the same request again later, with the same key, to get the answer.")
 }
 
 func (rt *route) render(ctx context.Context, rec Record) (Response, error) {
@@ -101,7 +108,8 @@ func (rt *route) write(w http.ResponseWriter, status int, code Code, detail stri
 		detail = detailOf[code]
 	}
 	p := answer.Problem{
-		Type: "urn:postroom:problem:" + string(code), Title: titleOf[code], Status: status, Detail: detail, Code: name, Retryable: code.retryable(),
+		Type: "urn:postroom:problem:" + string(code), Title: titleOf[code], Status: status, Detail: detail, Code: name,
+		Retryable: code.retryable() || status == http.StatusServiceUnavailable,
 	}
 	if cfg.DocsURL != "" {
 		p.Type = cfg.DocsURL + "#" + string(code)

@@ -98,7 +98,7 @@ type Route struct {
 	// share keys. The default name does not contain a prefix that http.StripPrefix removed. If
 	// several prefixes lead to this route, return a different name for each.
 	//
-	// Defaults to the method and the pattern of http.ServeMux.
+	// Defaults to the method and the pattern of http.ServeMux, without the names of wildcards.
 	Scope func(r *http.Request) string
 
 	// TTL is how long an answer is kept, and From says when that time begins. With [FromCreation]
@@ -158,7 +158,8 @@ type Route struct {
 
 	// AuthorizeReplay, if set, can refuse to repeat an answer. For a repeated answer the handler
 	// and its own checks do not run. If AuthorizeReplay returns an error, the guard answers 403, or
-	// 503 if the error says that a time limit or a context ended.
+	// 503 if the error says that a time limit or a context ended. Both say that the request was
+	// carried out.
 	AuthorizeReplay func(r *http.Request, rec Record) error
 
 	// Render makes the answer to a repeated request from the reference that the handler gave to
@@ -253,12 +254,24 @@ func (r Route) validate() error {
 	faults.add(r.Oversize != OversizeFails && r.Oversize != OversizeDrops, "Oversize is %d, want OversizeFails or OversizeDrops", r.Oversize)
 	faults.add(r.Print < PrintRequest || r.Print > PrintJCS, "Print is %d, want PrintRequest, PrintRaw, PrintBody or PrintJCS", r.Print)
 	faults.add(r.Key.MaxLen < 0 || r.Key.MaxLen > maxKeyLen, "Key.MaxLen is %d, want 1 to %d", r.Key.MaxLen, maxKeyLen)
-	faults.add(r.TTL < 0, "TTL is %s, want more than 0", r.TTL)
-	faults.add(r.TTL < 2*r.RetryWindow, "TTL is %s, want at least twice RetryWindow, which is %s: a client would repeat a request whose answer is forgotten", r.TTL, r.RetryWindow)
-	faults.add(!slices.Contains([]int{400, 409, 422}, r.MismatchStatus), "MismatchStatus is %d, want 422, 409 or 400", r.MismatchStatus)
-	for name, d := range map[string]time.Duration{"Wait": r.Wait, "RetryAfter": r.RetryAfter, "Timeout": r.Timeout, "Lease": r.Lease, "RetryWindow": r.RetryWindow} {
-		faults.add(d < 0, "%s is %s, want more than 0", name, d)
+	for _, name := range append(slices.Clone(r.Headers), r.TimeoutHeader) {
+		faults.add(header.IsOfMessage(name), "%q is a header of the message, which a client cannot set", name)
 	}
+	hasKey := func(name string) bool { return strings.EqualFold(name, r.TimeoutHeader) }
+	faults.add(slices.ContainsFunc(r.Headers, hasKey), "TimeoutHeader %q has the key", r.TimeoutHeader)
+	//guard:twice-a-window-does-not-overflow 1 = r.TTL < 2*r.RetryWindow
+	faults.add(r.TTL/2 < r.RetryWindow, "TTL is %s, want at least twice RetryWindow, which is %s: a client would repeat a request whose answer is forgotten", r.TTL, r.RetryWindow)
+	faults.add(!slices.Contains([]int{400, 409, 422}, r.MismatchStatus), "MismatchStatus is %d, want 422, 409 or 400", r.MismatchStatus)
+	for name, d := range map[string]time.Duration{"TTL": r.TTL, "RetryAfter": r.RetryAfter, "Timeout": r.Timeout, "Lease": r.Lease} {
+		//guard:nanoseconds-are-no-setting 1 = d < 0
+		faults.add(d < shortest, "%s is %s, want at least %s", name, d, shortest)
+	}
+	for name, d := range map[string]time.Duration{"Wait": r.Wait, "RetryWindow": r.RetryWindow} {
+		faults.add(d < shortest && d != 0, "%s is %s, want 0, or at least %s", name, d, shortest)
+	}
+	levels := []pgx.TxIsoLevel{"", pgx.Serializable, pgx.RepeatableRead, pgx.ReadCommitted, pgx.ReadUncommitted}
+	//guard:a-level-that-does-not-exist-is-a-fault 1 false
+	faults.add(!slices.Contains(levels, r.Isolation), "Isolation is %.40q, want one of %q", string(r.Isolation), levels[1:])
 	faults.add(r.MaxBody < 0, "MaxBody is %d, want more than 0", r.MaxBody)
 	faults.add(r.MaxResponse < 0, "MaxResponse is %d, want more than 0", r.MaxResponse)
 	faults.add(r.TxRetries < 0, "TxRetries is %d, want 0 or more", r.TxRetries)

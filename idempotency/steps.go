@@ -89,7 +89,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 
 // because adds ErrLeaseLost to an error if the lost claim ended the context.
 func because(ctx context.Context, err error) error {
-	if err == nil || !errors.Is(context.Cause(ctx), ErrLeaseLost) {
+	if err == nil || !errors.Is(causeOf(ctx), ErrLeaseLost) {
 		return err
 	}
 	if !guard.Is(guard.Tree(err), ErrLeaseLost) { // the tree of a user's error may be infinite
@@ -268,7 +268,7 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 	}
 	//guard:an-ended-attempt-does-not-call false
 	if ctx.Err() != nil { // ctx ended while the beginning was being recorded
-		return none, errors.Join(context.Cause(ctx), c.l.Undo(ctx, c.name, noted.Call))
+		return none, errors.Join(causeOf(ctx), c.l.Undo(ctx, c.name, noted.Call))
 	}
 	result, err := c.fn(ctx, noted.Key)
 	switch {

@@ -47,15 +47,16 @@ func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 }
 
-// look returns the row of a key, or nil if there is no row. It begins no transaction.
-func (s *store) look(ctx context.Context, k Key) (*row, error) {
+// look returns the row of a key, or nil if there is no row. The parameter other is the principal in
+// its other form: see Key.stored. It begins no transaction.
+func (s *store) look(ctx context.Context, k Key, other string) (*row, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	return s.lookIn(ctx, s.pool, k)
+	return s.lookIn(ctx, s.pool, k, other)
 }
 
-func (s *store) lookIn(ctx context.Context, db querier, k Key) (*row, error) {
-	rows, _ := db.Query(ctx, s.sql.Look, k.Scope, k.Principal, k.Value, clock.Latest()) // CollectRows reports the error
+func (s *store) lookIn(ctx context.Context, db querier, k Key, other string) (*row, error) {
+	rows, _ := db.Query(ctx, s.sql.Look, k.Scope, k.Principal, k.Value, clock.Latest(), other) // CollectRows reports the error
 	f, err := pgx.CollectOneRow(rows, scanRow)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -115,7 +116,7 @@ func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 		batch.Queue(s.sql.Began).QueryRow(func(r pgx.Row) error { return r.Scan(&began) })
 	} else {
 		batch.Queue(s.sql.Lock, op.lock).QueryRow(func(r pgx.Row) error { return r.Scan(&held, &began) })
-		batch.Queue(s.sql.Present, op.key.Scope, op.key.Principal, op.key.Value).Query(func(rows pgx.Rows) error {
+		batch.Queue(s.sql.Present, op.key.Scope, op.key.Principal, op.key.Value, op.other).Query(func(rows pgx.Rows) error {
 			present = rows.Next()
 			rows.Close()
 			return rows.Err()
@@ -130,7 +131,7 @@ func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 	err = results.Close()
 	t.began = began
 	if err == nil && present {
-		found, err = s.lookIn(ctx, t.Tx, op.key)
+		found, err = s.lookIn(ctx, t.Tx, op.key, op.other)
 	}
 	if err != nil {
 		t.rollback(ctx)

@@ -69,7 +69,8 @@ func (op *operation) attempt() result {
 	case astray != nil:
 		r.resp, r.err, r.class, r.reason = nil, astray, ClassRedirect, ReasonFinal
 	case err == nil:
-		r.class, r.again = classOf(op.req.Method, resp)
+		r.told = toldOf(resp)
+		r.class, r.again = classOf(op.req.Method, resp, r.told)
 	//guard:a-callers-deadline-is-no-outage false
 	case ctx.Err() != nil:
 		r.err, r.class, r.reason = contextError(ctx), ClassCanceled, ReasonCanceled
@@ -158,7 +159,7 @@ func (op *operation) account(r *result, unsent bool) {
 	if !r.unsent {
 		op.delivered = true
 		//guard:a-doubt-is-not-forgotten do op.unsure = @1 || @2
-		if r.resp == nil || !op.t.cfg.Protocol.rejected(r.resp) {
+		if r.resp == nil || !op.t.cfg.Protocol.rejected(r.resp, r.told) {
 			op.unsure = true
 		}
 	}

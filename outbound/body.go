@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"sync/atomic"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // body is the body of a request, which may be sent several times.
@@ -64,13 +67,16 @@ func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte
 	if length > limit {
 		return nil, tooLong
 	}
-	//guard:a-kept-body-has-a-limit 1 = @1
-	kept, err := io.ReadAll(io.LimitReader(r, limit+1))
+	//guard:the-largest-body-is-not-empty = min(limit, math.MaxInt64) + 1
+	more := min(limit, math.MaxInt64-1) + 1 // a byte more than the limit, so that a longer body is noticed
+	//guard:a-kept-body-has-a-limit 1.2 = max(@, math.MaxInt64)
+	kept, err := io.ReadAll(io.LimitReader(r, more))
 	switch {
 	case ctx.Err() != nil:
 		return nil, contextError(ctx)
 	case err != nil:
-		return nil, fmt.Errorf("read the request's body: %w", err)
+		//guard:an-error-of-a-kept-body-ends-nothing 2.2 = @1
+		return nil, fmt.Errorf("read the request's body: %w", guard.Seal(err))
 	case int64(len(kept)) > limit:
 		return nil, tooLong
 	//guard:a-body-has-its-length false
@@ -91,7 +97,8 @@ func (b *body) open() (*sentBody, error) {
 	}
 	r, err := b.again()
 	if err != nil {
-		return nil, fmt.Errorf("GetBody: %w", err)
+		//guard:an-error-of-getbody-ends-nothing 2.2 = @1
+		return nil, fmt.Errorf("GetBody: %w", guard.Seal(err))
 	}
 	return &sentBody{ReadCloser: r}, nil
 }
@@ -151,8 +158,13 @@ type sentBody struct {
 
 func (s *sentBody) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
-	//guard:a-read-behind-the-end-is-no-fault 3 true
-	if err != nil && !errors.Is(err, io.EOF) && !s.closed.Load() {
+	if err == nil || err == io.EOF { //nolint:errorlint // a reader must return io.EOF itself
+		return n, err
+	}
+	//guard:an-error-of-a-sent-body-ends-nothing = @1
+	err = guard.Seal(err) // the goroutines of http.Transport use it
+	//guard:a-read-behind-the-end-is-no-fault 2 true
+	if !errors.Is(err, io.EOF) && !s.closed.Load() {
 		s.fault.CompareAndSwap(nil, &err)
 	}
 	return n, err

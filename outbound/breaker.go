@@ -17,7 +17,7 @@ import (
 // open, calls fail at once with [ErrBreakerOpen]. After OpenFor the breaker lets some attempts
 // through, the probes, and closes if they succeed.
 type Breaker struct {
-	// Window is how long an attempt counts.
+	// Window is how long an attempt counts, at most a day.
 	//
 	// Defaults to 30 seconds.
 	Window time.Duration
@@ -60,8 +60,9 @@ func (b Breaker) defaults() Breaker {
 
 func (b Breaker) validate() error {
 	var faults []error
-	if b.Window < time.Second {
-		faults = append(faults, fmt.Errorf("config: Breaker: Window is %s, want at least 1s", b.Window))
+	//guard:a-breakers-window-does-not-overflow 2 false
+	if b.Window < time.Second || b.Window > longestWindow {
+		faults = append(faults, fmt.Errorf("config: Breaker: Window is %s, want 1s to %s", b.Window, longestWindow))
 	}
 	if b.Failures < 1 {
 		faults = append(faults, fmt.Errorf("config: Breaker: Failures is %d, want at least 1", b.Failures))
@@ -77,6 +78,10 @@ func (b Breaker) validate() error {
 	}
 	return errors.Join(faults...)
 }
+
+// longestWindow is the longest Window of a Breaker. The arithmetic of gobreaker overflows if a window
+// is about as long as a time.Duration can be.
+const longestWindow = 24 * time.Hour
 
 // Results of an attempt, for the breaker. nil is a success.
 var (

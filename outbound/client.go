@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // Client calls a vendor. It is safe for concurrent use.
@@ -33,8 +35,9 @@ func (c *Client) Check() error { return c.transport.Check() }
 func (c *Client) HTTP() *http.Client { return c.http }
 
 // Do carries out one operation. It returns a response if the status is 2xx, or 304 for GET and
-// HEAD, unless Decide returned Retry for the response. Otherwise Do returns an [Error]. The caller
-// must close the response's body.
+// HEAD, unless Decide returned Retry for the response, or the response is a 202 that says that a
+// call with the key is running. Otherwise Do returns an [Error]. The caller must close the
+// response's body.
 //
 // GET and HEAD follow up to ten redirects. If a redirect leads to another host, or from TLS to
 // plain HTTP, Do then keeps only headers that describe the wanted answer or the client. It no
@@ -78,6 +81,8 @@ func (c *Client) Fetch(req *http.Request) ([]byte, error) {
 func brokeOff(resp *http.Response, err error) error {
 	ctx := resp.Request.Context()
 	class := ClassConnection
+	//guard:an-error-of-a-response-ends-nothing = @1
+	err = guard.Seal(err)
 	var slow interface{ Timeout() bool }
 	switch {
 	case ctx.Err() != nil:
@@ -101,13 +106,15 @@ func brokeOff(resp *http.Response, err error) error {
 // http.Client cannot follow the redirect in the last response, its error is not an [Error], and
 // unwrap makes one.
 func unwrap(req *http.Request, last *operation, err error) error {
+	//guard:an-error-of-a-redirect-ends-nothing = @1
+	err = guard.Seal(err) // GetBody may have made it
 	var e *Error
 	if errors.As(err, &e) {
 		return e
 	}
 	var shown *url.Error
 	if errors.As(err, &shown) {
-		err = shown.Err
+		err = guard.Seal(shown.Err)
 	}
 	e = &Error{Method: req.Method, Host: "?", Class: ClassInvalid, Reason: ReasonRequest, Err: err}
 	if req.URL != nil {

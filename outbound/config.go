@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -51,13 +52,13 @@ type Config struct {
 
 	// AttemptTimeout limits one attempt. The attempt ends when its response has been read.
 	//
-	// Defaults to 5 seconds.
+	// Defaults to 5 seconds, or to Total if Total is shorter.
 	AttemptTimeout time.Duration
 
 	// Total limits an operation: attempts, the waits between them, and reading the response. If a
 	// wait would end after Total, the operation ends without the wait.
 	//
-	// Defaults to 10 seconds.
+	// Defaults to 10 seconds, or to AttemptTimeout if AttemptTimeout is longer.
 	Total time.Duration
 
 	// MaxRetryAfter is the longest Retry-After for which the Transport waits. A longer Retry-After
@@ -134,8 +135,10 @@ func (c Config) defaults() Config {
 		c.Schedule = Exponential{}
 	}
 	c.Attempts = cmp.Or(c.Attempts, 5)
-	c.AttemptTimeout = cmp.Or(c.AttemptTimeout, 5*time.Second)
-	c.Total = cmp.Or(c.Total, 10*time.Second)
+	if c.AttemptTimeout == 0 {
+		c.AttemptTimeout = min(5*time.Second, cmp.Or(max(c.Total, 0), 5*time.Second))
+	}
+	c.Total = cmp.Or(c.Total, max(10*time.Second, c.AttemptTimeout))
 	c.MaxRetryAfter = cmp.Or(c.MaxRetryAfter, 30*time.Second)
 	c.MaxBody = cmp.Or(c.MaxBody, 1<<20)
 	if c.Hosts == nil {
@@ -165,11 +168,15 @@ func (c Config) validate() error {
 		}
 	}
 	fault(c.Attempts < 1, "Attempts is %d, want at least 1", c.Attempts)
-	fault(c.AttemptTimeout < 0, "AttemptTimeout is %s, want more than 0", c.AttemptTimeout)
-	fault(c.Total < 0, "Total is %s, want more than 0", c.Total)
+	fault(c.AttemptTimeout < time.Millisecond, "AttemptTimeout is %s, want at least 1ms", c.AttemptTimeout)
+	fault(c.Total < time.Millisecond, "Total is %s, want at least 1ms", c.Total)
+	//guard:an-attempt-is-not-cut-without-a-word 1 false
+	fault(c.AttemptTimeout > c.Total && c.Total > 0, "AttemptTimeout is %s, want at most Total, which is %s", c.AttemptTimeout, c.Total)
 	fault(c.MaxRetryAfter < 0, "MaxRetryAfter is %s, want more than 0", c.MaxRetryAfter)
 	fault(c.MaxBody < 0, "MaxBody is %d, want more than 0", c.MaxBody)
 	fault(c.TimeoutHeader != "" && !isToken(c.TimeoutHeader), "TimeoutHeader %.40q is not a header name", c.TimeoutHeader)
+	fault(isOfMessage(c.TimeoutHeader), "TimeoutHeader %q is no header of a caller", c.TimeoutHeader)
+	fault(c.TimeoutHeader != "" && strings.EqualFold(c.TimeoutHeader, c.Protocol.header()), "TimeoutHeader %q is the header of the key", c.TimeoutHeader)
 	if s, ok := c.Schedule.(Exponential); ok {
 		faults = append(faults, s.validate())
 	}
@@ -177,6 +184,8 @@ func (c Config) validate() error {
 	if c.Hosts == nil {
 		faults = append(faults, c.Budget.validate(), c.Breaker.validate())
 	} else {
+		//guard:hosts-are-made-with-newhosts 1 false
+		fault(c.Hosts.known == nil, "Hosts: make it with NewHosts")
 		fault(c.Budget != (Budget{}), "Budget must be empty if Hosts is set: pass it to NewHosts")
 		fault(c.Breaker != (Breaker{}), "Breaker must be empty if Hosts is set: pass it to NewHosts")
 		faults = append(faults, c.Hosts.err)

@@ -25,7 +25,7 @@ const (
 	ClassTimeout     Class = "timeout"      // no answer in time, or 408
 	ClassUnavailable Class = "unavailable"  // 5xx: it is not known whether the vendor acted
 	ClassRateLimited Class = "rate_limited" // 429
-	ClassBusy        Class = "busy"         // 425, or 409 because a call with the key is running
+	ClassBusy        Class = "busy"         // 425, or 409 or 202 because a call with the key is running
 	ClassConflict    Class = "conflict"     // any other 409
 	ClassAuth        Class = "auth"         // 401, 403, 407
 	ClassRedirect    Class = "redirect"     // 3xx that was not followed: the URL or the host is set up wrongly
@@ -36,8 +36,11 @@ const (
 
 // classOf returns the class of a response, and whether another attempt may end differently. The
 // class is "" if the response is not a failure.
-func classOf(method string, resp *http.Response) (Class, bool) {
+func classOf(method string, resp *http.Response, told keyState) (Class, bool) {
 	switch status := resp.StatusCode; {
+	//guard:in-progress-is-no-success false
+	case status == http.StatusAccepted && told == keyBusy:
+		return ClassBusy, true
 	case status == http.StatusNotModified && isSafe(method), status >= 100 && status < 300:
 		return "", false
 	case status < 400:
@@ -49,7 +52,7 @@ func classOf(method string, resp *http.Response) (Class, bool) {
 	case status == http.StatusTooManyRequests:
 		return ClassRateLimited, true
 	case status == http.StatusConflict:
-		if underWay(resp) {
+		if told == keyBusy || resp.Header.Get("Retry-After") != "" {
 			return ClassBusy, true
 		}
 		return ClassConflict, false
@@ -62,25 +65,91 @@ func classOf(method string, resp *http.Response) (Class, bool) {
 	}
 }
 
-// underWay reports whether a 409 means that a call with the same key is running: the response has a
-// Retry-After, or the code idempotency_in_progress.
-func underWay(resp *http.Response) bool {
-	if resp.Header.Get("Retry-After") != "" {
-		return true
+// keyState says what a response's body says about the key of the request.
+type keyState int
+
+const (
+	keyUntold keyState = iota
+	keyBusy            // a call with the key is running
+	keyUsed            // an earlier call had the key, and may have been carried out
+)
+
+// Ends of the codes with which services describe the state of a key, in lower case and with
+// underscores. A guard of package idempotency has its own code at the end of the problem's type,
+// even if Config.Codes replaces the code.
+var (
+	busyCodes = []string{
+		"idempotency_in_progress",
+		"idempotency_key_in_use",       // Stripe
+		"previous_request_in_progress", // PayPal
+	}
+	usedCodes = []string{
+		"idempotency_key_payload_mismatch", "replay_refused", "idempotency_response_unavailable",
+		"idempotency_error",                 // Stripe
+		"paypal_request_id_previously_used", // PayPal
+		"idempotency_key_reused",            // Square
+		"duplicateidempotencykey",           // Amazon Pay
+	}
+)
+
+// toldOf reads the start of a response's body, if a service may describe the state of a key there.
+// A problem document with 202 is no result, so it counts as keyBusy, even with another code.
+func toldOf(resp *http.Response) keyState {
+	switch resp.StatusCode {
+	case http.StatusAccepted, http.StatusBadRequest, http.StatusForbidden, http.StatusConflict, http.StatusUnprocessableEntity:
+	default:
+		return keyUntold
 	}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // media is "" if there is an error
 	if resp.Body == nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
-		return false
+		return keyUntold
 	}
 	//guard:a-problem-is-read-in-part 1 = @1
 	start, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
 	//guard:what-broke-off-is-not-whole 1.1.2 = io.LimitReader(@, 0)
 	resp.Body = &prefixBody{Reader: io.MultiReader(bytes.NewReader(start), broken{err}, resp.Body), Closer: resp.Body}
-	var problem struct {
-		Code string `json:"code"`
+	switch codes := codesIn(start); {
+	//guard:a-problem-is-no-result false
+	case resp.StatusCode == http.StatusAccepted && media == "application/problem+json":
+		return keyBusy
+	//guard:a-conflict-is-no-call-under-way true
+	case endsWithAny(codes, busyCodes):
+		return keyBusy
+	//guard:a-used-key-is-no-rejection false
+	case endsWithAny(codes, usedCodes):
+		return keyUsed
 	}
-	//guard:a-conflict-is-no-call-under-way 2 true
-	return json.Unmarshal(start, &problem) == nil && strings.EqualFold(problem.Code, "idempotency_in_progress")
+	return keyUntold
+}
+
+// codesIn returns the codes in a JSON text, at the places where services put them. It returns no
+// codes if the text is not complete.
+func codesIn(text []byte) []string {
+	type coded struct{ Type, Code, Issue string }
+	var answer struct {
+		coded
+
+		ReasonCode string
+		Error      coded
+		Details    []coded
+		Errors     []coded
+	}
+	var other *json.UnmarshalTypeError // a member has another type than here, which json has left out
+	if err := json.Unmarshal(text, &answer); err != nil && !errors.As(err, &other) {
+		return nil
+	}
+	codes := []string{answer.ReasonCode}
+	for _, c := range slices.Concat([]coded{answer.coded, answer.Error}, answer.Details, answer.Errors) {
+		codes = append(codes, c.Type, c.Code, c.Issue)
+	}
+	return codes
+}
+
+func endsWithAny(codes, ends []string) bool {
+	return slices.ContainsFunc(codes, func(code string) bool {
+		code = strings.ReplaceAll(strings.ToLower(code), ".", "_")
+		return slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(code, end) })
+	})
 }
 
 // prefixBody is a body whose first part was already read.
@@ -100,7 +169,10 @@ func (b broken) Read([]byte) (int, error) {
 }
 
 // rejected reports whether a response proves that the vendor did nothing.
-func (p Protocol) rejected(resp *http.Response) bool {
+func (p Protocol) rejected(resp *http.Response, told keyState) bool {
+	if told != keyUntold {
+		return false
+	}
 	switch status := resp.StatusCode; status {
 	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 		return true

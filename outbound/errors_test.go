@@ -211,3 +211,40 @@ func TestBodiesThatAreNotWhole(t *testing.T) {
 		t.Errorf("%v after %d calls, want none", err, v.count())
 	}
 }
+
+// The text of an error has no header of a response, even if net/http quotes it.
+func TestErrorsQuoteNoHeader(t *testing.T) {
+	for name, answer := range map[string]string{
+		"a header without a colon":        "HTTP/1.1 200 OK\r\nset-cookie hush-7\r\n\r\n",
+		"a location that is no address":   "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://[hush-7\r\nContent-Length: 0\r\n\r\n",
+		"another location":                "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://a b/%zzhush-7 hush-7\r\nContent-Length: 0\r\n\r\n",
+		"a length that is no number":      "HTTP/1.1 200 OK\r\nContent-Length: hush-7\r\n\r\n",
+		"two lengths":                     "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: hush-7\r\n\r\n",
+		"an encoding that does not exist": "HTTP/1.1 200 OK\r\nTransfer-Encoding: hush-7\r\n\r\n",
+		"two encodings":                   "HTTP/1.1 200 OK\r\nTransfer-Encoding: hush-7\r\nTransfer-Encoding: hush-7\r\n\r\n",
+		"a trailer that cannot be one":    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Content-Length, hush-7\r\n\r\n0\r\n\r\n",
+		"a status that is no number":      "HTTP/1.1 hush-7 OK\r\n\r\n",
+		"a line that is no status":        "hush-7\r\n\r\n",
+		"another version":                 "HTTP/hush-7 200 OK\r\n\r\n",
+	} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 64<<10))
+			_, _ = io.WriteString(conn, answer)
+			_ = conn.Close()
+		}()
+		c := outbound.NewClient(outbound.Config{Attempts: 1, Logger: quiet, Next: &http.Transport{}})
+		_, err = c.Fetch(requestTo(t.Context(), t, "POST", "http://"+listener.Addr().String(), "x"))
+		_ = listener.Close()
+		if err == nil || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: %v, want an error without the header", name, err)
+		}
+	}
+}

@@ -79,7 +79,8 @@ func hostIn(e *list.Element) *host { return e.Value.(*host) } //nolint:forcetype
 // removes, and one more.
 func (hs *Hosts) forget(now time.Time) {
 	idle := max(hs.budget.Window, hs.breaker.Window, hs.breaker.OpenFor) + hs.total
-	if len(hs.known) < manyHosts {
+	//guard:an-idle-time-does-not-overflow 2 false
+	if len(hs.known) < manyHosts || idle < 0 { // idle is longer than a Duration can be
 		return
 	}
 	for len(hs.known) > 0 {

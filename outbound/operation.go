@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/pause"
 )
 
@@ -68,7 +69,8 @@ type conclusion struct {
 type result struct {
 	resp    *http.Response
 	err     error
-	class   Class  // "" for a success
+	class   Class // "" for a success
+	told    keyState
 	again   bool   // another attempt may end differently
 	later   bool   // another call may end differently, after some time
 	unsent  bool   // nothing was sent
@@ -199,6 +201,8 @@ func (op *operation) refresh(r result) bool {
 	//guard:refresh-is-asked-once false
 	op.refreshed = true
 	value, err := op.t.cfg.Refresh(op.req)
+	//guard:an-error-of-refresh-ends-nothing = @1
+	err = guard.Seal(err)
 	if err != nil {
 		op.t.cfg.Logger.WarnContext(op.req.Context(), "no new authorization for an outbound call", "host", op.host.name, "error", clean(err.Error()))
 		return false
@@ -253,16 +257,21 @@ func (op *operation) hostName() string {
 
 // Check returns an [Error] if a response is a failure. Then it also reads a part of the body, which
 // the Error keeps, and closes the body. Status 2xx, or 304 for GET and HEAD, is no failure, unless
-// Decide returned Retry. If a response is no failure, Check returns nil and does not touch it.
+// Decide returned Retry. Only a 202 that says that a call with the key is running, or that has a
+// problem document, is a failure. If a response is no failure, the caller can read its whole body.
 func Check(resp *http.Response) error {
 	req := resp.Request
 	if req == nil || req.URL == nil { // the response was not made by net/http
 		req = &http.Request{Method: "?", URL: new(url.URL)}
 	}
-	class, _ := classOf(req.Method, resp)
 	op, _ := req.Context().Value(resultOf{}).(*operation)
+	var class Class
+	var told keyState
 	if op != nil {
 		class = op.class
+	} else {
+		told = toldOf(resp)
+		class, _ = classOf(req.Method, resp, told)
 	}
 	if class == "" {
 		return nil
@@ -278,7 +287,7 @@ func Check(resp *http.Response) error {
 	//guard:a-doubt-is-no-rejection 1.8 remove
 	e := &Error{
 		Method: req.Method, Host: hostOf(req.URL), Attempts: 1, Class: class, Reason: ReasonFinal,
-		Last: kept, sent: true, unsure: !Protocol{}.rejected(resp),
+		Last: kept, sent: true, unsure: !Protocol{}.rejected(resp, told),
 	}
 	e.RetryAfter, _ = ParseRetryAfter(resp.Header, time.Now())
 	return e
@@ -297,7 +306,7 @@ func keep(resp *http.Response) *Response {
 	kept.Body, kept.Truncated = body, err != nil
 	if !kept.Truncated && len(body) == keepAtMost {
 		n, err := resp.Body.Read(make([]byte, 1))
-		kept.Truncated = n > 0 || !errors.Is(err, io.EOF)
+		kept.Truncated = n > 0 || !errors.Is(guard.Seal(err), io.EOF)
 	}
 	return kept
 }
@@ -317,7 +326,8 @@ func (op *operation) discard(r result) {
 // contextError returns why a context ended, or nil. With errors.Is, the returned error matches both
 // the context's error and the context's cause.
 func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
+	//guard:a-cause-of-any-type-ends-nothing 2 = @1
+	err, cause := ctx.Err(), guard.Seal(context.Cause(ctx)) // a user's code may have made the cause
 	if err == nil || errors.Is(cause, err) {
 		return cause
 	}

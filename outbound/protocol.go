@@ -155,6 +155,9 @@ func (p Protocol) validate() error {
 	if p.Header != "" && !isToken(p.Header) {
 		faults = append(faults, fmt.Errorf("config: Protocol: Header %.40q is not a header name", p.Header))
 	}
+	if isOfMessage(p.Header) {
+		faults = append(faults, fmt.Errorf("config: Protocol: Header %q cannot carry a key", p.Header))
+	}
 	if p.Header != "" && p.Field != "" {
 		faults = append(faults, errors.New("config: Protocol: Header and Field are both set, want only one of them"))
 	}
@@ -176,6 +179,16 @@ func isToken(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// isOfMessage reports whether net/http itself sets a header, or leaves it out, so that a request of
+// a caller cannot have it.
+func isOfMessage(name string) bool {
+	switch http.CanonicalHeaderKey(name) {
+	case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Upgrade":
+		return true
+	}
+	return false
 }
 
 // digestOf returns a digest of a key, for logs that must not show the key.

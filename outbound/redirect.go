@@ -90,7 +90,7 @@ func (op *operation) refuse(resp *http.Response, err error) *Error {
 	op.body.close()
 	op.class, op.reason = ClassRedirect, ReasonFinal
 	e := op.failure(err, &Response{Status: resp.StatusCode, Header: resp.Header, Truncated: true}, nil)
-	e.sent, e.unsure = true, op.unsure || op.earlier == nil && !Protocol{}.rejected(resp)
+	e.sent, e.unsure = true, op.unsure || op.earlier == nil && !Protocol{}.rejected(resp, keyUntold)
 	if from := resp.Request; from != nil && from.URL != nil {
 		e.Method, e.Host = orGet(from.Method), hostOf(from.URL)
 	}

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -28,11 +29,18 @@ const (
 // string has half of a surrogate pair. If numbers are exact, an exponent must not have more than 18
 // digits. If numbers are doubles, a number must not be too large for a double, and a number that is
 // too small becomes 0.
-func Form(in []byte, numbers Numbers) ([]byte, error) {
+func Form(in []byte, numbers Numbers) ([]byte, error) { return form(in, numbers, false) }
+
+// Distinct does what Form does. It also returns [ErrNoForm] if two names of an object differ in
+// letter case only: package encoding/json takes both for one member, and the later value counts. So
+// the order of these members matters to its callers.
+func Distinct(in []byte, numbers Numbers) ([]byte, error) { return form(in, numbers, true) }
+
+func form(in []byte, numbers Numbers, distinct bool) ([]byte, error) {
 	if len(in) > maxText || !utf8.Valid(in) {
 		return nil, ErrNoForm
 	}
-	c := canon{in: in, numbers: numbers, out: make([]byte, 0, len(in))}
+	c := canon{in: in, numbers: numbers, distinct: distinct, out: make([]byte, 0, len(in))}
 	if err := c.value(0); err != nil {
 		return nil, err
 	}
@@ -48,10 +56,11 @@ func Form(in []byte, numbers Numbers) ([]byte, error) {
 // At the end, inOrder sorts the members of all noted objects in one pass. If each object
 // were sorted immediately, a deeply nested value would be moved once for each level.
 type canon struct {
-	in      []byte
-	at      int
-	numbers Numbers
-	out     []byte
+	in       []byte
+	at       int
+	numbers  Numbers
+	distinct bool // names must differ in more than their letter case
+	out      []byte
 
 	open    []member // the members of the objects that are being read
 	moved   []span   // the members of the noted objects, sorted
@@ -202,6 +211,10 @@ func (c *canon) close(begin int, members []member, inner int) error {
 			return ErrNoForm
 		}
 	}
+	//guard:letter-case-alone-makes-no-other-name 1 false
+	if c.distinct && sameFold(members) {
+		return ErrNoForm
+	}
 	if !sorted {
 		at := len(c.moved)
 		for _, m := range members {
@@ -210,6 +223,38 @@ func (c *canon) close(begin int, members []member, inner int) error {
 		c.objects = append(c.objects, object{c.since(begin, inner), int32(at), int32(len(c.moved))})
 	}
 	return nil
+}
+
+// few is the largest number of members that sameFold compares pair by pair.
+const few = 8
+
+// sameFold reports whether the names of two members differ at most in letter case.
+func sameFold(members []member) bool {
+	if len(members) <= few {
+		for i, m := range members {
+			for _, other := range members[:i] {
+				if bytes.EqualFold(m.name, other.name) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	seen := make(map[string]struct{}, len(members))
+	for _, m := range members {
+		seen[string(bytes.Map(folded, m.name))] = struct{}{}
+	}
+	return len(seen) < len(members)
+}
+
+// folded returns the smallest of the characters that differ from r in letter case only.
+func folded(r rune) rune {
+	for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
+		if next < r {
+			return folded(next)
+		}
+	}
+	return r
 }
 
 func (c *canon) member(depth int) (member, error) {

@@ -52,7 +52,11 @@ func (p Problem) Send(w http.ResponseWriter, again time.Duration) {
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
 	if p.Retryable {
-		h.Set("Retry-After", strconv.Itoa(int((again+time.Second-1)/time.Second)))
+		seconds := int64(again / time.Second)
+		if again%time.Second > 0 {
+			seconds++
+		}
+		h.Set("Retry-After", strconv.FormatInt(seconds, 10))
 	}
 	text, _ := json.Marshal(p) // cannot fail for fields of these types
 	w.WriteHeader(p.Status)

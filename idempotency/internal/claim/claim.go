@@ -48,6 +48,7 @@ type Key struct{ Scope, Principal, Value string }
 // Terms says what to claim, and for how long.
 type Terms struct {
 	Key   Key
+	Other string // the principal in its other form: see Key.stored of package idempotency
 	Keyed bool   // if false, nothing is claimed and nothing is recorded
 	Lock  int64  // the number of the advisory lock that transactions on the key hold
 	Print []byte // the fingerprint of the request
@@ -147,20 +148,22 @@ func (c *Claim) renew(ctx context.Context) {
 }
 
 // Take takes the key if the key has no row, and reports whether it did.
-func (c *Claim) Take(ctx context.Context) (bool, error) { return c.take(ctx, c.table.SQL.Claim) }
+func (c *Claim) Take(ctx context.Context) (bool, error) {
+	return c.take(ctx, c.table.SQL.Claim, c.Other, clock.Latest())
+}
 
 // TakeOver takes the key, and reports whether it did. It takes the key only if no other attempt
 // holds the key, and the row still has this fence, this fingerprint, and no answer. An expired row
 // counts as a row without an answer.
 func (c *Claim) TakeOver(ctx context.Context, fence int64, print []byte) (bool, error) {
-	return c.take(ctx, c.table.SQL.Take, fence, print, clock.Latest())
+	return c.take(ctx, c.table.SQL.Take, fence, print, clock.Latest(), c.Other)
 }
 
 func (c *Claim) take(ctx context.Context, sql string, more ...any) (bool, error) {
 	k := c.Key
 	args := append([]any{k.Scope, k.Principal, k.Value, c.Print, c.owner, c.Length, c.Lock, c.TTL}, more...)
 	c.asked = time.Now()
-	mine, err := c.read(ctx, sql, args...)
+	mine, err := c.locked(ctx, sql, args...)
 	//guard:a-claim-in-doubt-is-looked-up true
 	if err == nil || failure.IsRefusal(err) {
 		return mine, err
@@ -174,14 +177,36 @@ func (c *Claim) take(ctx context.Context, sql string, more ...any) (bool, error)
 	if mine {
 		return true, nil
 	}
-	return c.read(ctx, sql, args...)
+	return c.locked(ctx, sql, args...)
+}
+
+// locked runs a statement as read does, after another one that takes the key's lock, in one
+// transaction and one round trip. So the statement sees what the last holder of the lock has
+// committed.
+func (c *Claim) locked(ctx context.Context, sql string, args ...any) (mine bool, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue(c.table.SQL.Hold, c.Lock)
+	batch.Queue(sql, args...)
+	results := c.table.Pool.SendBatch(ctx, batch)
+	_, err = results.Exec()
+	if err == nil {
+		mine, err = c.scan(results.QueryRow())
+	}
+	if closed := results.Close(); err == nil && closed != nil {
+		return false, closed // the transaction may not have been committed
+	}
+	return mine, err
 }
 
 // read runs a statement that returns the row of the claim, if there is one.
 func (c *Claim) read(ctx context.Context, sql string, args ...any) (mine bool, err error) {
+	return c.scan(c.table.Pool.QueryRow(ctx, sql, args...))
+}
+
+func (c *Claim) scan(from pgx.Row) (mine bool, err error) {
 	var point *string
 	var done []byte
-	err = c.table.Pool.QueryRow(ctx, sql, args...).Scan(&c.fence, &c.number, &point, &done, &c.at)
+	err = from.Scan(&c.fence, &c.number, &point, &done, &c.at)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil

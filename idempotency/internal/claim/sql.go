@@ -12,7 +12,7 @@ var files embed.FS
 
 // Statements are the statements of this package, for one schema. Each has a file in sql.
 type Statements struct {
-	Claim, Take, Mine       string
+	Hold, Claim, Take, Mine string
 	Renew, Begin, Undo      string
 	Advance, Complete, Fail string
 }

@@ -5,6 +5,7 @@ package header
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/dunglas/httpsfv"
@@ -21,6 +22,16 @@ var (
 // IsToken reports whether s is a token of RFC 9110, as header names and methods are.
 func IsToken(s string) bool {
 	return s != "" && strings.Trim(s, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+// IsOfMessage reports whether net/http itself sets a header, or leaves it out, so that no handler and
+// no client can use it.
+func IsOfMessage(name string) bool {
+	switch http.CanonicalHeaderKey(name) {
+	case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Upgrade":
+		return true
+	}
+	return false
 }
 
 // Form says which keys are accepted.

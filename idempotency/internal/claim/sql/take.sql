@@ -5,12 +5,13 @@
 -- statement removes its steps and counts attempts from 1 again, but the fence rises as usual, so
 -- that the previous holder can change nothing. The statement returns the steps that are done,
 -- because a holder may have recorded more steps since the caller read the row. It also returns the
--- id of this Postroom database. It returns no row if it cannot claim the row, or if a transaction
--- has the key's lock $7. The row then expires $8 after the claim ends: see renew.sql.
+-- id of this Postroom database. It returns no row if it cannot claim the row, or if there is
+-- a row that has not expired with the principal in its other form $12, or if a transaction has the
+-- key's lock $7. The row then expires $8 after the claim ends: see renew.sql.
 --
--- Locks   the row; the key's advisory lock $7, until this statement ends.
+-- Locks   the row; the key's advisory lock $7, until the transaction ends.
 -- Index   the primary key.
--- Called  by Claim.TakeOver.
+-- Called  by Claim.TakeOver, after hold.sql.
 UPDATE postroom.idempotency
 --guard:a-claim-has-a-fence-of-its-own 3 remove
 SET state = 'pending', owner = $5::uuid, fence = fence + 1, lease_until = clock_timestamp() + $6::interval,
@@ -35,5 +36,9 @@ WHERE scope = $1 AND principal = $2 AND key = $3 AND fence = $9 AND fingerprint 
   --guard:take-leaves-a-claim true
   AND (state <> 'pending' OR lease_until <= least(clock_timestamp(), $11::timestamptz))
   --guard:take-waits-for-transactions true
-  AND pg_try_advisory_xact_lock($7::bigint)
+  --guard:a-take-over-sees-what-the-last-holder-did 2 true
+  AND (pg_try_advisory_xact_lock($7::bigint) AND coalesce(current_setting('postroom_claim.held', true), '') <> 'false')
+  --guard:a-take-over-leaves-the-row-of-the-other-form true
+  AND ($12 = $2 OR NOT EXISTS (SELECT FROM postroom.idempotency i WHERE i.scope = $1 AND i.principal = $12 AND i.key = $3
+                               AND i.expires_at > least(clock_timestamp(), $11::timestamptz)))
 RETURNING fence, attempts, point, checkpoints, (SELECT id::text FROM postroom.instance WHERE only_one);
