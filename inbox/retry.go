@@ -17,6 +17,7 @@ type retries struct {
 	*loop
 
 	queue    *claims.Queue // due events; set while the inbox runs
+	hung     hung
 	settling chan struct{} // limits how many workers of an external handler settle at the same time
 }
 
@@ -95,9 +96,10 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	//guard:a-handler-that-is-not-ordered-takes-events-out-of-their-key 2 remove
 	case !ok, cl.Blocking != "" && !c.isOrdered() && c.persist(life, func() error { return c.ledger.LeaveKey(life.Work, &cl.HeldEvent, c.follower(false)) }) != nil,
 		life.IsStopping() || c.external == nil && !cl.Solitary && !c.canRunUntil(cl.Ends): // the claim ends too soon for a run
-		c.release(life, cl.Claim)
+		c.yield(life, cl)
 		return
 	}
+	c.hung.remove(cl.ID)
 	before := c.keys.Version(cl.Blocking)
 	err := c.identify(life, cl)
 	if err == nil {
@@ -136,7 +138,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		c.signals.LeaseLost(life.Work)
 		c.log.WarnContext(life.Work, "another process has the event, or it is settled", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "attempt", cl.Attempt)
 	case life.Ends(err) || delivery.IsUnsettled(err):
-		c.release(life, cl.Claim)
+		c.yield(life, cl)
 	default:
 		c.signals.Report(life.Work, cl.Task, err)
 		//guard:a-claim-asks-what-became-of-its-transaction 0 = error(nil)
@@ -145,6 +147,17 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		}
 		c.fail(life, cl, c.failedAgain(cl, delivery.FailureOf(err)))
 	}
+}
+
+// yield gives back an event that cannot run now. If its handler itself committed the transaction in which
+// it ran last, it must not run again, and yield records that it is dead.
+func (c *retries) yield(life delivery.Lifetime, cl *claim) {
+	//guard:a-claim-that-is-given-back-knows-of-a-commit 1 false
+	if cl.began != "" && delivery.IsEnded(c.persist(life, func() error { return c.endedBefore(life.Work, cl.began) })) {
+		c.fail(life, cl, c.held(cl, delivery.FailureOf(&delivery.EndedError{Committed: true}), cl.Attempt, 0))
+		return
+	}
+	c.release(life, cl.Claim)
 }
 
 // outcome returns the outcome of a claim that was settled.

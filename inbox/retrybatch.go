@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/postroom/postroom/inbox/internal/claims"
@@ -17,6 +18,9 @@ func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
 		var doubts []string
 		ran, began, done := c.runTogether(life, all, &doubts)
 		if !done {
+			if n := len(ran); n > 0 && !c.canRunUntil(all[0].Ends) {
+				c.hung.add(ran[n-1].ID)
+			}
 			for i, cl := range all {
 				one := &claim{Claim: cl, doubts: doubts}
 				//guard:an-event-that-did-not-run-is-not-blamed true
@@ -37,6 +41,39 @@ func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
 	}
 }
 
+// hung are the events that ran last in a batch which took all its time. No time was left to run the
+// events of the batch one by one, so all were given back. In another batch that would happen again, and
+// no attempt would ever count.
+type hung struct {
+	mu  sync.Mutex
+	ids map[int64]struct{}
+}
+
+// mostHung limits how many events are remembered. If there are more, all are forgotten.
+const mostHung = 10_000
+
+func (h *hung) add(id int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ids == nil || len(h.ids) >= mostHung {
+		h.ids = make(map[int64]struct{})
+	}
+	h.ids[id] = struct{}{}
+}
+
+func (h *hung) remove(id int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.ids, id)
+}
+
+func (h *hung) has(cl *claims.Claim) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, is := h.ids[cl.ID]
+	return is
+}
+
 // runTogether runs the handler for the events in one transaction and settles them. It stops early
 // if the rest would take too long, or if an event changed the session. If done is true, the
 // events ran are settled. Otherwise each event must run in its own transaction, and ran are the
@@ -46,7 +83,8 @@ func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
 func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim, doubts *[]string) (ran []*claims.Claim, began string, done bool) {
 	until, can := claims.Together(all)
 	//guard:an-event-without-its-key-runs-in-no-batch 3 false
-	if !can || len(all) == 1 || slices.ContainsFunc(all, c.isNameless) || !c.gate.IsOpen() || life.IsStopping() || !c.canRunUntil(until) {
+	//guard:an-event-that-hung-in-a-batch-runs-alone 4 false
+	if !can || len(all) == 1 || slices.ContainsFunc(all, c.isNameless) || slices.ContainsFunc(all, c.hung.has) || !c.gate.IsOpen() || life.IsStopping() || !c.canRunUntil(until) {
 		return nil, "", false
 	}
 	err := c.persistClaimed(life, until, func() (err error) {

@@ -148,3 +148,67 @@ func TestBatchWithoutAllClaimsDoesNotCommit(t *testing.T) {
 		}
 	}
 }
+
+// An event commits the transaction of its batch, and a later event of the batch takes all the time
+// that the batch has. What ran before does not run again, although the batch can no longer run its
+// events one by one.
+func TestBatchWhoseTimeIsOverDoesNotForgetACommit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(inbox.Subscription{Name: "h", Workers: 1, Batch: 10, Attempts: 1, Timeout: time.Second, Pause: inbox.Pause{Off: true}},
+		postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			err := effect("h").Handle(ctx, tx, ev)
+			switch ev.ID {
+			case "1":
+				_, err = tx.Exec(ctx, "COMMIT AND CHAIN")
+			case "2":
+				<-ctx.Done()
+				err = ctx.Err()
+			}
+			return err
+		}))
+	b.acceptMany("h", 5)
+	b.run()
+	b.eventually("all to be settled", func() bool { return len(b.held("h")) == b.dead("h") && len(b.effects("h")) == 4 })
+	for id, n := range b.effects("h") {
+		if n != 1 {
+			t.Errorf("%d effects of %s", n, id)
+		}
+	}
+	if o := b.held("h")["/stripe 1"]; o.Class != "transaction" {
+		t.Errorf("1 is held: %+v, want it dead because its transaction was committed", o)
+	}
+}
+
+// An event that takes all the time of its batch at each run uses up its attempts, and stops no other
+// event.
+func TestAnEventThatHangsInABatchIsDead(t *testing.T) {
+	t.Parallel()
+	for _, hangs := range []string{"0", "2", "4"} {
+		t.Run(hangs, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			var runs atomic.Int64
+			b.in.Handle(inbox.Subscription{Name: "h", Workers: 1, Batch: 10, Attempts: 2, Timeout: time.Second, Schedule: postroom.Backoff{time.Millisecond}, Pause: inbox.Pause{Off: true}},
+				postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+					if ev.ID == hangs {
+						runs.Add(1)
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return effect("h").Handle(ctx, tx, ev)
+				}))
+			b.acceptMany("h", 5)
+			b.run()
+			b.eventually("one to be dead, and the others to be done", func() bool { return len(b.held("h")) == 1 && b.dead("h") == 1 && len(b.effects("h")) == 4 })
+			for id, n := range b.effects("h") {
+				if n != 1 {
+					t.Errorf("%d effects of %s", n, id)
+				}
+			}
+			if n := runs.Load(); n > 4 { // each attempt, and before each a run in a batch
+				t.Errorf("the event that hangs ran %d times for two attempts", n)
+			}
+		})
+	}
+}

@@ -192,8 +192,8 @@ var errContention = fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: "40001"})
 func TestEventThatEndedTheTransactionOfItsKeyIsBlamed(t *testing.T) {
 	t.Parallel()
 	for name, cause := range map[string]struct{ sql, class string }{
-		"it rolls back and begins another":    {"ROLLBACK AND CHAIN", "transaction"},
-		"the server refuses the commit of it": {"INSERT INTO pair VALUES (1), (1)", "23505"},
+		"it rolls back and begins another":     {"ROLLBACK AND CHAIN", "transaction"},
+		"the server refuses the commit of it":  {"INSERT INTO pair VALUES (1), (1)", "23505"},
 		"the commit of it conflicts each time": {"INSERT INTO conflict VALUES (1)", "contention"},
 	} {
 		t.Run(name, func(t *testing.T) {
