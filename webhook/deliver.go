@@ -36,6 +36,7 @@ const mostRetryAfter = 24 * time.Hour
 // target has the data of an endpoint that one attempt needs.
 type target struct {
 	id       string
+	account  string
 	url      string
 	secrets  []string
 	disabled bool
@@ -90,11 +91,11 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	case to.paused > 0:
 		return postroom.SnoozeKey(spread(time.Duration(to.paused*float64(time.Second))), lanes.SlowPace, fmt.Errorf("webhook: endpoint %s is paused, because it fails or asked for a pause", to.id))
 	}
-	if w, ok := s.lanes.Enter(to.id, to.fails); !ok {
+	if w, ok := s.lanes.Enter(to.id, to.account, to.fails); !ok {
 		return s.noRoom(to, w)
 	}
 	success := false
-	defer func() { s.lanes.Leave(to.id, success) }()
+	defer func() { s.lanes.Leave(to.id, to.account, success) }()
 	result, err := attempt.Step(ctx, "deliver", func(ctx context.Context, _ string) ([]byte, error) { return s.send(ctx, attempt, to) })
 	if err != nil {
 		return err
@@ -110,7 +111,7 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 // noRoom returns the error that makes an event wait, because the running deliveries to its endpoint
 // have reached their limit.
 func (s *Sender) noRoom(to *target, w lanes.Wait) error {
-	err := fmt.Errorf("webhook: the limit of running deliveries to endpoint %s is reached", to.id)
+	err := fmt.Errorf("webhook: the limit of running deliveries to endpoint %s, or to all endpoints of its account, is reached", to.id)
 	after := spread(s.waitFor(to, w.Busy))
 	//guard:a-slow-endpoint-holds-up-no-other false
 	if w.Many {
@@ -137,7 +138,7 @@ func spread(d time.Duration) time.Duration { return d + rand.N(d/2+time.Millisec
 // read reads the endpoint. If the database does not answer, the event waits and loses no attempt.
 func (s *Sender) read(ctx context.Context, id string) (*target, error) {
 	to := &target{id: id}
-	err := s.endpoints.db.QueryRow(ctx, s.endpoints.sql.Endpoint, id).Scan(&to.url, &to.secrets, &to.disabled, &to.fails, &to.paused, &to.stale)
+	err := s.endpoints.db.QueryRow(ctx, s.endpoints.sql.Endpoint, id).Scan(&to.account, &to.url, &to.secrets, &to.disabled, &to.fails, &to.paused, &to.stale)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, postroom.Permanent(fmt.Errorf("webhook: %w: %s", ErrUnknownEndpoint, id))

@@ -58,7 +58,8 @@ type SenderConfig struct {
 	// the same Name, make the deliveries.
 	AcceptOnly bool
 
-	// Workers is how many deliveries run at the same time in this process.
+	// Workers is how many deliveries run at the same time in this process. Accounts share them: one
+	// account can use half of them, two can use two thirds.
 	//
 	// Defaults to 64.
 	Workers int
@@ -182,7 +183,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	cfg = cfg.defaults()
 	s := &Sender{
 		cfg: cfg, endpoints: NewEndpoints(pool, EndpointsConfig{Schema: cfg.Schema}), in: in, schedule: sendSchedule(),
-		lanes:     lanes.New(cfg.InFlight),
+		lanes:     lanes.New(cfg.Workers, cfg.InFlight),
 		delivered: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookDelivered, "{attempt}", "Attempts to deliver webhooks, by outcome."),
 	}
 	s.out = outbound.New(outbound.Config{

@@ -1,4 +1,4 @@
--- The data of endpoint $1 for one attempt: its URL, the secrets that sign now, whether it is
+-- The data of endpoint $1 for one attempt: its account, its URL, the secrets that sign now, whether it is
 -- disabled, whether it fails, for how many seconds it is paused, and whether the next success
 -- changes its row.
 --
@@ -7,7 +7,7 @@
 -- Called  by Sender.read.
 
 --guard:webhook-old-secret 2 = @2
-SELECT url, CASE WHEN rotated_at > now() - interval '24 hours' THEN secrets ELSE secrets[1:1] END, disabled_at IS NOT NULL,
+SELECT account, url, CASE WHEN rotated_at > now() - interval '24 hours' THEN secrets ELSE secrets[1:1] END, disabled_at IS NOT NULL,
        failing_since IS NOT NULL, greatest(extract(epoch FROM paused_until - now()), 0)::float8,
        failing_since IS NOT NULL OR paused_until IS NOT NULL OR last_status IS NULL OR last_status NOT BETWEEN 200 AND 299
 FROM postroom.webhook_endpoint

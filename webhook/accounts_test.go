@@ -1,0 +1,137 @@
+package webhook_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/webhook"
+)
+
+// A hundred endpoints of a customer hang, and many deliveries to them are due. Meanwhile all events
+// of another customer arrive.
+func TestOneAccountLeavesWorkersToOthers(t *testing.T) {
+	t.Parallel()
+	const endpoints, events = 100, 40
+	r := newRig(t, func(cfg *webhook.SenderConfig) { cfg.AccountHeader, cfg.Timeout = "tenant", time.Minute })
+	hangs, works := newReceiver(t), newReceiver(t)
+	answer, begun := make(chan struct{}), make(chan struct{}, 1000)
+	hangs.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		begun <- struct{}{}
+		<-answer
+		hangs.ServeHTTP(w, req)
+	})
+	for i := range endpoints {
+		id := fmt.Sprintf("slow-%d", i)
+		r.add(webhook.NewEndpoint{ID: id, Account: "slow", URL: hangs.URL})
+		r.insertDue(id, 20)
+	}
+	r.add(webhook.NewEndpoint{ID: "quick", Account: "quick", URL: works.URL})
+	r.run()
+	t.Cleanup(func() { close(answer) })
+	for range 32 {
+		<-begun
+	}
+	all := make([]inbox.Acceptance, events)
+	for i := range all {
+		all[i] = inbox.Acceptance{Handler: "fanout", Event: postroom.Event{
+			ID: fmt.Sprintf("e%d", i), Source: "/shop", Type: "order.placed", Headers: map[string]string{"tenant": "quick"}, Data: []byte(`1`),
+		}}
+	}
+	if _, err := r.in.AcceptAll(context.Background(), all...); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("the other customer's events", func() bool { return len(works.requests()) == events })
+	if n := len(hangs.requests()); n != 0 {
+		t.Errorf("%d requests to the first customer's endpoints were answered, and all should hang", n)
+	}
+	r.eventually("the first customer's other deliveries to wait", func() bool {
+		return one[int](r, "SELECT count(*) FROM postroom.held WHERE event_key LIKE 'slow%' AND next_at <= now()") == 0
+	})
+}
+
+// For minutes, each of two customers gets an event a second. One of them has a hundred endpoints,
+// which answer late, hang or fail. Of the other's events, 99 of 100 arrive within two seconds. This
+// runs only with POSTROOM_WEBHOOK_FULL, because it measures times.
+func TestAccountsForMinutes(t *testing.T) {
+	length := os.Getenv("POSTROOM_WEBHOOK_FULL")
+	if length == "" {
+		t.Skip("POSTROOM_WEBHOOK_FULL is not set; it has a time, such as 5m")
+	}
+	within, err := time.ParseDuration(length)
+	if err != nil {
+		within = 5 * time.Minute
+	}
+	r := newRig(t, func(cfg *webhook.SenderConfig) { cfg.AccountHeader = "tenant" })
+	var mu sync.Mutex
+	sent, took := make(map[string]time.Time), make(map[string]time.Duration)
+	serve := func(do http.HandlerFunc) string {
+		to := newReceiver(t)
+		to.Config.Handler = do
+		return to.URL
+	}
+	works := serve(func(_ http.ResponseWriter, req *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		id := req.Header.Get("webhook-id")
+		if _, again := took[id]; !again {
+			took[id] = time.Since(sent[id])
+		}
+	})
+	bad := []string{
+		serve(func(w http.ResponseWriter, req *http.Request) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			time.Sleep(3 * time.Second)
+			w.WriteHeader(http.StatusNoContent)
+		}),
+		serve(func(_ http.ResponseWriter, req *http.Request) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			<-req.Context().Done()
+		}),
+		serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }),
+	}
+	for i := range 100 {
+		r.add(webhook.NewEndpoint{ID: fmt.Sprintf("bad-%d", i), Account: "bad", URL: bad[i%len(bad)]})
+	}
+	r.add(webhook.NewEndpoint{ID: "works", Account: "works", URL: works})
+	r.run()
+	each := time.NewTicker(time.Second)
+	defer each.Stop()
+	n := 0
+	for ; time.Duration(n)*time.Second < within; n++ {
+		<-each.C
+		id := fmt.Sprintf("works-%d", n)
+		mu.Lock()
+		sent[id] = time.Now()
+		mu.Unlock()
+		for _, tenant := range []string{"bad", "works"} {
+			r.emit(fmt.Sprintf("%s-%d", tenant, n), func(ev *postroom.Event) { ev.Headers = map[string]string{"tenant": tenant} })
+		}
+	}
+	r.eventually("the customer's events", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(took) == n
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	var all []time.Duration
+	for _, d := range took {
+		all = append(all, d)
+	}
+	slices.Sort(all)
+	half, most := all[len(all)/2], all[len(all)*99/100]
+	t.Logf("%d events: half within %s, 99 of 100 within %s, all within %s; %d deliveries to the others wait", n, half, most, all[len(all)-1],
+		one[int](r, "SELECT count(*) FROM postroom.held WHERE event_key LIKE 'bad%'"))
+	if most > 2*time.Second {
+		t.Errorf("99 of 100 events came within %s, want 2s", most)
+	}
+}
