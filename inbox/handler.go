@@ -23,7 +23,8 @@ type handler struct {
 	external ExternalHandler // this field is set instead of the field apply
 	log      *slog.Logger
 	signals  *signals.Handler
-	workers  int // set when the inbox begins to run
+	workers  int  // set when the inbox begins to run
+	harmless bool // no event can end the process
 
 	gate    *gate.Gate
 	ledger  *ledger.Handler
@@ -78,11 +79,16 @@ func (h *handler) failed(t delivery.Task, f delivery.Failure) delivery.Holding {
 	return f.Hold(h.sub.Schedule, 1, h.sub.Attempts, 0, h.gate.Failed(t.Key, f))
 }
 
-// spared returns the number of an attempt: if a claim expires in a later attempt, the event runs
-// alone from then on. For an external handler, and for one that reads no stream, it is 1: a process
-// that dies may have many long calls under way, or many claims that no worker had begun. If all these
-// events ran alone, the other events would wait long.
+// spared returns how many processes may die in a row while they have a claim on an event. After one
+// more death, the event runs alone from then on. For an external handler, and for one that reads no
+// stream, it is 1: a process that dies may have many long calls under way, or many claims that no
+// worker had begun. If all these events ran alone, the other events would wait long. It is -1 if no
+// event ever runs alone: see Intake.Harmless.
 func (h *handler) spared() int32 {
+	//guard:an-event-that-ends-no-process-never-runs-alone false
+	if h.harmless {
+		return -1
+	}
 	//guard:claims-that-no-worker-had-begun-do-not-run-alone 2 false
 	if h.external != nil || h.sub.Stream == "" {
 		return 1

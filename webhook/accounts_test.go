@@ -8,11 +8,15 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/webhook"
 )
 
@@ -38,7 +42,7 @@ func TestOneAccountLeavesWorkersToOthers(t *testing.T) {
 	r.run()
 	t.Cleanup(func() { close(answer) })
 	for range 32 {
-		<-begun
+		devtest.Receive(t, patience, "the first requests", begun)
 	}
 	all := make([]inbox.Acceptance, events)
 	for i := range all {
@@ -56,6 +60,40 @@ func TestOneAccountLeavesWorkersToOthers(t *testing.T) {
 	r.eventually("the first customer's other deliveries to wait", func() bool {
 		return one[int](r, "SELECT count(*) FROM postroom.held WHERE event_key LIKE 'slow%' AND next_at <= now()") == 0
 	})
+}
+
+// Processes died again and again while deliveries hung, and an operator moved one of them. The
+// deliveries then run at the same time, and hang again. The other handler of the process goes on.
+func TestADeliveryThatHangsStopsNoHandler(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Timeout = time.Minute }), newReceiver(t)
+	answer, begun := make(chan struct{}), make(chan struct{}, 10)
+	to.Config.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		begun <- struct{}{}
+		<-answer
+	})
+	for _, id := range []string{"a", "b"} {
+		r.add(webhook.NewEndpoint{ID: id, URL: to.URL})
+		r.insertDue(id, 1)
+	}
+	r.exec("UPDATE postroom.held SET attempts = 5, deaths = 3, epoch = 7, claimed_by = 'gone' WHERE event_key = 'a'")
+	r.exec("UPDATE postroom.held SET attempts = 5, solitary = true WHERE event_key = 'b'")
+	var others atomic.Int32
+	r.in.Handle(inbox.Subscription{Name: "other"}, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
+		others.Add(1)
+		return nil
+	}))
+	r.run()
+	t.Cleanup(func() { close(answer) })
+	for range 2 {
+		devtest.Receive(t, patience, "a request of each delivery", begun)
+	}
+	for n := range int32(3) {
+		if _, err := r.in.Accept(t.Context(), "other", postroom.Event{Source: "/shop", Type: "order.placed"}); err != nil {
+			t.Fatal(err)
+		}
+		r.eventually("the other handler", func() bool { return others.Load() == n+1 })
+	}
 }
 
 // For minutes, each of two customers gets an event a second. One of them has a hundred endpoints,

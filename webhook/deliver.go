@@ -53,10 +53,6 @@ type Receipt struct {
 
 // deliver is the external handler. It tries once to send an event to its endpoint.
 func (s *Sender) deliver(ctx context.Context, attempt *inbox.Attempt) error {
-	if s.err != nil {
-		//guard:webhook-faulty-config-spends-no-attempt = @2
-		return postroom.Snooze(faultyWait, s.err)
-	}
 	err := s.try(ctx, attempt)
 	s.delivered.Add(context.WithoutCancel(ctx), 1, telemetry.With(telemetry.Handler.String(s.cfg.Name), telemetry.Outcome.String(outcomeOf(err))))
 	return err

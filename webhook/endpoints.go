@@ -64,6 +64,18 @@ func (s *Endpoints) Check(ctx context.Context) error {
 	return s.explain(schema.Require(ctx, s.db, s.schema))
 }
 
+// tables says which tables a part of a service uses.
+type tables struct{ instance, database, schema string }
+
+// tablesOf returns the tables of the endpoints.
+func (s *Endpoints) tablesOf(ctx context.Context) (tables, error) {
+	t := tables{schema: s.schema}
+	if err := s.db.QueryRow(ctx, s.sql.Tables).Scan(&t.instance, &t.database); err != nil {
+		return tables{}, fmt.Errorf("webhook: compare the tables of a sender with those of its inbox: %w", s.explain(err))
+	}
+	return t, nil
+}
+
 // Audit says who changes something, and why. Each change stores the Audit in the audit.
 type Audit struct {
 	Actor  string // required, 255 bytes at most

@@ -166,6 +166,7 @@ type Sender struct {
 	cfg       SenderConfig
 	endpoints *Endpoints
 	in        *inbox.Inbox
+	intake    *inbox.Intake
 	err       error // the fault of the config
 	out       *outbound.Transport
 	lanes     *lanes.Lanes
@@ -176,9 +177,8 @@ type Sender struct {
 
 // NewSender registers the external handler that delivers, and returns a sender. The inbox runs the
 // handler. NewSender does no I/O and returns no error: [Sender.Check] returns the faults of the
-// config. An inbox that has the handler of [Sender.FanOut] calls Check before it starts. In a
-// process that only delivers, call Check yourself: with a faulty config the deliveries wait. Like
-// inbox.HandleExternal, NewSender panics if the inbox has the handler already.
+// config. The inbox calls Check before it starts. The pool and SenderConfig.Schema must be those of
+// the inbox. Like inbox.HandleExternal, NewSender panics if the inbox has the handler already.
 func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	cfg = cfg.defaults()
 	s := &Sender{
@@ -208,6 +208,9 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	} else {
 		in.HandleExternal(sub, s.deliver)
 	}
+	//guard:webhook-faulty-sender-is-refused 3 = func(context.Context, *inbox.Intake) error { return nil }
+	s.intake = in.AddIntake(cfg.Name, cfg.Name, func(ctx context.Context, i *inbox.Intake) error { return s.check(ctx, i) })
+	s.intake.Harmless() // a hanging delivery would otherwise stop all handlers of a process after others died
 	return s
 }
 
@@ -220,15 +223,40 @@ func dedupeKey(ev postroom.Event) string { return ev.Key + " " + ev.Source + " "
 const faultyWait = time.Minute
 
 // Check returns the faults of the config, and an error if the database lacks the tables that the
-// sender needs. Faults of the config match postroom.ErrUnrecoverable.
-func (s *Sender) Check(ctx context.Context) error {
+// sender needs, or if the tables of the inbox are others. Faults of the config match
+// postroom.ErrUnrecoverable.
+func (s *Sender) Check(ctx context.Context) error { return s.check(ctx, s.intake) }
+
+// check is Check. The inbox may call it before NewSender has returned, so it does not use s.intake.
+func (s *Sender) check(ctx context.Context, intake *inbox.Intake) error {
 	if s.err != nil {
 		return s.err
 	}
-	return s.endpoints.Check(ctx)
+	if err := s.endpoints.Check(ctx); err != nil {
+		return err
+	}
+	pool, name := intake.Tables()
+	theirs := NewEndpoints(pool, EndpointsConfig{Schema: name})
+	if theirs.err != nil || theirs.db == s.endpoints.db && theirs.schema == s.endpoints.schema {
+		return nil // the inbox itself returns a fault of its config
+	}
+	own, err := s.endpoints.tablesOf(ctx)
+	if err != nil {
+		return err
+	}
+	other, err := theirs.tablesOf(ctx)
+	if err != nil {
+		return err
+	}
+	//guard:webhook-sender-has-the-tables-of-its-inbox false
+	if own != other {
+		return postroom.Unrecoverable(fmt.Errorf("webhook: the sender has the tables in schema %s of database %s, and its inbox those in schema %s of database %s: give NewSender the pool of the inbox, and SenderConfig the same Schema",
+			own.schema, own.database, other.schema, other.database))
+	}
+	return nil
 }
 
-// fanOut is the handler of FanOut. Because it has the method Check, the inbox checks the sender.
+// fanOut is the handler of FanOut.
 type fanOut struct{ *Sender }
 
 // FanOut returns a transactional handler. In its transaction, it accepts a delivery for each
@@ -237,8 +265,6 @@ type fanOut struct{ *Sender }
 // an endpoint that hangs does not delay FanOut.
 //
 // An endpoint that is disabled at that moment gets the event only if you call [Sender.Resend].
-//
-//guard:webhook-faulty-sender-is-refused = postroom.HandlerFunc(@.Handle)
 func (s *Sender) FanOut() postroom.Handler { return fanOut{s} }
 
 // CheckSubscription returns an error if the subscription lacks a type of SenderConfig.Types: no

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -24,6 +24,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/clock"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/schema"
 	"github.com/postroom/postroom/webhook"
 )
 
@@ -481,23 +482,50 @@ func TestInboxRefusesAFaultySender(t *testing.T) {
 	}
 }
 
-// In a process that only delivers, the inbox knows no fault of the sender's config. The deliveries
-// then wait and lose no attempt.
-func TestDeliveriesWaitForACorrectConfig(t *testing.T) {
+// An inbox that only delivers does not start either if the config of the sender is faulty.
+func TestInboxThatOnlyDeliversRefusesAFaultySender(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, nil)
-	r.add(webhook.NewEndpoint{ID: "e", URL: "https://example.com"})
-	fanOut := r.sender.FanOut()
-	r.in = inbox.New(r.pool, nil, inbox.Config{IdlePoll: 20 * time.Millisecond, Logger: silent})
-	r.cfg.InFlight = -1
-	webhook.NewSender(r.pool, r.in, r.cfg)
-	r.run()
-	ev := postroom.Event{ID: "e1", Source: "/shop", Type: "order.placed", Data: []byte("{}")}
-	if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error { return fanOut.Handle(t.Context(), tx, ev) }); err != nil {
+	pool := devtest.Pool(t)
+	in := inbox.New(pool, nil, inbox.Config{Logger: silent})
+	webhook.NewSender(pool, in, webhook.SenderConfig{Name: "webhooks", InFlight: -1, Logger: silent})
+	if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "InFlight is -1") {
+		t.Errorf("%v, want the fault of the sender", err)
+	}
+}
+
+// A sender whose tables are not those of its inbox would send the events of one tenant to the
+// endpoints of another. The inbox does not start.
+func TestInboxRefusesASenderOfOtherTables(t *testing.T) {
+	t.Parallel()
+	pool, elsewhere := devtest.Pool(t), devtest.Pool(t)
+	if _, err := schema.Migrate(t.Context(), pool, "tenant2"); err != nil {
 		t.Fatal(err)
 	}
-	if d := r.failed("e"); d.Attempts != 0 || d.Dead || d.Wait < 10 || !strings.Contains(d.Text, "InFlight is -1") {
-		t.Errorf("the delivery is %+v, want one that waits", d)
+	again, err := pgxpool.NewWithConfig(t.Context(), pool.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(again.Close)
+	for _, tt := range []struct {
+		name          string
+		pool          *pgxpool.Pool
+		inbox, sender string // their schemas
+		refused       bool
+	}{
+		{"the same", pool, "", "postroom", false},
+		{"another pool of the same tables", again, "", "", false},
+		{"another schema of the sender", pool, "", "tenant2", true},
+		{"another schema of the inbox", pool, "tenant2", "", true},
+		{"another database", elsewhere, "", "", true},
+	} {
+		in := inbox.New(pool, nil, inbox.Config{Schema: tt.inbox, Logger: silent})
+		s := webhook.NewSender(tt.pool, in, webhook.SenderConfig{Name: "webhooks", Schema: tt.sender, Logger: silent})
+		for what, check := range map[string]func(context.Context) error{"Inbox.Check": in.Check, "Sender.Check": s.Check} {
+			err := check(t.Context())
+			if tt.refused && (!errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "give NewSender the pool of the inbox")) || !tt.refused && err != nil {
+				t.Errorf("%s: %s returned %v, refused: %t", tt.name, what, err, tt.refused)
+			}
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ type statements struct {
 	Add, Rotate, Disable, Enable, List    string // statements of Endpoints
 	Matching, Endpoint, Succeeded, Failed string // statements of a Sender
 	Disabled                              string // statements of a Sender's gauge
+	Tables                                string // statements of Sender.Check
 	Owed, Enabled, Recognised             string // statements of a Sender that resends
 }
 
