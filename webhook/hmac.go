@@ -16,7 +16,7 @@ import (
 
 // HMAC is the scheme of a provider that signs with HMAC-SHA256 in its own format. Signature, ID and
 // Secrets are required. If the id is in a header and not in Signed, an attacker can send a captured
-// request again with a new id: see [IDFromBody].
+// request again with a new id: see [IDFromBody]. If the type is in a header, it is never signed.
 type HMAC struct {
 	// Name is the first part of the events' types.
 	//
@@ -65,7 +65,7 @@ func (s HMAC) Verify(h http.Header, body []byte, now time.Time) (Message, error)
 	if signature == "" {
 		return Message{}, refused(NoSignature)
 	}
-	m := Message{Scheme: s.SchemeName()}
+	m := Message{Scheme: s.SchemeName(), UnsignedType: s.Type != "" && !strings.HasPrefix(s.Type, ".")}
 	if m.ID, err = header(h, s.ID); err != nil { // the ID is empty for a path, which s.read follows after the body was verified
 		return Message{}, err
 	}

@@ -230,7 +230,7 @@ func (r *Receiver) take(ctx context.Context, m Message, within string, h http.He
 		return result{outcome: withoutID, event: ev}
 	}
 	ignore := r.cfg.Changed == IgnoreChanged || r.cfg.Changed == ChangedDefault && m.Varies
-	results, err := r.in.AcceptAll(ctx, inbox.Acceptance{Handler: r.cfg.Handler, Event: ev, IgnoreChanged: ignore})
+	results, err := r.in.AcceptAll(ctx, inbox.Acceptance{Handler: r.cfg.Handler, Event: ev, IgnoreChanged: ignore, IgnoreType: m.UnsignedType})
 	if err == nil {
 		r.note(ctx, ev, true)
 	}

@@ -74,7 +74,7 @@ COMMENT ON TABLE postroom.inbox IS
 COMMENT ON COLUMN postroom.inbox.dedupe_key IS
     'The key by which the handler recognises the event: source and id, or the result of Subscription.DedupeKey.';
 COMMENT ON COLUMN postroom.inbox.digest IS
-    'The first 16 bytes of a SHA-256 over type and data. It distinguishes a duplicate from another event with the same identity. NULL: every event with this dedupe_key counts as a duplicate.';
+    'The first 16 bytes of a SHA-256 over type and data, or over the data only if no signature covers the type. It distinguishes a duplicate from another event with the same identity. NULL: every event with this dedupe_key counts as a duplicate.';
 COMMENT ON COLUMN postroom.inbox.at IS
     'When the event was decided. For an event that was held, the time changes when the event takes effect or goes to archive. The table dedupe_window says how long after this time the row is kept.';
 COMMENT ON COLUMN postroom.inbox.result IS
