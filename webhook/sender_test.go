@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -383,6 +384,49 @@ func TestBlockedAddresses(t *testing.T) {
 		if d := r.failed(id); d.Class != "error" || d.Attempts != 1 || d.Dead {
 			t.Errorf("%s: %+v", id, d)
 		}
+	}
+}
+
+// A host has a forbidden address and an allowed one. If the allowed one cannot be reached, that is a
+// failure of the endpoint, and the event is not dead.
+func TestAHostWithAForbiddenAddress(t *testing.T) {
+	t.Parallel()
+	to := newReceiver(t)
+	listener, err := net.Listen("tcp", "127.0.0.9:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(to)
+	_ = server.Listener.Close()
+	server.Listener = listener
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	closed, err := net.Listen("tcp", "127.0.0.9:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	r := newRig(t, func(cfg *webhook.SenderConfig) {
+		cfg.AllowedPrefixes = []netip.Prefix{netip.MustParsePrefix("127.0.0.9/32")}
+		cfg.Resolver = resolver(func(name string, _ int) (string, bool) {
+			if name == "forbidden.example.com." {
+				return "127.0.0.1 127.0.0.2", true
+			}
+			return "127.0.0.1 127.0.0.9", true
+		})
+	})
+	port := func(l net.Listener) string { return fmt.Sprint(":", l.Addr().(*net.TCPAddr).Port) }
+	r.add(webhook.NewEndpoint{ID: "works", URL: "https://works.example.com" + port(listener)})
+	r.add(webhook.NewEndpoint{ID: "refuses", URL: "https://refuses.example.com" + port(closed)})
+	r.add(webhook.NewEndpoint{ID: "forbidden", URL: "https://forbidden.example.com" + port(listener)})
+	r.run()
+	r.emit("e1", nil)
+	r.eventually("the request to the allowed address", func() bool { return len(to.requests()) == 1 })
+	if d := r.failed("refuses"); d.Class != "error" || d.Dead {
+		t.Errorf("the allowed address refuses connections: %+v", d)
+	}
+	if d := r.failed("forbidden"); d.Class != "permanent" || !d.Dead {
+		t.Errorf("both addresses are forbidden: %+v", d)
 	}
 }
 
