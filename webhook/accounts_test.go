@@ -2,21 +2,27 @@ package webhook_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/webhook"
 )
 
@@ -60,6 +66,62 @@ func TestOneAccountLeavesWorkersToOthers(t *testing.T) {
 	r.eventually("the first customer's other deliveries to wait", func() bool {
 		return one[int](r, "SELECT count(*) FROM postroom.held WHERE event_key LIKE 'slow%' AND next_at <= now()") == 0
 	})
+}
+
+// A header names the account of an event. An event without it goes to no endpoint, now or when it is
+// sent again. The sender counts the event and logs it.
+func TestAnEventWithoutAnAccountGoesNowhere(t *testing.T) {
+	t.Parallel()
+	meter, log := sdk.NewManualReader(), &journal{}
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) {
+		cfg.AccountHeader, cfg.Types = "tenant", []string{"order.placed"}
+		cfg.MeterProvider, cfg.Logger = sdk.NewMeterProvider(sdk.WithReader(meter)), slog.New(slog.NewTextHandler(log, nil))
+	}), newReceiver(t)
+	for _, account := range []string{"", "acme"} {
+		r.add(webhook.NewEndpoint{ID: "of-" + account, Account: account, URL: to.URL})
+	}
+	out := outbox.New(outbox.Config{Source: "/shop"})
+	headers := []map[string]string{nil, {"tenant": ""}, {"other": "acme"}}
+	if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) (err error) {
+		for _, h := range headers {
+			err = errors.Join(err, out.Write(t.Context(), tx, postroom.Event{Type: "order.placed", Headers: h, Data: []byte("1")}))
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, endpoint := range []string{"of-", "of-acme"} {
+		if n, err := r.sender.Resend(t.Context(), endpoint, time.Now().Add(-time.Hour), ann); err != nil || n != 0 {
+			t.Errorf("resent %d events to %s, %v", n, endpoint, err)
+		}
+	}
+	r.run()
+	for i, h := range headers {
+		r.emit(fmt.Sprint("e", i), func(ev *postroom.Event) { ev.Headers = h })
+	}
+	r.eventually("all to be handled", func() bool {
+		return one[int](r, "SELECT count(*) FROM postroom.held") == 0
+	})
+	if n := one[int](r, "SELECT count(*) FROM postroom.inbox WHERE handler = 'webhooks'"); n != 0 || len(to.requests()) != 0 {
+		t.Errorf("%d deliveries, %d requests", n, len(to.requests()))
+	}
+	var all metricdata.ResourceMetrics
+	if err := meter.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	counted := int64(0)
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == "postroom.webhook.delivered" {
+			for _, p := range sum.DataPoints {
+				if outcome, _ := p.Attributes.Value("outcome"); outcome.AsString() == "no_account" {
+					counted += p.Value
+				}
+			}
+		}
+	}
+	if counted != int64(len(headers)) || !strings.Contains(log.String(), "its event has no account") {
+		t.Errorf("counted %d, want %d; log:\n%s", counted, len(headers), log)
+	}
 }
 
 // Processes died again and again while deliveries hung, and an operator moved one of them. The

@@ -54,8 +54,13 @@ type Receipt struct {
 // deliver is the external handler. It tries once to send an event to its endpoint.
 func (s *Sender) deliver(ctx context.Context, attempt *inbox.Attempt) error {
 	err := s.try(ctx, attempt)
-	s.delivered.Add(context.WithoutCancel(ctx), 1, telemetry.With(telemetry.Handler.String(s.cfg.Name), telemetry.Outcome.String(outcomeOf(err))))
+	s.count(ctx, outcomeOf(err))
 	return err
+}
+
+// count counts an attempt, or an event that no endpoint gets, by its outcome.
+func (s *Sender) count(ctx context.Context, outcome string) {
+	s.delivered.Add(context.WithoutCancel(ctx), 1, telemetry.With(telemetry.Handler.String(s.cfg.Name), telemetry.Outcome.String(outcome)))
 }
 
 // outcomeOf returns the outcome of an attempt, for metrics.

@@ -23,6 +23,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/filters"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/repeat"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/outbound"
 	"github.com/postroom/postroom/schema"
@@ -40,7 +41,8 @@ type SenderConfig struct {
 	Schema string
 
 	// AccountHeader is the name of an event's header, in upper or lower case. The value of this header
-	// is the account to which the event belongs. Only endpoints of that account get the event.
+	// is the account to which the event belongs. Only endpoints of that account get the event. No
+	// endpoint gets an event without this header.
 	//
 	// Defaults to none: all events belong to the empty account.
 	AccountHeader string
@@ -173,6 +175,7 @@ type Sender struct {
 	schedule  postroom.Backoff
 	delivered metric.Int64Counter
 	filter    *filters.Filter
+	lines     repeat.Lines
 }
 
 // NewSender registers the external handler that delivers, and returns a sender. The inbox runs the
@@ -261,7 +264,8 @@ type fanOut struct{ *Sender }
 
 // FanOut returns a transactional handler. In its transaction, it accepts a delivery for each
 // endpoint that is enabled, belongs to the event's account and gets the event's type. If
-// SenderConfig.Types is set, FanOut ignores events of other types. FanOut itself sends nothing, so
+// SenderConfig.Types is set, FanOut ignores events of other types. If SenderConfig.AccountHeader is
+// set, it counts and logs an event without an account, which no endpoint gets. FanOut itself sends nothing, so
 // an endpoint that hangs does not delay FanOut.
 //
 // An endpoint that is disabled at that moment gets the event only if you call [Sender.Resend].
@@ -293,7 +297,16 @@ func (s fanOut) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error 
 		s.filter.Note(ctx, ev.Type, filters.Excluded)
 		return nil
 	}
-	rows, _ := tx.Query(ctx, s.endpoints.sql.Matching, s.accountOf(ev), ev.Type) // CollectRows reports the error
+	account := s.accountOf(ev)
+	//guard:webhook-event-without-an-account-goes-nowhere 2 false
+	if account == "" && s.cfg.AccountHeader != "" {
+		s.filter.Note(ctx, ev.Type, filters.Unwanted)
+		s.count(ctx, "no_account")
+		s.lines.Warn(ctx, s.cfg.Logger, "webhook not sent: its event has no account", fmt.Errorf("an event of type %s lacks header %s", ev.Type, s.cfg.AccountHeader),
+			"handler", s.cfg.Name, "source", ev.Source, "event_id", ev.ID)
+		return nil
+	}
+	rows, _ := tx.Query(ctx, s.endpoints.sql.Matching, account, ev.Type) // CollectRows reports the error
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return fmt.Errorf("webhook: find the endpoints of an event: %w", s.endpoints.explain(err))
