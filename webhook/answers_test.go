@@ -409,6 +409,37 @@ func TestTenantsHaveIDsOfTheirOwn(t *testing.T) {
 	}
 }
 
+// A lookup of tenants ignores case, and Choose returns the name in the request. A captured event is
+// not stored again under another spelling. Two tenants whose names differ only in case are no fault.
+func TestSpellingsOfATenant(t *testing.T) {
+	secrets := map[string]string{"acme": "whsec_a", "ACME": "whsec_a", "Acme": "whsec_a", "xY": "whsec_b", "Xy": "whsec_c"}
+	e := newEndpoint(t, func(c *webhook.Config) {
+		c.Scheme, c.Choose = nil, func(r *http.Request) (string, webhook.Scheme, error) {
+			name := r.URL.Query().Get("tenant")
+			return name, webhook.Stripe(secrets[name]), nil
+		}
+	})
+	send := func(tenant string, status int, code string) {
+		t.Helper()
+		req := request(t, webhook.Stripe(secrets[tenant]), "", "", `{"id":"evt_1","type":"charge.succeeded"}`)
+		req.URL.RawQuery = url.Values{"tenant": {tenant}}.Encode()
+		e.want(req, status, code)
+	}
+	send("acme", 200, "")
+	send("ACME", 500, "webhook_misconfigured")
+	send("Acme", 500, "webhook_misconfigured")
+	send("acme", 200, "")
+	send("xY", 200, "")
+	send("Xy", 200, "")
+	send("xY", 200, "")
+	if n := e.counted("stored", ""); n != 3 {
+		t.Errorf("%d events were stored, want 3", n)
+	}
+	if !strings.Contains(e.log.String(), `return the stored name of a tenant`) {
+		t.Errorf("log:\n%s", e.log)
+	}
+}
+
 func TestCheckReportsAllFaults(t *testing.T) {
 	e := newEndpoint(t, func(c *webhook.Config) {
 		*c = webhook.Config{Source: "a b", Handler: "none", Scheme: webhook.Stripe(), Types: []string{""}, Changed: 7, MaxBody: postroom.MaxData + 1, Patience: -1}

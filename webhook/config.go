@@ -50,7 +50,9 @@ type Config struct {
 	// the tenant's secrets. The receiver appends "/" and the tenant, escaped by url.PathEscape, to
 	// the source of each event, even to a source that the function Event set. So events of two
 	// tenants may have the same id, and handlers know whose secret verified an event. For an empty
-	// tenant the answer is 500.
+	// tenant the answer is 500. Return the name that you stored, and not the one in the request: if
+	// your lookup ignores case, one tenant would have several sources. If the receiver notices this,
+	// the answer is 500.
 	//
 	// Choose may read the body. The request is not verified yet. For an unknown tenant Choose
 	// returns [ErrUnknownTenant]: the sender gets the same answer as for a wrong signature. The
