@@ -41,6 +41,8 @@ type Receiver struct {
 	signals *signals
 	lines   repeat.Lines
 	chosen  atomic.Pointer[Scheme] // the scheme that Choose returned last
+	ignored atomic.Int64           // how many requests were ignored
+	took    atomic.Bool            // a request was not ignored
 
 	mu      sync.Mutex
 	tenants map[string]tenant // by their names in lower case

@@ -1,11 +1,16 @@
 package webhook_test
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/webhook"
@@ -68,6 +73,55 @@ func TestSchemesSayWhetherTheyLeaveTheTypeUnsigned(t *testing.T) {
 		}
 		if changes != original.UnsignedType {
 			t.Errorf("%s: UnsignedType is %t, but a header changes the type: %t", v.name, original.UnsignedType, changes)
+		}
+	}
+}
+
+// A setting that names neither a header nor a member of the body is a fault.
+func TestHMACNamesHeadersOrPaths(t *testing.T) {
+	t.Parallel()
+	for name, faulty := range map[string]bool{
+		"X-Type": false, "x_type": false, ".type": false, ".event.type": false, "": false,
+		"event.type": true, "X Type": true, "X-Type:": true, "Typ\n": true, "Tÿp": true, ".": true, ".event.": true, ".event..type": true,
+	} {
+		for setting, s := range map[string]webhook.HMAC{
+			"Type":      {Secrets: []string{"s"}, Signature: "X-S", ID: ".id", Type: name},
+			"ID":        {Secrets: []string{"s"}, Signature: "X-S", ID: name},
+			"Signature": {Secrets: []string{"s"}, Signature: name, ID: ".id"},
+			"Time":      {Secrets: []string{"s"}, Signature: "X-S", ID: ".id", Time: name, Signed: "{time}.{body}"},
+		} {
+			want := faulty || setting != "Type" && name == "" || (setting == "Signature" || setting == "Time") && strings.HasPrefix(name, ".")
+			_, err := s.Verify(http.Header{}, nil, time.Now())
+			if got := errors.Is(err, postroom.ErrUnrecoverable); got != want {
+				t.Errorf("%s %q: %v, faulty: %t", setting, name, err, want)
+			}
+		}
+	}
+}
+
+// A receiver says that it ignores requests without a type, and that it ignored all of its first
+// requests. A receiver that stored a request ignores others silently.
+func TestReceiverTellsThatItIgnoresAll(t *testing.T) {
+	t.Parallel()
+	const other, none = "all requests so far have other types", "it has no type"
+	for _, tt := range []struct {
+		name   string
+		bodies []string
+		want   string
+	}{
+		{"ten other types", slices.Repeat([]string{`{"type":"refunded"}`}, 10), other},
+		{"nine other types", slices.Repeat([]string{`{"type":"refunded"}`}, 9), ""},
+		{"one was stored", append([]string{`{"type":"paid"}`}, slices.Repeat([]string{`{"type":"refunded"}`}, 20)...), ""},
+		{"no type", []string{`{"event":"paid"}`}, none},
+	} {
+		e := newEndpoint(t, func(c *webhook.Config) { c.Types = []string{"standard.paid"} })
+		for i, body := range tt.bodies {
+			e.want(signed(t, fmt.Sprint("id", i), body), 200, "")
+		}
+		for _, line := range []string{other, none} {
+			if got, want := strings.Count(e.log.String(), line), strings.Count(tt.want, line); got != want {
+				t.Errorf("%s: %d lines with %q, want %d:\n%s", tt.name, got, line, want, e.log)
+			}
 		}
 	}
 }
