@@ -131,7 +131,7 @@ func TestAnswers(t *testing.T) {
 		{"a body of the largest size", small, post(strings.Repeat("x", 100)), 200, "", "stored"},
 		{"a larger body", small, post(strings.Repeat("x", 101)), 413, "request_too_large", "too_large"},
 		{"a larger body without a length", small, unsized, 413, "request_too_large", "too_large"},
-		{"more than an event may have", nil, post(strings.Repeat("x", postroom.MaxData+1)), 413, "request_too_large", "too_large"},
+		{"more than an event may have", nil, post(strings.Repeat("x", 2<<20+1)), 413, "request_too_large", "too_large"},
 		{"a body that breaks off", nil, broken, 400, "unreadable_request", "unreadable"},
 		{"another method", nil, get, 405, "method_not_allowed", "other_method"},
 		{"no id in the header", nil, signed(t, "", "{}"), 400, "webhook_without_id", "without_id"},
@@ -442,10 +442,10 @@ func TestSpellingsOfATenant(t *testing.T) {
 
 func TestCheckReportsAllFaults(t *testing.T) {
 	e := newEndpoint(t, func(c *webhook.Config) {
-		*c = webhook.Config{Source: "a b", Handler: "none", Scheme: webhook.Stripe(), Types: []string{""}, Changed: 7, MaxBody: postroom.MaxData + 1, Patience: -1}
+		*c = webhook.Config{Source: "a b", Handler: "none", Scheme: webhook.Stripe(), Types: []string{""}, Changed: 7, MaxBody: postroom.MaxAccepted + 1, Patience: -1}
 	})
 	err := e.Check(t.Context())
-	for _, want := range []string{"Source", "Types", "Changed is 7", "MaxBody is 983041", "Patience is -1ns", "no secret", "no such handler"} {
+	for _, want := range []string{"Source", "Types", "Changed is 7", "MaxBody is 8388609", "Patience is -1ns", "no secret", "no such handler"} {
 		if !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("Check does not report %q: %v", want, err)
 		}

@@ -122,11 +122,34 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	//guard:webhook-patience = context.WithCancel(@1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Patience)
 	defer cancel()
-	m, within, err := r.verify(ctx, req, body)
-	if err != nil {
-		return r.notVerified(err)
+	do := func() result {
+		m, within, err := r.verify(ctx, req, body)
+		if err != nil {
+			return r.notVerified(err)
+		}
+		return r.take(ctx, m, within, req.Header, body)
 	}
-	return r.take(ctx, m, within, req.Header, body)
+	//guard:webhook-patience-with-functions = do()
+	return patiently(ctx, do)
+}
+
+// patiently calls the function do, and returns its result. If ctx ends first, do goes on, and the
+// result is unavailable: the functions of the Config and the scheme need not stop when ctx ends.
+func patiently(ctx context.Context, do func() result) result {
+	done := make(chan result, 1)
+	go func() {
+		var res result
+		if err := guard.Call(func() error { res = do(); return nil }); err != nil {
+			res = result{outcome: misconfigured, err: err}
+		}
+		done <- res
+	}()
+	select {
+	case res := <-done:
+		return res
+	case <-ctx.Done():
+		return result{outcome: unavailable, err: fmt.Errorf("within Config.Patience: %w", context.Cause(ctx))}
+	}
 }
 
 // verify verifies a request. If there are tenants, it uses the scheme of the request's tenant. The

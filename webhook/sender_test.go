@@ -87,6 +87,25 @@ func TestOddEventsAreSentInBase64(t *testing.T) {
 	}
 }
 
+// A receiver takes what a sender sends, also the largest event, whose data is not JSON.
+func TestReceiverTakesTheLargestEventOfASender(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.in.Declare(inbox.Subscription{Name: "apply"})
+	secret := webhook.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	to := newReceiver(t)
+	to.Config.Handler = webhook.New(r.in, webhook.Config{Source: "/acme", Handler: "apply", Scheme: webhook.Standard(string(secret)), Patience: patience, Logger: silent})
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL, Secret: secret})
+	r.run()
+	r.emit("e1", func(ev *postroom.Event) {
+		ev.ContentType, ev.Data = "application/octet-stream", make([]byte, postroom.MaxData)
+	})
+	r.eventually("an answer", func() bool { return one[bool](r, "SELECT last_status IS NOT NULL FROM postroom.webhook_endpoint") })
+	if status := one[int](r, "SELECT last_status FROM postroom.webhook_endpoint"); status != 200 {
+		t.Errorf("answered %d", status)
+	}
+}
+
 // Each attempt and each replay has the same webhook-id, with a new timestamp and new signatures.
 func TestAttemptsAndReplaysKeepTheirID(t *testing.T) {
 	t.Parallel()
