@@ -95,7 +95,7 @@ type SenderConfig struct {
 	// Defaults to net.DefaultResolver.
 	Resolver *net.Resolver
 
-	// Logger receives a line when an endpoint is disabled, and faults.
+	// Logger receives a line when an endpoint begins to fail, works again or is disabled, and faults.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
