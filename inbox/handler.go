@@ -25,6 +25,7 @@ type handler struct {
 	signals  *signals.Handler
 	workers  int  // set when the inbox begins to run
 	harmless bool // no event can end the process
+	settles  int  // how many workers of an external handler may settle at the same time
 
 	gate    *gate.Gate
 	ledger  *ledger.Handler
@@ -36,6 +37,11 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 	h := &handler{
 		sub: sub, window: in.cfg.window(sub), apply: apply, external: external,
 		log: in.cfg.Logger.With("handler", sub.Name),
+	}
+	h.settles = externalSettles
+	//guard:an-external-handler-needs-few-connections-of-a-small-pool false
+	if in.pool != nil {
+		h.settles = min(externalSettles, max(int(in.pool.Config().MaxConns)/2-1, 1))
 	}
 	h.signals = in.signals.Of(sub.Name, sub.Stream, h.log)
 	of := stream.Config{Conn: in.nc, Handler: sub.Name, Stream: sub.Stream, Filter: sub.filter(), Instance: in.node.Instance}
@@ -61,7 +67,7 @@ func (h *handler) lease(renewed time.Duration) time.Duration {
 // share of the remaining connections.
 func (h *handler) connections() int {
 	if h.external != nil {
-		return min(h.sub.Workers, externalSettles)
+		return min(h.sub.Workers, h.settles)
 	}
 	return h.sub.Workers
 }

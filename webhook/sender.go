@@ -218,7 +218,8 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 }
 
 // dedupeKey identifies a delivery: an event and an endpoint. The event keeps its source and id, so
-// that operators can find it by these, and so that the id can be the webhook-id.
+// that operators can find it by these, and so that the id can be the webhook-id. The id of an
+// endpoint, a source and an id of an event contain no space.
 func dedupeKey(ev postroom.Event) string { return ev.Key + " " + ev.Source + " " + ev.ID }
 
 // faultyWait is how long an event waits if the config is faulty. The event loses no attempt, so that

@@ -553,6 +553,34 @@ func TestInboxThatOnlyDeliversRefusesAFaultySender(t *testing.T) {
 	}
 }
 
+// The program of the documentation works with four connections, which is the default of a pool on a
+// machine with up to four processors.
+func TestSenderWithThePoolOfASmallMachine(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, nil), newReceiver(t)
+	cfg := r.pool.Config()
+	cfg.MaxConns = 4
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	r.in = inbox.New(pool, nil, inbox.Config{IdlePoll: 20 * time.Millisecond, Logger: silent})
+	r.sender = webhook.NewSender(pool, r.in, r.cfg)
+	r.in.Handle(inbox.Subscription{Name: "fanout"}, r.sender.FanOut())
+	if err := r.in.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.run()
+	for i := range 20 {
+		r.emit(fmt.Sprint("e", i), nil)
+	}
+	r.eventually("the deliveries", func() bool {
+		return len(to.requests()) == 20 && one[int](r, "SELECT count(*) FROM postroom.held") == 0
+	})
+}
+
 // A sender whose tables are not those of its inbox would send the events of one tenant to the
 // endpoints of another. The inbox does not start.
 func TestInboxRefusesASenderOfOtherTables(t *testing.T) {

@@ -120,6 +120,9 @@ func row(e webhook.Endpoint) []string {
 	case e.LastAt.IsZero():
 		state = "new"
 	}
+	if !e.PausedUntil.IsZero() && e.DisabledAt.IsZero() {
+		state += ", paused until " + output.Stamp(e.PausedUntil)
+	}
 	if !e.LastAt.IsZero() {
 		status = fmt.Sprint(e.LastStatus)
 	}
