@@ -79,7 +79,7 @@ func (s *Endpoints) tablesOf(ctx context.Context) (tables, error) {
 // Audit says who changes something, and why. Each change stores the Audit in the audit.
 type Audit struct {
 	Actor  string // required, 255 bytes at most
-	Reason string // at most 4,096 bytes; Disable requires a reason
+	Reason string // at most 4,096 bytes; Disable and Remove require a reason
 }
 
 var (
@@ -146,6 +146,17 @@ func (s *Endpoints) Disable(ctx context.Context, id string, by Audit) error {
 // again after five days.
 func (s *Endpoints) Enable(ctx context.Context, id string, by Audit) error {
 	return s.update(ctx, "enable", s.sql.Enable, by, id)
+}
+
+// Remove removes an endpoint, with its URL and its secrets, for instance because the customer has left.
+// Events that wait for the endpoint become dead at their next attempt, with the class permanent. If
+// you only want to stop sending for a while, call Disable. Never give the id to another endpoint: dead
+// and waiting events keep it, and could be sent to that endpoint.
+func (s *Endpoints) Remove(ctx context.Context, id string, by Audit) error {
+	if by.Reason == "" {
+		return errors.New("webhook: remove: Audit.Reason is empty: say why the endpoint is removed")
+	}
+	return s.update(ctx, "remove", s.sql.Remove, by, id)
 }
 
 // List returns the endpoints of the accounts, or all endpoints if no account is named, sorted by

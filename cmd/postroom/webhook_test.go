@@ -56,6 +56,12 @@ func TestEndpointsOnTheCommandLine(t *testing.T) {
 			t.Errorf("webhook %s --json = %v, want %v", tt.args[0], got, tt.want)
 		}
 	}
+	postroom(t, env, "webhook", "remove", id).want(t, exitUsage).says(t, "give a --reason: the audit keeps it")
+	removed := decode[map[string]any](t, postroom(t, env, "webhook", "remove", id, "--reason", "the customer left", "--json").want(t, exitOK))
+	if want := map[string]any{"id": id, "state": "removed"}; !maps.Equal(removed, want) {
+		t.Errorf("webhook remove --json = %v, want %v", removed, want)
+	}
+	postroom(t, env, "webhook", "remove", id, "--reason", "again").want(t, exitFailed).says(t, "there is no such endpoint")
 	tested := decode[map[string]string](t, postroom(t, env, "webhook", "test", "b", "--json").want(t, exitOK))
 	if tested["id"] != "b" || tested["event"] == "" {
 		t.Errorf("webhook test --json = %v", tested)
