@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom/inbox/internal/share"
 	"github.com/postroom/postroom/internal/filters"
 	"github.com/postroom/postroom/schema"
 )
@@ -47,6 +48,13 @@ func (i *Intake) Types() []string {
 
 // Tables returns the pool and the schema of the inbox, so that a part can compare its own with them.
 func (i *Intake) Tables() (pool *pgxpool.Pool, name string) { return i.in.pool, i.in.cfg.Schema }
+
+// Memory returns how many bytes the events of the handler that this process runs at the same time may
+// have: its share of Config.PullBytes. Call Memory after all handlers are registered.
+func (i *Intake) Memory() int {
+	_, held := share.Bytes(i.in.needs(), i.in.cfg.PullBytes)
+	return held
+}
 
 // Harmless says that no event of the handler can end the process that runs it. So no event of the
 // handler ever runs alone, even if many processes die. Call Harmless before [Inbox.Run].

@@ -68,6 +68,39 @@ func TestOneAccountLeavesWorkersToOthers(t *testing.T) {
 	})
 }
 
+// Large events for endpoints of one customer that hang fill the memory for events, and not all of it:
+// the events of another customer arrive.
+func TestOneAccountLeavesMemoryToOthers(t *testing.T) {
+	t.Parallel()
+	const endpoints = 40
+	r := newRig(t, func(cfg *webhook.SenderConfig) { cfg.AccountHeader, cfg.Timeout = "tenant", time.Minute })
+	hangs, works := newReceiver(t), newReceiver(t)
+	answer, begun := make(chan struct{}), make(chan struct{}, endpoints)
+	hangs.Config.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		begun <- struct{}{}
+		<-answer
+	})
+	for i := range endpoints {
+		id := fmt.Sprintf("slow-%d", i)
+		r.add(webhook.NewEndpoint{ID: id, Account: "slow", URL: hangs.URL})
+		r.insertDue(id, 1)
+	}
+	r.exec("UPDATE postroom.held SET data = convert_to(rpad('1', 900000, '1'), 'UTF8')")
+	r.add(webhook.NewEndpoint{ID: "quick", Account: "quick", URL: works.URL})
+	r.run()
+	t.Cleanup(func() { close(answer) })
+	for range 8 { // less than half of the memory of the handler
+		devtest.Receive(t, patience, "the first requests", begun)
+	}
+	r.eventually("the first customer's other deliveries to wait", func() bool {
+		return one[int](r, "SELECT count(*) FROM postroom.held WHERE event_key LIKE 'slow%' AND next_at <= now()") == 0
+	})
+	for n := range 20 {
+		r.emit(fmt.Sprint("e", n), tenantOf("quick"))
+		r.eventually("the other customer's event", func() bool { return len(works.requests()) == n+1 })
+	}
+}
+
 // A header names the account of an event. An event without it goes to no endpoint, now or when it is
 // sent again. The sender counts the event and logs it.
 func TestAnEventWithoutAnAccountGoesNowhere(t *testing.T) {

@@ -93,11 +93,12 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	case to.paused > 0:
 		return postroom.SnoozeKey(spread(time.Duration(to.paused*float64(time.Second))), lanes.SlowPace, &cause.WaitError{Err: pausedBy(to)})
 	}
-	if w, ok := s.lanes.Enter(to.id, to.account, to.fails); !ok {
+	size := size(attempt.Event)
+	if w, ok := s.lanes.Enter(to.id, to.account, size, to.fails); !ok {
 		return s.noRoom(to, w)
 	}
 	success := false
-	defer func() { s.lanes.Leave(to.id, to.account, success) }()
+	defer func() { s.lanes.Leave(to.id, to.account, size, success) }()
 	result, err := attempt.Step(ctx, "deliver", func(ctx context.Context, _ string) ([]byte, error) { return s.send(ctx, attempt, to) })
 	if err != nil {
 		return err

@@ -122,35 +122,28 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	//guard:webhook-patience = context.WithCancel(@1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Patience)
 	defer cancel()
-	do := func() result {
+	do := func() (result, error) {
 		m, within, err := r.verify(ctx, req, body)
 		if err != nil {
-			return r.notVerified(err)
+			return r.notVerified(err), nil
 		}
-		return r.take(ctx, m, within, req.Header, body)
+		return r.take(ctx, m, within, req.Header, body), nil
 	}
+	// The functions of the Config and the scheme need not return when ctx ends.
 	//guard:webhook-patience-with-functions = do()
-	return patiently(ctx, do)
+	res, err := guard.Apart(r.cfg.Patience+lateness, do)
+	switch {
+	case errors.Is(err, guard.ErrTimeout):
+		return result{outcome: unavailable, err: fmt.Errorf("a function of the Config, or the scheme: %w", err)}
+	case err != nil:
+		return result{outcome: misconfigured, err: err}
+	}
+	return res
 }
 
-// patiently calls the function do, and returns its result. If ctx ends first, do goes on, and the
-// result is unavailable: the functions of the Config and the scheme need not stop when ctx ends.
-func patiently(ctx context.Context, do func() result) result {
-	done := make(chan result, 1)
-	go func() {
-		var res result
-		if err := guard.Call(func() error { res = do(); return nil }); err != nil {
-			res = result{outcome: misconfigured, err: err}
-		}
-		done <- res
-	}()
-	select {
-	case res := <-done:
-		return res
-	case <-ctx.Done():
-		return result{outcome: unavailable, err: fmt.Errorf("within Config.Patience: %w", context.Cause(ctx))}
-	}
-}
+// lateness is how long after Config.Patience the inbox may return an error that says what it waited
+// for.
+const lateness = 250 * time.Millisecond
 
 // verify verifies a request. If there are tenants, it uses the scheme of the request's tenant. The
 // result within names the tenant: this result is appended to the event's source.

@@ -61,7 +61,8 @@ type SenderConfig struct {
 	AcceptOnly bool
 
 	// Workers is how many deliveries run at the same time in this process. Accounts share them: one
-	// account can use half of them, two can use two thirds.
+	// account can use half of them, two can use two thirds. Accounts share the memory for events
+	// (PullBytes of inbox.Config) in the same way.
 	//
 	// Defaults to 64.
 	Workers int
@@ -186,9 +187,9 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	cfg = cfg.defaults()
 	s := &Sender{
 		cfg: cfg, endpoints: NewEndpoints(pool, EndpointsConfig{Schema: cfg.Schema}), in: in, schedule: sendSchedule(),
-		lanes:     lanes.New(cfg.Workers, cfg.InFlight),
 		delivered: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookDelivered, "{attempt}", "Attempts to deliver webhooks, by outcome."),
 	}
+	s.lanes = lanes.New(cfg.Workers, cfg.InFlight, func() int { return s.intake.Memory() })
 	s.out = outbound.New(outbound.Config{
 		Next: newTransport(cfg), Attempts: 1, AttemptTimeout: cfg.Timeout, Total: cfg.Timeout, Logger: cfg.Logger,
 		//guard:webhook-no-breaker remove

@@ -13,19 +13,22 @@ import (
 // Lanes also limits the requests of one account. An account begins another request only if it has
 // fewer running requests than there are free workers: one account occupies at most half of the
 // workers, two of them two thirds, and others still find a free worker. A request may hang, so a
-// worker that an account occupies cannot be taken back. The empty account has no limit.
+// worker that an account occupies cannot be taken back. The same holds for the memory that the events
+// of the requests need. The empty account has no limit.
 type Lanes struct {
 	most, workers int
+	memory        func() int // how many bytes the events of all requests may have; it is asked when requests run
 
 	mu       sync.Mutex
 	running  int // requests to all endpoints
+	bytes    int // of their events
 	of       map[string]*lane
 	accounts map[string]*account
 }
 
 // New returns lanes for a number of workers. The limit of each endpoint rises up to most.
-func New(workers, most int) *Lanes {
-	return &Lanes{most: most, workers: workers, of: make(map[string]*lane), accounts: make(map[string]*account)}
+func New(workers, most int, memory func() int) *Lanes {
+	return &Lanes{most: most, workers: workers, memory: sync.OnceValue(memory), of: make(map[string]*lane), accounts: make(map[string]*account)}
 }
 
 // counter counts the requests of an endpoint or an account.
@@ -46,6 +49,7 @@ type lane struct {
 type account struct {
 	counter
 
+	bytes   int
 	waiting map[string]bool // the endpoints whose last event was refused
 }
 
@@ -73,8 +77,8 @@ const quickPace = 2 * time.Millisecond
 const manyLanes = 10_000
 
 // Enter begins a request to an endpoint of an account if the limits allow it. If not, it returns how
-// the event waits.
-func (l *Lanes) Enter(id, owner string, fails bool) (_ Wait, ok bool) {
+// the event waits. The parameter size is the size of the event in bytes.
+func (l *Lanes) Enter(id, owner string, size int, fails bool) (_ Wait, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of, a := l.lane(id), l.account(owner)
@@ -86,7 +90,7 @@ func (l *Lanes) Enter(id, owner string, fails bool) (_ Wait, ok bool) {
 		return a.refuse(id, &of.counter, of.limit), false
 	}
 	//guard:webhook-one-account-leaves-workers-to-others 2 false
-	if owner != "" && a.running >= l.workers-l.running {
+	if owner != "" && (a.running >= l.workers-l.running || l.isLarge(a, size)) {
 		w := a.refuse(id, &a.counter, a.running)
 		//guard:webhook-endpoints-of-an-account-share-its-pace remove
 		w.Pace *= time.Duration(len(a.waiting))
@@ -95,8 +99,16 @@ func (l *Lanes) Enter(id, owner string, fails bool) (_ Wait, ok bool) {
 	of.begin()
 	a.begin()
 	l.running++
+	l.bytes, a.bytes = l.bytes+size, a.bytes+size
 	delete(a.waiting, id)
 	return Wait{}, true
+}
+
+// isLarge reports whether an account would have more of the memory with another event than it leaves
+// free. Each account may have one event of any size.
+func (l *Lanes) isLarge(a *account, size int) bool {
+	//guard:webhook-one-account-leaves-memory-to-others 2 false
+	return a.running > 0 && a.bytes+size > l.memory()-l.bytes-size
 }
 
 // lane returns the limit of an endpoint.
@@ -151,13 +163,14 @@ func (a *account) refuse(id string, c *counter, limit int) Wait {
 }
 
 // Leave ends a request.
-func (l *Lanes) Leave(id, owner string, success bool) {
+func (l *Lanes) Leave(id, owner string, size int, success bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of, a := l.of[id], l.accounts[owner]
 	of.end()
 	a.end()
 	l.running--
+	l.bytes, a.bytes = l.bytes-size, a.bytes-size
 	if a.running == 0 {
 		delete(l.accounts, owner)
 	}
