@@ -260,7 +260,7 @@ func (s HMAC) nameFaults() error {
 		case of.name == "":
 		case isPath && of.mayBePath && slices.Contains(strings.Split(path, "."), ""):
 			return fault("HMAC.%s: the path %.100q has an empty name", of.setting, of.name)
-		case !(isPath && of.mayBePath) && !validHeader.MatchString(of.name):
+		case (!isPath || !of.mayBePath) && !validHeader.MatchString(of.name):
 			return fault("HMAC.%s: %.100q is not the name of a header: use letters, digits, '-' and '_'; a path in the body begins with a dot", of.setting, of.name)
 		}
 	}
