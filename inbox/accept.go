@@ -37,6 +37,11 @@ type Acceptance struct {
 	// other content. If true, Accept drops the new event and returns [Changed]. If false, Accept
 	// stores it as dead and returns [Conflict].
 	IgnoreChanged bool
+
+	// IgnoreType says that the type does not belong to the content that Accept compares, for instance
+	// because no signature covers it. An event with a known source and id, the same data and another
+	// type is then a [Duplicate].
+	IgnoreType bool
 }
 
 // Accept stores an event that comes without a broker, such as a webhook or a line of an import.

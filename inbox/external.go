@@ -11,7 +11,9 @@ import (
 )
 
 // The default number of workers of an external handler, and how many of its workers may settle
-// events (record them as done) at the same time. A worker needs a connection only while it settles.
+// events (record them as done) at the same time. A worker needs a connection only while it settles. If
+// the pool has fewer than ten connections, fewer workers settle at the same time: a pool has four
+// connections by default on a small machine.
 const (
 	externalWorkers = 32
 	externalSettles = 4

@@ -2,6 +2,7 @@ package inbox_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,19 +17,22 @@ import (
 
 // If a process dies during several calls, these calls are repeated at the same time. The same holds
 // for accepted events, many of which no worker had begun. Only an event that was claimed at two
-// deaths runs alone.
+// deaths runs alone. Attempts that failed are no deaths.
 func TestEventsOfADeadProcess(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name     string
 		external bool
 		attempts int
+		deaths   int // before the last one
 		together bool
 	}{
-		{"calls, one death", true, 1, true},
-		{"calls, two deaths", true, 2, false},
-		{"accepted events, one death", false, 1, true},
-		{"accepted events, two deaths", false, 2, false},
+		{"calls, one death", true, 1, 0, true},
+		{"calls, two deaths", true, 2, 1, false},
+		{"calls, failures and one death", true, 5, 0, true},
+		{"accepted events, one death", false, 1, 0, true},
+		{"accepted events, two deaths", false, 2, 1, false},
+		{"accepted events, failures and one death", false, 5, 0, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -58,13 +62,46 @@ func TestEventsOfADeadProcess(t *testing.T) {
 				b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, _ pgx.Tx, _ postroom.Event) error { return run(ctx) }))
 			}
 			b.accept("h", "a", "b")
-			b.exec("UPDATE postroom.held SET attempts = $1::int, epoch = 7, claimed_by = 'gone', next_at = now() - interval '1 s'", tt.attempts)
+			b.exec("UPDATE postroom.held SET attempts = $1::int, deaths = $2::int, epoch = 7, claimed_by = 'gone', next_at = now() - interval '1 s'", tt.attempts, tt.deaths)
 			b.run()
 			b.waitUntilNoneHeld("h")
 			if got := most.Load(); (got == 2) != tt.together {
 				t.Errorf("%d ran at a time, together: %v", got, tt.together)
 			}
 		})
+	}
+}
+
+// A process dies during an event's call, and the next call fails. The failure ends the row of deaths:
+// after one more death, the event does not run alone.
+func TestAFailureIsNoDeath(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1, Schedule: postroom.Backoff{time.Hour}}, func(context.Context, *inbox.Attempt) error {
+		return errors.New("it fails")
+	})
+	b.accept("h", "a")
+	die := func() {
+		b.exec("UPDATE postroom.held SET claimed_by = 'gone', next_at = now() - interval '1 s'")
+	}
+	die()
+	b.run()
+	for n := 1; n <= 3; n++ {
+		b.eventually("a failure", func() bool {
+			var failed bool
+			if err := b.pool.QueryRow(t.Context(), "SELECT coalesce(jsonb_array_length(failures) = $1, false) AND claimed_by IS NULL FROM postroom.held", n).Scan(&failed); err != nil {
+				t.Fatal(err)
+			}
+			return failed
+		})
+		var alone bool
+		if err := b.pool.QueryRow(t.Context(), "SELECT solitary FROM postroom.held").Scan(&alone); err != nil {
+			t.Fatal(err)
+		}
+		if alone {
+			t.Fatalf("after %d failures, each after a death, the event runs alone", n)
+		}
+		die()
 	}
 }
 

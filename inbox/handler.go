@@ -23,7 +23,9 @@ type handler struct {
 	external ExternalHandler // this field is set instead of the field apply
 	log      *slog.Logger
 	signals  *signals.Handler
-	workers  int // set when the inbox begins to run
+	workers  int  // set when the inbox begins to run
+	harmless bool // no event can end the process
+	settles  int  // how many workers of an external handler may settle at the same time
 
 	gate    *gate.Gate
 	ledger  *ledger.Handler
@@ -35,6 +37,11 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 	h := &handler{
 		sub: sub, window: in.cfg.window(sub), apply: apply, external: external,
 		log: in.cfg.Logger.With("handler", sub.Name),
+	}
+	h.settles = externalSettles
+	//guard:an-external-handler-needs-few-connections-of-a-small-pool false
+	if in.pool != nil {
+		h.settles = min(externalSettles, max(int(in.pool.Config().MaxConns)/2-1, 1))
 	}
 	h.signals = in.signals.Of(sub.Name, sub.Stream, h.log)
 	of := stream.Config{Conn: in.nc, Handler: sub.Name, Stream: sub.Stream, Filter: sub.filter(), Instance: in.node.Instance}
@@ -60,7 +67,7 @@ func (h *handler) lease(renewed time.Duration) time.Duration {
 // share of the remaining connections.
 func (h *handler) connections() int {
 	if h.external != nil {
-		return min(h.sub.Workers, externalSettles)
+		return min(h.sub.Workers, h.settles)
 	}
 	return h.sub.Workers
 }
@@ -78,11 +85,16 @@ func (h *handler) failed(t delivery.Task, f delivery.Failure) delivery.Holding {
 	return f.Hold(h.sub.Schedule, 1, h.sub.Attempts, 0, h.gate.Failed(t.Key, f))
 }
 
-// spared returns the number of an attempt: if a claim expires in a later attempt, the event runs
-// alone from then on. For an external handler, and for one that reads no stream, it is 1: a process
-// that dies may have many long calls under way, or many claims that no worker had begun. If all these
-// events ran alone, the other events would wait long.
+// spared returns how many processes may die in a row while they have a claim on an event. After one
+// more death, the event runs alone from then on. For an external handler, and for one that reads no
+// stream, it is 1: a process that dies may have many long calls under way, or many claims that no
+// worker had begun. If all these events ran alone, the other events would wait long. It is -1 if no
+// event ever runs alone: see Intake.Harmless.
 func (h *handler) spared() int32 {
+	//guard:an-event-that-ends-no-process-never-runs-alone false
+	if h.harmless {
+		return -1
+	}
 	//guard:claims-that-no-worker-had-begun-do-not-run-alone 2 false
 	if h.external != nil || h.sub.Stream == "" {
 		return 1

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/inbox/internal/share"
 	"github.com/postroom/postroom/internal/filters"
 	"github.com/postroom/postroom/schema"
 )
 
-// An Intake is a part of a service that accepts events for a handler, such as a receiver of
-// webhooks. It is safe for concurrent use.
+// An Intake is a part of a service that accepts events for a handler, such as a receiver or a sender
+// of webhooks. It is safe for concurrent use.
 type Intake struct {
 	in      *Inbox
 	handler string
@@ -22,7 +25,7 @@ type Intake struct {
 // AddIntake registers a part that accepts events for a handler. From then on [Inbox.Check] and
 // [Inbox.Run] also call the function check, with the new Intake, and return its error. The name is
 // the name of the part in the findings of 'postroom status'. Package webhook calls AddIntake for
-// each receiver. Run checks only the parts that were registered before.
+// each receiver and each sender. Run checks only the parts that were registered before.
 func (in *Inbox) AddIntake(handler, name string, check func(ctx context.Context, i *Intake) error) *Intake {
 	tables, err := schema.Name(in.cfg.Schema)
 	if err != nil { // Check returns this fault
@@ -41,6 +44,24 @@ func (i *Intake) Types() []string {
 		return h.Types()
 	}
 	return nil
+}
+
+// Tables returns the pool and the schema of the inbox, so that a part can compare its own with them.
+func (i *Intake) Tables() (pool *pgxpool.Pool, name string) { return i.in.pool, i.in.cfg.Schema }
+
+// Memory returns how many bytes the events of the handler that this process runs at the same time may
+// have: its share of Config.PullBytes. Call Memory after all handlers are registered.
+func (i *Intake) Memory() int {
+	_, held := share.Bytes(i.in.needs(), i.in.cfg.PullBytes)
+	return held
+}
+
+// Harmless says that no event of the handler can end the process that runs it. So no event of the
+// handler ever runs alone, even if many processes die. Call Harmless before [Inbox.Run].
+func (i *Intake) Harmless() {
+	if c := i.in.byName(i.handler); c != nil {
+		c.harmless = true
+	}
 }
 
 // Note notes that an event of this type came, and whether it was taken. So 'postroom status' finds a

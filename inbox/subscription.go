@@ -86,7 +86,8 @@ type Subscription struct {
 	// external, or reads no stream.
 	//
 	// An external handler needs at most four connections: no more than four of its workers
-	// run the transactions of [Attempt.OnSuccess] at the same time.
+	// run the transactions of [Attempt.OnSuccess] at the same time. If the pool has fewer than
+	// ten connections, it needs less: one of a pool of four.
 	//
 	// Defaults to an equal share of the remaining connections of the pool, at least 1 and at
 	// most 32. External handlers: 32.

@@ -48,7 +48,7 @@ var can = []promise{
 	{"inbox", "put events into `held` and take them out, also [outgoing ones](../decisions/0023-held-is-one-table.md), so that it can keep an event from being published", []string{aHeld, "DELETE FROM postroom.held"}},
 	{"inbox", "read the archive and discard events", []string{"SELECT * FROM postroom.archive", audited("", "")}},
 	{"idempotency", "store and read answers", []string{"SELECT * FROM postroom.idempotency", "DELETE FROM postroom.idempotency"}},
-	{"webhooks", "add and change endpoints", []string{anEnd, "UPDATE postroom.webhook_endpoint SET url = 'https://b.example'"}},
+	{"webhooks", "add, change and remove endpoints", []string{anEnd, "UPDATE postroom.webhook_endpoint SET url = 'https://b.example'", "DELETE FROM postroom.webhook_endpoint WHERE id = 'w2'"}},
 	{"webhooks", "read their secrets", []string{"SELECT secrets FROM postroom.webhook_endpoint"}},
 	{"sagas", "begin, change and remove instances", []string{aSaga, "UPDATE postroom.saga SET step = 'b'", "DELETE FROM postroom.saga"}},
 	{"sagas", "read the decisions of operators", []string{"SELECT * FROM postroom.saga_decision"}},
@@ -79,7 +79,6 @@ var cannot = []promise{
 	{"inbox", "read what operators did", []string{"SELECT actor FROM postroom.audit", "TABLE postroom.job", "TABLE postroom.revision"}},
 	{"idempotency", "read or write events", []string{"TABLE postroom.outbox", "TABLE postroom.held", anEvent, aHeld, aHandled}},
 	{"idempotency", "record anything in the audit", []string{audited("", ""), "SELECT id FROM postroom.audit"}},
-	{"webhooks", "remove an endpoint", []string{"DELETE FROM postroom.webhook_endpoint", "TRUNCATE postroom.webhook_endpoint"}},
 	{"webhooks", "read what operators did", []string{"SELECT actor FROM postroom.audit"}},
 	{"sagas", "decide about a saga in the place of an operator", []string{
 		"SELECT postroom.decide_saga('s', 'k', 0, 'skip', '', NULL, 'ann', 'x', NULL)",
@@ -90,6 +89,7 @@ var cannot = []promise{
 	{"operator", "change what is published", []string{"UPDATE postroom.relay SET high = 9", "UPDATE postroom.relay SET floor = 9", "DELETE FROM postroom.relay"}},
 	{"operator", "change or delete rows of the table `audit`", []string{"UPDATE postroom.audit SET actor = 'bob'", "DELETE FROM postroom.audit", "TRUNCATE postroom.audit"}},
 	{"operator", "choose the role, the time or the id of a row of `audit`", []string{audited(", role", ", 'ann'"), audited(", at", ", now()"), "INSERT INTO postroom.audit (id, actor, action, events) OVERRIDING SYSTEM VALUE VALUES (9, 'ann', 'pause', 0)", "SELECT setval('postroom.audit_id_seq', 1)"}},
+	{"operator", "remove an endpoint of webhooks", []string{"DELETE FROM postroom.webhook_endpoint", "TRUNCATE postroom.webhook_endpoint"}},
 	{"operator", "read secrets of webhooks", []string{"SELECT secrets FROM postroom.webhook_endpoint", "TABLE postroom.webhook_endpoint", "UPDATE postroom.webhook_endpoint SET secrets = '{x}'"}},
 	{"operator", "read or write other tables in the schema", []string{"TABLE postroom.salaries", "DELETE FROM postroom.salaries"}},
 }

@@ -50,7 +50,9 @@ type Config struct {
 	// the tenant's secrets. The receiver appends "/" and the tenant, escaped by url.PathEscape, to
 	// the source of each event, even to a source that the function Event set. So events of two
 	// tenants may have the same id, and handlers know whose secret verified an event. For an empty
-	// tenant the answer is 500.
+	// tenant the answer is 500. Return the name that you stored, and not the one in the request: if
+	// your lookup ignores case, one tenant would have several sources. If the receiver notices this,
+	// the answer is 500.
 	//
 	// Choose may read the body. The request is not verified yet. For an unknown tenant Choose
 	// returns [ErrUnknownTenant]: the sender gets the same answer as for a wrong signature. The
@@ -91,11 +93,12 @@ type Config struct {
 
 	// MaxBody is the largest body, in bytes. A larger body is not verified: the answer is 413.
 	//
-	// Defaults to postroom.MaxData (960 KiB), which is also the maximum.
+	// Defaults to 2 MiB: a [Sender] makes a body of 1.3 MiB of the largest event that goes through a
+	// broker, if its data is not JSON. The maximum is postroom.MaxAccepted (8 MiB).
 	MaxBody int
 
-	// Patience limits the time from the end of a request's body until the answer. If this time is
-	// over, the answer is 503. Reading the body may take ten times as long. Patience is at most an
+	// Patience limits the time from the end of a request's body until the answer, including the time
+	// of your functions. If this time is over, the answer is 503, and the functions go on. Reading the body may take ten times as long. Patience is at most an
 	// hour.
 	//
 	// Defaults to 3 seconds.
@@ -120,8 +123,10 @@ type Config struct {
 // ErrUnknownTenant is the error that [Config.Choose] returns for a tenant that does not exist.
 var ErrUnknownTenant = errors.New("webhook: unknown tenant")
 
+const defaultBody = 2 << 20
+
 func (c Config) defaults() Config {
-	c.MaxBody = cmp.Or(c.MaxBody, postroom.MaxData)
+	c.MaxBody = cmp.Or(c.MaxBody, defaultBody)
 	c.Patience = cmp.Or(c.Patience, 3*time.Second)
 	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
 	return c
@@ -144,7 +149,7 @@ func (c Config) validate() error {
 		add(t == "", "Types has an empty type")
 	}
 	add(c.Changed < ChangedDefault || c.Changed > IgnoreChanged, "Changed is %d, want ChangedDefault, HoldChanged or IgnoreChanged", c.Changed)
-	add(c.MaxBody < 0 || c.MaxBody > postroom.MaxData, "MaxBody is %d, want 1 to %d", c.MaxBody, postroom.MaxData)
+	add(c.MaxBody < 0 || c.MaxBody > postroom.MaxAccepted, "MaxBody is %d, want 1 to %d", c.MaxBody, postroom.MaxAccepted)
 	//guard:webhook-patience-has-a-limit 1.2 false
 	add(c.Patience < 0 || c.Patience > time.Hour, "Patience is %s, want more than 0 and at most an hour", c.Patience)
 	return errors.Join(faults...)

@@ -36,11 +36,13 @@ const mostRetryAfter = 24 * time.Hour
 // target has the data of an endpoint that one attempt needs.
 type target struct {
 	id       string
+	account  string
 	url      string
 	secrets  []string
 	disabled bool
 	fails    bool    // the last attempt failed
 	paused   float64 // for how many more seconds the endpoint is paused
+	status   int     // of the last recorded answer; 0 if there was none
 	stale    bool    // if this attempt succeeds, it must change the row of the endpoint
 }
 
@@ -52,13 +54,14 @@ type Receipt struct {
 
 // deliver is the external handler. It tries once to send an event to its endpoint.
 func (s *Sender) deliver(ctx context.Context, attempt *inbox.Attempt) error {
-	if s.err != nil {
-		//guard:webhook-faulty-config-spends-no-attempt = @2
-		return postroom.Snooze(faultyWait, s.err)
-	}
 	err := s.try(ctx, attempt)
-	s.delivered.Add(context.WithoutCancel(ctx), 1, telemetry.With(telemetry.Handler.String(s.cfg.Name), telemetry.Outcome.String(outcomeOf(err))))
+	s.count(ctx, outcomeOf(err))
 	return err
+}
+
+// count counts an attempt, or an event that no endpoint gets, by its outcome.
+func (s *Sender) count(ctx context.Context, outcome string) {
+	s.delivered.Add(context.WithoutCancel(ctx), 1, telemetry.With(telemetry.Handler.String(s.cfg.Name), telemetry.Outcome.String(outcome)))
 }
 
 // outcomeOf returns the outcome of an attempt, for metrics.
@@ -88,13 +91,14 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	case to.disabled:
 		return disabled(to.id)
 	case to.paused > 0:
-		return postroom.SnoozeKey(spread(time.Duration(to.paused*float64(time.Second))), lanes.SlowPace, fmt.Errorf("webhook: endpoint %s is paused, because it fails or asked for a pause", to.id))
+		return postroom.SnoozeKey(spread(time.Duration(to.paused*float64(time.Second))), lanes.SlowPace, &cause.WaitError{Err: pausedBy(to)})
 	}
-	if w, ok := s.lanes.Enter(to.id, to.fails); !ok {
+	size := size(attempt.Event)
+	if w, ok := s.lanes.Enter(to.id, to.account, size, to.fails); !ok {
 		return s.noRoom(to, w)
 	}
 	success := false
-	defer func() { s.lanes.Leave(to.id, success) }()
+	defer func() { s.lanes.Leave(to.id, to.account, size, success) }()
 	result, err := attempt.Step(ctx, "deliver", func(ctx context.Context, _ string) ([]byte, error) { return s.send(ctx, attempt, to) })
 	if err != nil {
 		return err
@@ -107,10 +111,19 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	return nil
 }
 
+// pausedBy returns an error that says what paused an endpoint.
+func pausedBy(to *target) error {
+	//guard:webhook-waiting-event-shows-what-paused-its-endpoint false
+	if to.status != 0 {
+		return fmt.Errorf("webhook: endpoint %s is paused, because it answered %d", to.id, to.status)
+	}
+	return fmt.Errorf("webhook: endpoint %s is paused, because it gave no answer", to.id)
+}
+
 // noRoom returns the error that makes an event wait, because the running deliveries to its endpoint
 // have reached their limit.
 func (s *Sender) noRoom(to *target, w lanes.Wait) error {
-	err := fmt.Errorf("webhook: the limit of running deliveries to endpoint %s is reached", to.id)
+	err := &cause.WaitError{Err: fmt.Errorf("webhook: the limit of running deliveries to endpoint %s, or to all endpoints of its account, is reached", to.id)}
 	after := spread(s.waitFor(to, w.Busy))
 	//guard:a-slow-endpoint-holds-up-no-other false
 	if w.Many {
@@ -137,7 +150,7 @@ func spread(d time.Duration) time.Duration { return d + rand.N(d/2+time.Millisec
 // read reads the endpoint. If the database does not answer, the event waits and loses no attempt.
 func (s *Sender) read(ctx context.Context, id string) (*target, error) {
 	to := &target{id: id}
-	err := s.endpoints.db.QueryRow(ctx, s.endpoints.sql.Endpoint, id).Scan(&to.url, &to.secrets, &to.disabled, &to.fails, &to.paused, &to.stale)
+	err := s.endpoints.db.QueryRow(ctx, s.endpoints.sql.Endpoint, id).Scan(&to.account, &to.url, &to.secrets, &to.disabled, &to.fails, &to.paused, &to.stale, &to.status)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, postroom.Permanent(fmt.Errorf("webhook: %w: %s", ErrUnknownEndpoint, id))
@@ -282,7 +295,7 @@ type failure struct {
 
 // failed records a failed attempt in the endpoint's row, and returns the error for the inbox.
 func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target, f failure) error {
-	var isDisabled, now bool
+	var isDisabled, now, began bool
 	var reason string
 	var pause *float64
 	if f.wait != nil {
@@ -292,12 +305,15 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 	noting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err := s.endpoints.db.QueryRow(noting, s.endpoints.sql.Failed, to.id, f.status, pause, f.outage, f.gone, DisableAfter, s.cfg.Name, clock.Latest()).
-		Scan(&isDisabled, &now, &reason)
+		Scan(&isDisabled, &now, &began, &reason)
 	switch {
 	case err != nil:
 		f.err = errors.Join(f.err, fmt.Errorf("webhook: record that endpoint %s failed: %w", to.id, s.endpoints.explain(err)))
 	case now:
 		s.cfg.Logger.WarnContext(ctx, "webhook endpoint disabled", "handler", s.cfg.Name, "endpoint", to.id, "reason", reason)
+	case began:
+		//guard:webhook-endpoint-that-begins-to-fail-is-told remove
+		s.cfg.Logger.WarnContext(ctx, "webhook endpoint fails", "handler", s.cfg.Name, "endpoint", to.id, "error", f.err)
 	}
 	switch {
 	case isDisabled:
@@ -312,8 +328,14 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 
 // succeeded records a success in the endpoint's row. It runs only if to.stale is true.
 func (s *Sender) succeeded(ctx context.Context, tx pgx.Tx, to *target, r Receipt) error {
-	if _, err := tx.Exec(ctx, s.endpoints.sql.Succeeded, to.id, r.Status); err != nil {
+	var failed bool
+	err := tx.QueryRow(ctx, s.endpoints.sql.Succeeded, to.id, r.Status).Scan(&failed)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows): // the endpoint is gone
+	case err != nil:
 		return fmt.Errorf("webhook: record that endpoint %s works: %w", to.id, err)
+	case failed:
+		s.cfg.Logger.InfoContext(ctx, "webhook endpoint works again", "handler", s.cfg.Name, "endpoint", to.id)
 	}
 	return nil
 }

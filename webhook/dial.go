@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,19 +21,27 @@ import (
 // errBlocked says that a request would go to an address or port that is not allowed.
 var errBlocked = errors.New("its address or port is not allowed")
 
+// errPartlyBlocked says that a host has forbidden addresses and allowed ones, and that no allowed one
+// could be reached. The dialer goes on behind a forbidden address, but returns its first error.
+var errPartlyBlocked = errors.New("one of its addresses is not allowed, and a connection to the others failed")
+
+// triedKey is the key of a value in the context of a connection: whether one of the host's addresses
+// was allowed. Then a forbidden address of the same host must not make the event dead.
+type triedKey struct{}
+
 // newTransport returns a transport that connects only to public addresses, on port 443, and to
 // addresses that the config allows. It checks each address after the DNS lookup, just before it
 // connects. So a name that later resolves to another address does not evade the check.
 func newTransport(cfg SenderConfig) *http.Transport {
 	public := ssrf.New(ssrf.WithPorts(443))
-	control := func(network, address string, c syscall.RawConn) error {
-		if isAllowed(cfg.AllowedPrefixes, address) {
-			return nil
+	control := func(ctx context.Context, network, address string, c syscall.RawConn) error {
+		if !isAllowed(cfg.AllowedPrefixes, address) {
+			//guard:webhook-address false
+			if err := public.Safe(network, address, c); err != nil {
+				return postroom.Permanent(fmt.Errorf("%w: %w", errBlocked, err))
+			}
 		}
-		//guard:webhook-address false
-		if err := public.Safe(network, address, c); err != nil {
-			return postroom.Permanent(fmt.Errorf("%w: %w", errBlocked, err))
-		}
+		ctx.Value(triedKey{}).(*atomic.Bool).Store(true)
 		return nil
 	}
 	// A host may have endpoints of several customers. HTTP/2 would send the requests to all these
@@ -43,10 +52,16 @@ func newTransport(cfg SenderConfig) *http.Transport {
 	only1.SetHTTP1(true)
 	// A slow lookup fails before the attempt's time is over, so that the error names the lookup.
 	//guard:webhook-lookup-takes-long 1.1 = 2 * @1
-	dialer := &net.Dialer{Timeout: cfg.Timeout / 2, Control: control, Resolver: cfg.Resolver}
+	dialer := &net.Dialer{Timeout: cfg.Timeout / 2, ControlContext: control, Resolver: cfg.Resolver}
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return dialer.DialContext(ctx, network, address)
+			var tried atomic.Bool
+			c, err := dialer.DialContext(context.WithValue(ctx, triedKey{}, &tried), network, address)
+			//guard:webhook-host-with-an-allowed-address-is-not-blocked 2 false
+			if errors.Is(err, errBlocked) && tried.Load() {
+				return nil, errPartlyBlocked
+			}
+			return c, err
 		},
 		TLSClientConfig:     &tls.Config{RootCAs: cfg.RootCAs, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout: cfg.Timeout, ResponseHeaderTimeout: cfg.Timeout, Protocols: only1,

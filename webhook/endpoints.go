@@ -64,10 +64,22 @@ func (s *Endpoints) Check(ctx context.Context) error {
 	return s.explain(schema.Require(ctx, s.db, s.schema))
 }
 
+// tables says which tables a part of a service uses.
+type tables struct{ instance, database, schema string }
+
+// tablesOf returns the tables of the endpoints.
+func (s *Endpoints) tablesOf(ctx context.Context) (tables, error) {
+	t := tables{schema: s.schema}
+	if err := s.db.QueryRow(ctx, s.sql.Tables).Scan(&t.instance, &t.database); err != nil {
+		return tables{}, fmt.Errorf("webhook: compare the tables of a sender with those of its inbox: %w", s.explain(err))
+	}
+	return t, nil
+}
+
 // Audit says who changes something, and why. Each change stores the Audit in the audit.
 type Audit struct {
 	Actor  string // required, 255 bytes at most
-	Reason string // at most 4,096 bytes; Disable requires a reason
+	Reason string // at most 4,096 bytes; Disable and Remove require a reason
 }
 
 var (
@@ -134,6 +146,17 @@ func (s *Endpoints) Disable(ctx context.Context, id string, by Audit) error {
 // again after five days.
 func (s *Endpoints) Enable(ctx context.Context, id string, by Audit) error {
 	return s.update(ctx, "enable", s.sql.Enable, by, id)
+}
+
+// Remove removes an endpoint, with its URL and its secrets, for instance because the customer has left.
+// Events that wait for the endpoint become dead at their next attempt, with the class permanent. If
+// you only want to stop sending for a while, call Disable. Never give the id to another endpoint: dead
+// and waiting events keep it, and could be sent to that endpoint.
+func (s *Endpoints) Remove(ctx context.Context, id string, by Audit) error {
+	if by.Reason == "" {
+		return errors.New("webhook: remove: Audit.Reason is empty: say why the endpoint is removed")
+	}
+	return s.update(ctx, "remove", s.sql.Remove, by, id)
 }
 
 // List returns the endpoints of the accounts, or all endpoints if no account is named, sorted by

@@ -131,3 +131,37 @@ func TestEndpointInATransaction(t *testing.T) {
 		t.Errorf("%v, and %d endpoints", err, len(all))
 	}
 }
+
+// An endpoint is removed with its URL and its secrets. The event that waits for it becomes dead, and
+// the audit says who removed the endpoint.
+func TestRemoveAnEndpoint(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, nil), newReceiver(t)
+	to.answer(500)
+	for _, id := range []string{"leaves", "stays"} {
+		r.add(webhook.NewEndpoint{ID: id, URL: to.URL})
+	}
+	r.run()
+	r.emit("e1", nil)
+	r.failed("leaves")
+	if err := r.store.Remove(t.Context(), "leaves", webhook.Audit{Actor: "ann"}); err == nil || !strings.Contains(err.Error(), "Reason is empty") {
+		t.Errorf("without a reason: %v", err)
+	}
+	if err := r.store.Remove(t.Context(), "leaves", ann); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.Remove(t.Context(), "leaves", ann); !errors.Is(err, webhook.ErrUnknownEndpoint) {
+		t.Errorf("removed again: %v", err)
+	}
+	r.overrideNextAtAndPause()
+	r.eventually("the waiting event to be dead", func() bool {
+		d, _ := r.heldOf("leaves")
+		return d.Dead && d.Class == "permanent" && strings.Contains(d.Text, "there is no such endpoint")
+	})
+	if got := one[string](r, "SELECT string_agg(id, ' ') FROM postroom.webhook_endpoint"); got != "stays" {
+		t.Errorf("endpoints: %s", got)
+	}
+	if n := one[int](r, "SELECT count(*) FROM postroom.audit WHERE action = 'webhook remove' AND details ->> 'endpoint' = 'leaves'"); n != 1 {
+		t.Errorf("%d rows in the audit, want 1", n)
+	}
+}

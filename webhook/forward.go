@@ -23,7 +23,9 @@ const SourceHeader = "webhook-source"
 // The new event has the type, key, time, headers and data of the webhook, a new id, and the
 // provider's id as its CausationID. If a webhook is repeated, Forward writes no second event: the
 // inbox remembers webhooks for 30 days by default. An id derived from the provider's id would not
-// suffice: some providers repeat a webhook after retention has removed the event from the log.
+// suffice: some providers repeat a webhook after retention has removed the event from the log. A
+// webhook whose body has more than postroom.MaxData bytes (960 KiB) cannot go through a broker, so it
+// becomes dead: if that can happen, set [Config.MaxBody] to postroom.MaxData.
 //
 //	in.Handle(inbox.Subscription{Name: "webhooks.forward"}, webhook.Forward(out))
 func Forward(out Writer) postroom.Handler {

@@ -16,7 +16,7 @@ import (
 
 // HMAC is the scheme of a provider that signs with HMAC-SHA256 in its own format. Signature, ID and
 // Secrets are required. If the id is in a header and not in Signed, an attacker can send a captured
-// request again with a new id: see [IDFromBody].
+// request again with a new id: see [IDFromBody]. If the type is in a header, it is never signed.
 type HMAC struct {
 	// Name is the first part of the events' types.
 	//
@@ -65,7 +65,7 @@ func (s HMAC) Verify(h http.Header, body []byte, now time.Time) (Message, error)
 	if signature == "" {
 		return Message{}, refused(NoSignature)
 	}
-	m := Message{Scheme: s.SchemeName()}
+	m := Message{Scheme: s.SchemeName(), UnsignedType: s.Type != "" && !strings.HasPrefix(s.Type, ".")}
 	if m.ID, err = header(h, s.ID); err != nil { // the ID is empty for a path, which s.read follows after the body was verified
 		return Message{}, err
 	}
@@ -234,6 +234,9 @@ func (s HMAC) check() error {
 		return fault("HMAC.Signed must have {time} if HMAC.Time names a header, and must not have it otherwise")
 	case strings.HasPrefix(s.Time, "."):
 		return fault("HMAC.Time is not a header")
+	//guard:webhook-hmac-names-headers-or-paths remove
+	case s.nameFaults() != nil:
+		return s.nameFaults()
 	}
 	if before, after := s.neighbours(); slices.Contains(before, "") || slices.Contains(after, "") {
 		return fault("HMAC.Signed has no text between {id} and the placeholder next to it: the signed text could be read in two ways")
@@ -243,6 +246,28 @@ func (s HMAC) check() error {
 	}
 	return nil
 }
+
+// nameFaults returns an error if a setting can name neither a header nor, where it may, a member of
+// the body. A header may have a dot in its name, but none does: such a name is a path whose first dot
+// was forgotten. The receiver would find no such header in any request.
+func (s HMAC) nameFaults() error {
+	for _, of := range []struct {
+		setting, name string
+		mayBePath     bool
+	}{{"Signature", s.Signature, false}, {"Time", s.Time, false}, {"ID", s.ID, true}, {"Type", s.Type, true}} {
+		path, isPath := strings.CutPrefix(of.name, ".")
+		switch {
+		case of.name == "":
+		case isPath && of.mayBePath && slices.Contains(strings.Split(path, "."), ""):
+			return fault("HMAC.%s: the path %.100q has an empty name", of.setting, of.name)
+		case (!isPath || !of.mayBePath) && !validHeader.MatchString(of.name):
+			return fault("HMAC.%s: %.100q is not the name of a header: use letters, digits, '-' and '_'; a path in the body begins with a dot", of.setting, of.name)
+		}
+	}
+	return nil
+}
+
+var validHeader = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 func (s HMAC) sign(h http.Header, m Message, body []byte) error {
 	k, err := s.keys()

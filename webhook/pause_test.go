@@ -2,12 +2,15 @@ package webhook_test
 
 import (
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/webhook"
 )
 
@@ -159,5 +162,43 @@ func TestPauseGrowsWithTheTimeOfFailure(t *testing.T) {
 				t.Errorf("the endpoint is paused for %g s, want %s", r.pauseOf("e"), want)
 			}
 		})
+	}
+}
+
+// An endpoint fails while many events wait for it, and then works. The log says so once each, and has
+// no line for each event that waits. These events show what paused the endpoint.
+func TestStateOfAnEndpointIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	const events = 100
+	log := &journal{}
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Logger = logger }), newReceiver(t)
+	r.in = inbox.New(r.pool, nil, inbox.Config{IdlePoll: 20 * time.Millisecond, Logger: logger})
+	r.sender = webhook.NewSender(r.pool, r.in, r.cfg)
+	r.in.Handle(inbox.Subscription{Name: "fanout"}, r.sender.FanOut())
+	to.answer(503, "Retry-After", "600")
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.run()
+	r.emit("first", nil)
+	r.failed("e")
+	r.insertDue("e", events)
+	r.eventually("all to wait", func() bool {
+		return one[int](r, "SELECT count(*) FROM postroom.held WHERE handler = 'webhooks' AND next_at <= now()") == 0
+	})
+	if text := one[string](r, "SELECT min(failures -> -1 ->> 'text') FROM postroom.held WHERE class = 'snoozed'"); !strings.HasSuffix(text, "webhook: endpoint e is paused, because it answered 503") {
+		t.Errorf("a waiting event shows %q", text)
+	}
+	to.answer(204)
+	r.eventually("the deliveries", func() bool {
+		r.overrideNextAtAndPause()
+		return one[int](r, "SELECT count(*) FROM postroom.held") == 0
+	})
+	for line, want := range map[string]int{"webhook endpoint fails": 1, "webhook endpoint works again": 1, "event snoozed": 0} {
+		if got := strings.Count(log.String(), `"`+line+`"`); got != want {
+			t.Errorf("%d lines %q, want %d", got, line, want)
+		}
+	}
+	if t.Failed() {
+		t.Log(log)
 	}
 }

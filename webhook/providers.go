@@ -70,8 +70,9 @@ func (s stripe) sign(h http.Header, m Message, body []byte) error {
 }
 
 // GitHub verifies requests of GitHub by their SHA-256 signature. The webhook must send JSON. A type
-// is the event's name with the action, such as "issues.opened". GitHub signs neither the id nor a
-// time, so an attacker can send a captured request again with a new id: see [IDFromBody]. If
+// is the event's name with the action, such as "issues.opened". GitHub signs neither the id, nor the
+// event's name, nor a time, so an attacker can send a captured request again with a new id: see
+// [IDFromBody]. If
 // several webhooks get an event, GitHub uses the same id for all these webhooks. Give each webhook
 // its own source; otherwise the second delivery is a duplicate, or a conflict if its body differs.
 func GitHub(secrets ...string) Scheme { return github{textKeys(secrets)} }
@@ -103,7 +104,7 @@ func (s github) Verify(h http.Header, body []byte, _ time.Time) (Message, error)
 		return Message{}, err
 	}
 	o := object(body)
-	m := Message{Scheme: s.SchemeName(), ID: id, Type: kind, Form: isForm(h, o)}
+	m := Message{Scheme: s.SchemeName(), ID: id, Type: kind, Form: isForm(h, o), UnsignedType: true}
 	if kind == "ping" {
 		m.Reply = &Reply{}
 	}
@@ -124,8 +125,8 @@ func (s github) sign(h http.Header, m Message, body []byte) error {
 }
 
 // Shopify verifies requests of Shopify. Their headers may begin with X-Shopify- or Shopify-. A type
-// is the topic with dots, such as "orders.create". Shopify signs neither the id nor a time, so an
-// attacker can send a captured request again with a new id: see [IDFromBody]. For an hour after a
+// is the topic with dots, such as "orders.create". Shopify signs neither the id, nor the topic, nor
+// a time, so an attacker can send a captured request again with a new id: see [IDFromBody]. For an hour after a
 // change of the secret, Shopify may use the old secret: keep both secrets.
 func Shopify(secrets ...string) Scheme { return shopify{textKeys(secrets)} }
 
@@ -155,7 +156,7 @@ func (s shopify) Verify(h http.Header, body []byte, _ time.Time) (Message, error
 	if err := checkID(id); err != nil {
 		return Message{}, err
 	}
-	return Message{Scheme: s.SchemeName(), ID: id, Type: strings.ReplaceAll(topic, "/", ".")}, nil
+	return Message{Scheme: s.SchemeName(), ID: id, Type: strings.ReplaceAll(topic, "/", "."), UnsignedType: true}, nil
 }
 
 func (s shopify) sign(h http.Header, m Message, body []byte) error {

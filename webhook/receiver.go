@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +41,11 @@ type Receiver struct {
 	signals *signals
 	lines   repeat.Lines
 	chosen  atomic.Pointer[Scheme] // the scheme that Choose returned last
+	ignored atomic.Int64           // how many requests were ignored
+	took    atomic.Bool            // a request was not ignored
+
+	mu      sync.Mutex
+	tenants map[string]tenant // by their names in lower case
 }
 
 // New returns a receiver that stores events in an inbox, for the handler that cfg names. It does no
@@ -47,7 +53,7 @@ type Receiver struct {
 // An inbox calls Check before it starts, so call New before inbox.Inbox.Run.
 func New(in Acceptor, cfg Config) *Receiver {
 	cfg = cfg.defaults()
-	r := &Receiver{cfg: cfg, in: in, signals: newSignals(cfg)}
+	r := &Receiver{cfg: cfg, in: in, signals: newSignals(cfg), tenants: make(map[string]tenant)}
 	if err := cfg.validate(); err != nil {
 		r.fault = fmt.Errorf("webhook: %w", postroom.Unrecoverable(err))
 	}
@@ -116,12 +122,28 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	//guard:webhook-patience = context.WithCancel(@1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Patience)
 	defer cancel()
-	m, within, err := r.verify(ctx, req, body)
-	if err != nil {
-		return r.notVerified(err)
+	do := func() (result, error) {
+		m, within, err := r.verify(ctx, req, body)
+		if err != nil {
+			return r.notVerified(err), nil
+		}
+		return r.take(ctx, m, within, req.Header, body), nil
 	}
-	return r.take(ctx, m, within, req.Header, body)
+	// The functions of the Config and the scheme need not return when ctx ends.
+	//guard:webhook-patience-with-functions = do()
+	res, err := guard.Apart(r.cfg.Patience+lateness, do)
+	switch {
+	case errors.Is(err, guard.ErrTimeout):
+		return result{outcome: unavailable, err: fmt.Errorf("a function of the Config, or the scheme: %w", err)}
+	case err != nil:
+		return result{outcome: misconfigured, err: err}
+	}
+	return res
 }
+
+// lateness is how long after Config.Patience the inbox may return an error that says what it waited
+// for.
+const lateness = 250 * time.Millisecond
 
 // verify verifies a request. If there are tenants, it uses the scheme of the request's tenant. The
 // result within names the tenant: this result is appended to the event's source.
@@ -140,8 +162,45 @@ func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (
 		return Message{}, "", &chooseError{err}
 	}
 	m, err = verify(scheme, req.Header, body)
+	if err == nil {
+		//guard:webhook-tenant-has-one-spelling remove
+		err = r.spelling(tenant, scheme, req.Header, body)
+	}
 	//guard:webhook-tenant-is-escaped 2 = "/" + @2.1 + url.PathEscape("")
 	return m, "/" + url.PathEscape(tenant), err
+}
+
+// spelling remembers a tenant whose request was verified. It returns an error if a request of the
+// same tenant was verified under a name that differs in upper and lower case: the same event would
+// take effect once under each name. Two names are of one tenant if their secrets verify one request.
+func (r *Receiver) spelling(name string, s Scheme, h http.Header, body []byte) error {
+	folded := strings.ToLower(name)
+	r.mu.Lock()
+	other, known := r.tenants[folded]
+	if !known || other.name == name {
+		if len(r.tenants) >= manyTenants {
+			clear(r.tenants)
+		}
+		r.tenants[folded] = tenant{name, s}
+		known = false
+	}
+	r.mu.Unlock()
+	if !known {
+		return nil
+	}
+	if _, err := verify(other.scheme, h, body); err != nil {
+		return nil //nolint:nilerr // it is another tenant, with other secrets
+	}
+	return postroom.Unrecoverable(fmt.Errorf("webhook: Config.Choose returned the tenant %.100q, and earlier %.100q, and both have the same secret: return the stored name of a tenant", name, other.name))
+}
+
+// manyTenants is how many tenants a receiver remembers. At this number, it forgets all of them.
+const manyTenants = 10_000
+
+// tenant is a tenant whose request was verified.
+type tenant struct {
+	name   string
+	scheme Scheme
 }
 
 // choose returns the tenant and its scheme. If the tenant is unknown, it returns ErrUnknownTenant
@@ -230,7 +289,7 @@ func (r *Receiver) take(ctx context.Context, m Message, within string, h http.He
 		return result{outcome: withoutID, event: ev}
 	}
 	ignore := r.cfg.Changed == IgnoreChanged || r.cfg.Changed == ChangedDefault && m.Varies
-	results, err := r.in.AcceptAll(ctx, inbox.Acceptance{Handler: r.cfg.Handler, Event: ev, IgnoreChanged: ignore})
+	results, err := r.in.AcceptAll(ctx, inbox.Acceptance{Handler: r.cfg.Handler, Event: ev, IgnoreChanged: ignore, IgnoreType: m.UnsignedType})
 	if err == nil {
 		r.note(ctx, ev, true)
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -223,8 +224,8 @@ type names struct {
 	of    func(name string, lookup int) (ip string, ok bool)
 }
 
-// resolver returns a resolver that asks of. of gets the number of the lookup, from 1. If ok is
-// false, the server fails.
+// resolver returns a resolver that asks of. of gets the number of the lookup, from 1. It may return
+// several addresses, with spaces between them. If ok is false, the server fails.
 func resolver(of func(name string, lookup int) (ip string, ok bool)) *net.Resolver {
 	n := &names{count: make(map[string]int), of: of}
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -275,10 +276,12 @@ func (n *names) answer(query []byte) []byte {
 	case ip == "":
 		answer[3] |= 3 // no such name
 	case isA:
-		answer[7] = 1
-		answer = append(answer, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4)
-		address := netip.MustParseAddr(ip).As4()
-		answer = append(answer, address[:]...)
+		for _, ip := range strings.Fields(ip) {
+			answer[7]++
+			answer = append(answer, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4)
+			address := netip.MustParseAddr(ip).As4()
+			answer = append(answer, address[:]...)
+		}
 	}
 	return answer
 }

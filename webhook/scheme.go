@@ -50,6 +50,11 @@ type Message struct {
 	// Time is when the request was signed. It is zero if the scheme does not sign a time.
 	Time time.Time
 
+	// UnsignedType says that the signature does not cover Type, or not all of it, so an attacker who
+	// captured a request can send it with another type. The receiver then compares only the bodies of
+	// two requests with the same id.
+	UnsignedType bool
+
 	// Varies says that the provider may send the same event again with other content.
 	Varies bool
 
@@ -107,7 +112,7 @@ func fault(format string, args ...any) error {
 // IDFromBody returns a scheme that verifies as s does, and uses a digest of the body as the id.
 // GitHub and Shopify do not sign the id of a delivery: an attacker who captured a request can send
 // it again with a new id, and it takes effect again. With IDFromBody the second request is a
-// duplicate. But two events with equal bodies are then one event. So use IDFromBody only if each
+// duplicate, even if it has another type, which these two providers do not sign either. But two events with equal bodies are then one event. So use IDFromBody only if each
 // body is unique, for instance because it has an id and a time.
 func IDFromBody(s Scheme) Scheme { return bodyID{s} }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/filters"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/repeat"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/outbound"
 	"github.com/postroom/postroom/schema"
@@ -40,7 +41,8 @@ type SenderConfig struct {
 	Schema string
 
 	// AccountHeader is the name of an event's header, in upper or lower case. The value of this header
-	// is the account to which the event belongs. Only endpoints of that account get the event.
+	// is the account to which the event belongs. Only endpoints of that account get the event. No
+	// endpoint gets an event without this header.
 	//
 	// Defaults to none: all events belong to the empty account.
 	AccountHeader string
@@ -58,7 +60,9 @@ type SenderConfig struct {
 	// the same Name, make the deliveries.
 	AcceptOnly bool
 
-	// Workers is how many deliveries run at the same time in this process.
+	// Workers is how many deliveries run at the same time in this process. Accounts share them: one
+	// account can use half of them, two can use two thirds. Accounts share the memory for events
+	// (PullBytes of inbox.Config) in the same way.
 	//
 	// Defaults to 64.
 	Workers int
@@ -92,7 +96,7 @@ type SenderConfig struct {
 	// Defaults to net.DefaultResolver.
 	Resolver *net.Resolver
 
-	// Logger receives a line when an endpoint is disabled, and faults.
+	// Logger receives a line when an endpoint begins to fail, works again or is disabled, and faults.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -165,26 +169,27 @@ type Sender struct {
 	cfg       SenderConfig
 	endpoints *Endpoints
 	in        *inbox.Inbox
+	intake    *inbox.Intake
 	err       error // the fault of the config
 	out       *outbound.Transport
 	lanes     *lanes.Lanes
 	schedule  postroom.Backoff
 	delivered metric.Int64Counter
 	filter    *filters.Filter
+	lines     repeat.Lines
 }
 
 // NewSender registers the external handler that delivers, and returns a sender. The inbox runs the
 // handler. NewSender does no I/O and returns no error: [Sender.Check] returns the faults of the
-// config. An inbox that has the handler of [Sender.FanOut] calls Check before it starts. In a
-// process that only delivers, call Check yourself: with a faulty config the deliveries wait. Like
-// inbox.HandleExternal, NewSender panics if the inbox has the handler already.
+// config. The inbox calls Check before it starts. The pool and SenderConfig.Schema must be those of
+// the inbox. Like inbox.HandleExternal, NewSender panics if the inbox has the handler already.
 func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	cfg = cfg.defaults()
 	s := &Sender{
 		cfg: cfg, endpoints: NewEndpoints(pool, EndpointsConfig{Schema: cfg.Schema}), in: in, schedule: sendSchedule(),
-		lanes:     lanes.New(cfg.InFlight),
 		delivered: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookDelivered, "{attempt}", "Attempts to deliver webhooks, by outcome."),
 	}
+	s.lanes = lanes.New(cfg.Workers, cfg.InFlight, func() int { return s.intake.Memory() })
 	s.out = outbound.New(outbound.Config{
 		Next: newTransport(cfg), Attempts: 1, AttemptTimeout: cfg.Timeout, Total: cfg.Timeout, Logger: cfg.Logger,
 		//guard:webhook-no-breaker remove
@@ -207,11 +212,15 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	} else {
 		in.HandleExternal(sub, s.deliver)
 	}
+	//guard:webhook-faulty-sender-is-refused 3 = func(context.Context, *inbox.Intake) error { return nil }
+	s.intake = in.AddIntake(cfg.Name, cfg.Name, func(ctx context.Context, i *inbox.Intake) error { return s.check(ctx, i) })
+	s.intake.Harmless() // a hanging delivery would otherwise stop all handlers of a process after others died
 	return s
 }
 
 // dedupeKey identifies a delivery: an event and an endpoint. The event keeps its source and id, so
-// that operators can find it by these, and so that the id can be the webhook-id.
+// that operators can find it by these, and so that the id can be the webhook-id. The id of an
+// endpoint, a source and an id of an event contain no space.
 func dedupeKey(ev postroom.Event) string { return ev.Key + " " + ev.Source + " " + ev.ID }
 
 // faultyWait is how long an event waits if the config is faulty. The event loses no attempt, so that
@@ -219,25 +228,49 @@ func dedupeKey(ev postroom.Event) string { return ev.Key + " " + ev.Source + " "
 const faultyWait = time.Minute
 
 // Check returns the faults of the config, and an error if the database lacks the tables that the
-// sender needs. Faults of the config match postroom.ErrUnrecoverable.
-func (s *Sender) Check(ctx context.Context) error {
+// sender needs, or if the tables of the inbox are others. Faults of the config match
+// postroom.ErrUnrecoverable.
+func (s *Sender) Check(ctx context.Context) error { return s.check(ctx, s.intake) }
+
+// check is Check. The inbox may call it before NewSender has returned, so it does not use s.intake.
+func (s *Sender) check(ctx context.Context, intake *inbox.Intake) error {
 	if s.err != nil {
 		return s.err
 	}
-	return s.endpoints.Check(ctx)
+	if err := s.endpoints.Check(ctx); err != nil {
+		return err
+	}
+	pool, name := intake.Tables()
+	theirs := NewEndpoints(pool, EndpointsConfig{Schema: name})
+	if theirs.err != nil || theirs.db == s.endpoints.db && theirs.schema == s.endpoints.schema {
+		return nil // the inbox itself returns a fault of its config
+	}
+	own, err := s.endpoints.tablesOf(ctx)
+	if err != nil {
+		return err
+	}
+	other, err := theirs.tablesOf(ctx)
+	if err != nil {
+		return err
+	}
+	//guard:webhook-sender-has-the-tables-of-its-inbox false
+	if own != other {
+		return postroom.Unrecoverable(fmt.Errorf("webhook: the sender has the tables in schema %s of database %s, and its inbox those in schema %s of database %s: give NewSender the pool of the inbox, and SenderConfig the same Schema",
+			own.schema, own.database, other.schema, other.database))
+	}
+	return nil
 }
 
-// fanOut is the handler of FanOut. Because it has the method Check, the inbox checks the sender.
+// fanOut is the handler of FanOut.
 type fanOut struct{ *Sender }
 
 // FanOut returns a transactional handler. In its transaction, it accepts a delivery for each
 // endpoint that is enabled, belongs to the event's account and gets the event's type. If
-// SenderConfig.Types is set, FanOut ignores events of other types. FanOut itself sends nothing, so
+// SenderConfig.Types is set, FanOut ignores events of other types. If SenderConfig.AccountHeader is
+// set, it counts and logs an event without an account, which no endpoint gets. FanOut itself sends nothing, so
 // an endpoint that hangs does not delay FanOut.
 //
 // An endpoint that is disabled at that moment gets the event only if you call [Sender.Resend].
-//
-//guard:webhook-faulty-sender-is-refused = postroom.HandlerFunc(@.Handle)
 func (s *Sender) FanOut() postroom.Handler { return fanOut{s} }
 
 // CheckSubscription returns an error if the subscription lacks a type of SenderConfig.Types: no
@@ -266,7 +299,16 @@ func (s fanOut) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error 
 		s.filter.Note(ctx, ev.Type, filters.Excluded)
 		return nil
 	}
-	rows, _ := tx.Query(ctx, s.endpoints.sql.Matching, s.accountOf(ev), ev.Type) // CollectRows reports the error
+	account := s.accountOf(ev)
+	//guard:webhook-event-without-an-account-goes-nowhere 2 false
+	if account == "" && s.cfg.AccountHeader != "" {
+		s.filter.Note(ctx, ev.Type, filters.Unwanted)
+		s.count(ctx, "no_account")
+		s.lines.Warn(ctx, s.cfg.Logger, "webhook not sent: its event has no account", fmt.Errorf("an event of type %s lacks header %s", ev.Type, s.cfg.AccountHeader),
+			"handler", s.cfg.Name, "source", ev.Source, "event_id", ev.ID)
+		return nil
+	}
+	rows, _ := tx.Query(ctx, s.endpoints.sql.Matching, account, ev.Type) // CollectRows reports the error
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return fmt.Errorf("webhook: find the endpoints of an event: %w", s.endpoints.explain(err))

@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/webhook"
 )
@@ -67,6 +69,52 @@ func TestPatience(t *testing.T) {
 	e.want(signed(t, "a", "{}"), 503, "webhook_not_stored")
 	if !strings.Contains(e.log.String(), `level=WARN msg="webhook not stored"`) {
 		t.Errorf("log:\n%s", e.log)
+	}
+}
+
+// hangingScheme is a scheme that waits.
+type hangingScheme struct{ until chan struct{} }
+
+func (s hangingScheme) Verify(http.Header, []byte, time.Time) (webhook.Message, error) {
+	<-s.until
+	return webhook.Message{}, nil
+}
+
+// The answer comes although a function of the Config, or the scheme, does not return.
+func TestPatienceWithFunctions(t *testing.T) {
+	t.Parallel()
+	end := make(chan struct{})
+	t.Cleanup(func() { close(end) })
+	for name, set := range map[string]func(c *webhook.Config){
+		"Choose": func(c *webhook.Config) {
+			c.Choose = func(*http.Request) (string, webhook.Scheme, error) {
+				<-end
+				return "", nil, webhook.ErrUnknownTenant
+			}
+		},
+		"Scheme": func(c *webhook.Config) { c.Scheme = hangingScheme{end} },
+		"Event": func(c *webhook.Config) {
+			c.Event = func(webhook.Message, http.Header, []byte) (postroom.Event, error) {
+				<-end
+				return postroom.Event{}, errors.New("too late")
+			}
+		},
+		"Key": func(c *webhook.Config) {
+			c.Key = func(postroom.Event) string {
+				<-end
+				return ""
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEndpoint(t, set, func(c *webhook.Config) { c.Patience = 50 * time.Millisecond })
+			answered := make(chan *httptest.ResponseRecorder, 1)
+			req := signed(t, "a", "{}")
+			go func() { answered <- e.do(req) }()
+			if w := devtest.Receive(t, patience, "an answer", answered); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+				t.Errorf("answered %d %s", w.Code, w.Body)
+			}
+		})
 	}
 }
 

@@ -3,7 +3,9 @@ package webhook
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"strings"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
@@ -72,7 +74,32 @@ func (r *Receiver) tell(ctx context.Context, span trace.Span, res result) {
 	case unavailable:
 		r.lines.Warn(ctx, log, "webhook not stored", res.err, "source", source)
 	default:
+		r.tellIgnored(ctx, res)
 		log.LogAttrs(ctx, slog.LevelDebug, "webhook received", slog.String("source", source), slog.String("event_id", res.event.ID),
 			slog.String("type", res.event.Type), slog.String("outcome", string(res.outcome)))
+	}
+}
+
+// manyIgnored is how many requests a receiver ignores, without storing any, until it says so.
+const manyIgnored = 10
+
+// tellIgnored warns if the receiver ignores a request that has no type, or if it has ignored all of its
+// first requests: perhaps Types, or the place of the type in a request, is wrong. The provider got 200
+// and will not send these requests again.
+func (r *Receiver) tellIgnored(ctx context.Context, res result) {
+	if res.outcome != ignored {
+		if res.event.ID != "" {
+			r.took.Store(true)
+		}
+		return
+	}
+	n := r.ignored.Add(1)
+	switch {
+	//guard:webhook-ignored-request-without-a-type-is-told false
+	case strings.HasSuffix(res.event.Type, "."+untyped):
+		r.lines.Warn(ctx, r.cfg.Logger, "webhook ignored: it has no type", errors.New("no type was found where the scheme looks for it"), "source", r.cfg.Source, "type", res.event.Type)
+	//guard:webhook-receiver-that-ignores-all-says-so false
+	case n == manyIgnored && !r.took.Load():
+		r.cfg.Logger.WarnContext(ctx, "webhooks ignored: all requests so far have other types", "source", r.cfg.Source, "type", res.event.Type)
 	}
 }

@@ -11,9 +11,11 @@ var files embed.FS
 
 // statements has the statements of this package for one schema. Each has a file in sql.
 type statements struct {
-	Add, Rotate, Disable, Enable, List    string // statements of Endpoints
+	Add, Rotate, Disable, Enable, Remove  string // statements of Endpoints
+	List                                  string
 	Matching, Endpoint, Succeeded, Failed string // statements of a Sender
 	Disabled                              string // statements of a Sender's gauge
+	Tables                                string // statements of Sender.Check
 	Owed, Enabled, Recognised             string // statements of a Sender that resends
 }
 

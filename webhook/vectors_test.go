@@ -104,7 +104,7 @@ func vectors() []vector {
 	github := func(name, body, signature, event, typ string) vector {
 		return vector{
 			name: name, make: webhook.GitHub, secret: secretG, header: githubHeader(signature, event), body: body,
-			want: webhook.Message{Scheme: "github", ID: "72d3162e-cc78-11e3-81ab-4c9367dc0958", Type: typ},
+			want: webhook.Message{Scheme: "github", ID: "72d3162e-cc78-11e3-81ab-4c9367dc0958", Type: typ, UnsignedType: true},
 		}
 	}
 	return []vector{
@@ -124,12 +124,12 @@ func vectors() []vector {
 		{
 			name: "P1", make: webhook.Shopify, secret: "hush", body: `{"id":820982911946154508}`,
 			header: http.Header{"X-Shopify-Hmac-Sha256": {"qBvrsZF7RfB1iS6BX6IHqJTp5L911P7intnPeTPsH0I="}, "X-Shopify-Webhook-Id": {"w-1"}, "X-Shopify-Topic": {"orders/create"}},
-			want:   webhook.Message{Scheme: "shopify", ID: "w-1", Type: "orders.create"},
+			want:   webhook.Message{Scheme: "shopify", ID: "w-1", Type: "orders.create", UnsignedType: true},
 		},
 		{
 			name: "P1 with new headers", make: webhook.Shopify, secret: "hush", body: `{"id":820982911946154508}`,
 			header: http.Header{"Shopify-Hmac-Sha256": {"qBvrsZF7RfB1iS6BX6IHqJTp5L911P7intnPeTPsH0I="}, "Shopify-Webhook-Id": {"w-1"}, "Shopify-Topic": {"orders/create"}},
-			want:   webhook.Message{Scheme: "shopify", ID: "w-1", Type: "orders.create"},
+			want:   webhook.Message{Scheme: "shopify", ID: "w-1", Type: "orders.create", UnsignedType: true},
 		},
 		slack("L1 a form", bodyL1, "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503", webhook.Message{}),
 		slack("L2", `{"type":"event_callback","event_id":"Ev08MFMKH6","event":{"type":"app_mention","text":"hi"}}`,
@@ -145,7 +145,7 @@ func vectors() []vector {
 		{
 			name: "H2", make: hmacH2, secret: "generic-secret", body: `{"id":"a-1","type":"thing.made"}`, at: 1700000000, stamp: "X-Time",
 			header: http.Header{"X-Signature": {"s=DcFFUZ5tzu2I+JPZpeA+UyRoMiiOvKVMLKhRS08cvjQ="}, "X-Time": {"1700000000"}, "X-Type": {"a thing"}},
-			want:   webhook.Message{Scheme: "acme", ID: "a-1", Type: "a thing"},
+			want:   webhook.Message{Scheme: "acme", ID: "a-1", Type: "a thing", UnsignedType: true},
 		},
 	}
 }

@@ -30,6 +30,8 @@ func TestEndpointsOnTheCommandLine(t *testing.T) {
 	postroom(t, env, "webhook", "endpoints").want(t, exitOK).says(t, id, "acme", "order.placed", "new", "the customer left", "https://example.com/x")
 	s.exec(t, "UPDATE postroom.webhook_endpoint SET failing_since = '2026-01-02T03:04:05Z' WHERE id <> 'b'")
 	postroom(t, env, "status").want(t, exitOK).says(t, "webhook endpoints that fail: 1, "+id+" since 2026-01-02T03:04:05Z", "webhook endpoints that are disabled: 1")
+	s.exec(t, "UPDATE postroom.webhook_endpoint SET paused_until = '2126-01-02T03:04:05Z' WHERE id <> 'b'")
+	postroom(t, env, "webhook", "endpoints").want(t, exitOK).says(t, "fails since 2026-01-02T03:04:05Z, paused until 2126-01-02T03:04:05Z")
 	postroom(t, env, "webhook", "enable", "b").want(t, exitOK).says(t, "enabled")
 	postroom(t, env, "webhook", "test", "b").want(t, exitOK).says(t, "is due")
 	postroom(t, env, "webhook", "resend", id).want(t, exitUsage).says(t, "--since")
@@ -54,6 +56,12 @@ func TestEndpointsOnTheCommandLine(t *testing.T) {
 			t.Errorf("webhook %s --json = %v, want %v", tt.args[0], got, tt.want)
 		}
 	}
+	postroom(t, env, "webhook", "remove", id).want(t, exitUsage).says(t, "give a --reason: the audit keeps it")
+	removed := decode[map[string]any](t, postroom(t, env, "webhook", "remove", id, "--reason", "the customer left", "--json").want(t, exitOK))
+	if want := map[string]any{"id": id, "state": "removed"}; !maps.Equal(removed, want) {
+		t.Errorf("webhook remove --json = %v, want %v", removed, want)
+	}
+	postroom(t, env, "webhook", "remove", id, "--reason", "again").want(t, exitFailed).says(t, "there is no such endpoint")
 	tested := decode[map[string]string](t, postroom(t, env, "webhook", "test", "b", "--json").want(t, exitOK))
 	if tested["id"] != "b" || tested["event"] == "" {
 		t.Errorf("webhook test --json = %v", tested)

@@ -9,3 +9,10 @@ type ClassError struct {
 
 func (e *ClassError) Error() string { return e.Err.Error() }
 func (e *ClassError) Unwrap() error { return e.Err }
+
+// WaitError says that an event only waits for its turn. Nothing failed, so the inbox logs the wait
+// only at level debug.
+type WaitError struct{ Err error }
+
+func (e *WaitError) Error() string { return e.Err.Error() }
+func (e *WaitError) Unwrap() error { return e.Err }

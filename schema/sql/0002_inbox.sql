@@ -74,7 +74,7 @@ COMMENT ON TABLE postroom.inbox IS
 COMMENT ON COLUMN postroom.inbox.dedupe_key IS
     'The key by which the handler recognises the event: source and id, or the result of Subscription.DedupeKey.';
 COMMENT ON COLUMN postroom.inbox.digest IS
-    'The first 16 bytes of a SHA-256 over type and data. It distinguishes a duplicate from another event with the same identity. NULL: every event with this dedupe_key counts as a duplicate.';
+    'The first 16 bytes of a SHA-256 over type and data, or over the data only if no signature covers the type. It distinguishes a duplicate from another event with the same identity. NULL: every event with this dedupe_key counts as a duplicate.';
 COMMENT ON COLUMN postroom.inbox.at IS
     'When the event was decided. For an event that was held, the time changes when the event takes effect or goes to archive. The table dedupe_window says how long after this time the row is kept.';
 COMMENT ON COLUMN postroom.inbox.result IS
@@ -104,6 +104,7 @@ CREATE TABLE postroom.held (
     epoch           bigint            NOT NULL DEFAULT 0,
     claimed_by      postroom.process,
     solitary        boolean           NOT NULL DEFAULT false,
+    deaths          int               NOT NULL DEFAULT 0 CHECK (deaths >= 0),
 
     -- Its failures
     attempts        postroom.attempts NOT NULL DEFAULT 0,
@@ -178,6 +179,8 @@ COMMENT ON COLUMN postroom.held.claimed_by IS
     'The process that has claimed the event to run it, until next_at. If next_at has passed, the process died or stalled. NULL: no process has claimed the event.';
 COMMENT ON COLUMN postroom.held.solitary IS
     'true: the event may have ended the process that ran it. So it runs alone in its process.';
+COMMENT ON COLUMN postroom.held.deaths IS
+    'How many claims on the event ran out since an attempt last ended: the processes that had these claims died or stalled.';
 COMMENT ON COLUMN postroom.held.attempts IS
     'How many attempts count so far. An attempt of a handler counts from its beginning. It no longer counts if it ends because of an outage, a shutdown or a snooze, or if its handler pauses because of failures. An attempt of the relay counts if the event is refused, and not in an outage.';
 COMMENT ON COLUMN postroom.held.last_attempt IS

@@ -164,8 +164,8 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
-        'SELECT ON postroom.migration', -- Endpoints.Check
-        'SELECT, INSERT, UPDATE ON postroom.webhook_endpoint',
+        'SELECT ON postroom.migration, postroom.instance', -- Endpoints.Check, Sender.Check
+        'SELECT, INSERT, UPDATE, DELETE ON postroom.webhook_endpoint',
         'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
         'SELECT (id) ON postroom.audit' -- INSERT … RETURNING id
     ], role)

@@ -58,7 +58,7 @@ type Endpoint struct {
 
 	// MaxBody is the largest body that the endpoint accepts.
 	//
-	// Defaults to 960 KiB.
+	// Defaults to 2 MiB.
 	MaxBody int
 
 	// Effects returns how many events have taken effect so far. Required.
@@ -100,7 +100,7 @@ func Test(t *testing.T, e Endpoint) {
 	if e.URL == "" || e.Body == nil || e.Sign == nil || e.Effects == nil {
 		t.Fatal("conformance: URL, Body, Sign and Effects are required")
 	}
-	e.MaxBody = cmp.Or(e.MaxBody, 960<<10)
+	e.MaxBody = cmp.Or(e.MaxBody, 2<<20)
 	e.Twins = cmp.Or(e.Twins, 50)
 	e.Patience = cmp.Or(e.Patience, 30*time.Second)
 	e.Client = cmp.Or(e.Client, &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }})

@@ -5,7 +5,8 @@
 --   $5  the reason to disable the endpoint at once; NULL: disable it if it has failed for $6, by this
 --       database's clock and by the sender's: $8 is the latest time that the sender believes
 --   $7  the handler, for the audit
--- Returns whether the endpoint is disabled, whether this statement disabled it, and the reason.
+-- Returns whether the endpoint is disabled, whether this statement disabled it, whether it fails since
+-- now, and the reason.
 --
 -- Locks   the endpoint's row.
 -- Index   webhook_endpoint_pkey (id).
@@ -33,10 +34,10 @@ WITH before AS (
                                WHEN before.too_long THEN 'it failed since ' || to_char(before.failing_since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') END
     FROM before
     WHERE e.id = before.id
-    RETURNING e.id, e.disabled_at IS NOT NULL AS disabled, e.disabled_at IS NOT NULL AND before.disabled_at IS NULL AS now, e.disabled_reason
+    RETURNING e.id, e.disabled_at IS NOT NULL AS disabled, e.disabled_at IS NOT NULL AND before.disabled_at IS NULL AS now, before.failing_since IS NULL AS began, e.disabled_reason
 ), said AS (
     INSERT INTO postroom.audit (actor, action, reason, events, handler, details)
     SELECT 'sender', 'webhook disable', disabled_reason, 0, $7, pg_catalog.jsonb_build_object('endpoint', id)
     FROM changed WHERE now
 )
-SELECT disabled, now, coalesce(disabled_reason, '') FROM changed;
+SELECT disabled, now, began, coalesce(disabled_reason, '') FROM changed;

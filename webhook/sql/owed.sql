@@ -1,6 +1,7 @@
 -- The next events of the log after seq $1 that were written at $3 or later, and that endpoint $2
 -- gets. At most $5 events, with at most $7 bytes together ($7 is larger than any event). $4 is the
--- header that names an event's account; it is empty if no header does. $6 are the types that
+-- header that names an event's account; it is empty if no header does. If it names one, the result
+-- has no event without that header. $6 are the types that
 -- customers may get: the log also has internal events. The result has no cancelled event, and no
 -- scheduled event before its time. SQL that says that it has checked its row can write values that no
 -- event has. The statement leaves out a row that has values of any size, and Sender.owed leaves out
@@ -25,6 +26,8 @@ FROM (
                            ELSE coalesce((SELECT h.value FROM jsonb_each_text(o.headers) AS h
                                           --guard:webhook-account-header-of-resent-in-any-case = h.key = $4
                                           WHERE lower(h.key) = lower($4) LIMIT 1), '') END
+      --guard:webhook-event-without-an-account-is-not-resent true
+      AND ($4 = '' OR e.account <> '')
       AND (o.not_before IS NULL OR o.not_before <= now())
       AND NOT EXISTS (SELECT FROM postroom.archive AS a WHERE a.handler = 'outbox' AND a.pos = o.seq AND a.republish IS NULL)
       --guard:resend-leaves-out-what-is-no-event true

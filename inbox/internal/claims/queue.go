@@ -14,7 +14,7 @@ type Handler struct {
 	Lease           time.Duration // how long a claim lasts
 	Renewed         bool          // whether the claim is renewed while the handler runs
 	Types, Subjects *string       // the types and subjects that this process takes, in the form of claim.sql
-	Spared          int32         // if a claim expires in an attempt with a higher number than this, the event runs alone from then on
+	Spared          int32         // if a claim of an event ran out, and as many claims before it, the event runs alone from then on; -1: no event does
 	Running         int           // how many events can run at the same time; 0 if no more than that may be claimed
 
 	// Allowed returns how many events may be claimed at the moment. While the handler is paused,

@@ -44,6 +44,7 @@ type Failure struct {
 	Again      bool          // it is the last failure that the event's row has: only the Class and the Text are known
 	unknown    bool          // no handler has the type of the event
 	unanswered bool          // the failure is permanent only because the outcome of this attempt's call is unknown
+	Waits      bool          // nothing failed: the event waits for its turn
 	Snoozed    bool          // the attempt does not count, unless the event has had only snoozes for postroom.SnoozeBound
 	after      time.Duration // the least time until the next attempt
 	pace       time.Duration // if the other events of the key wait too: the time from each of them to the next; otherwise 0
@@ -116,6 +117,7 @@ func (f *Failure) snoozes(err error) bool {
 	if ok {
 		f.Class, f.Snoozed, f.after = classSnoozed, true, after
 		f.pace, _ = postroom.SnoozePace(err)
+		_, f.Waits = errors.AsType[*cause.WaitError](err)
 	}
 	return ok
 }

@@ -83,6 +83,9 @@ func (e *returnedError) with(tree []error) error {
 	if own, ok := guard.As[*cause.ClassError](tree); ok {
 		e.marks = append(e.marks, &cause.ClassError{Class: own.Class, Err: errInside})
 	}
+	if _, ok := guard.As[*cause.WaitError](tree); ok {
+		e.marks = append(e.marks, &cause.WaitError{Err: errInside})
+	}
 	return e
 }
 

@@ -136,6 +136,10 @@ func (h *Handler) Moved(ctx context.Context, t delivery.Task, from string, to de
 		if as.Failure.Snoozed {
 			say = "event snoozed"
 		}
+		//guard:an-event-that-waits-for-its-turn-is-no-warning false
+		if as.Failure.Waits {
+			log = h.log.DebugContext
+		}
 		args = append(args, "retry_in", *as.After)
 	}
 	log(ctx, say, args...)

@@ -23,7 +23,7 @@ import (
 // New returns the command webhook, the group of the commands of this package.
 func New(getenv func(string) string) *cobra.Command {
 	cmd := command.Group("webhook", "Endpoints to which webhooks are sent",
-		endpoints(getenv), add(getenv), rotate(getenv), enable(getenv), disable(getenv), test(getenv), resend(getenv), hooksend.New(getenv))
+		endpoints(getenv), add(getenv), rotate(getenv), enable(getenv), disable(getenv), remove(getenv), test(getenv), resend(getenv), hooksend.New(getenv))
 	cmd.Long = "Manage the endpoints to which webhooks are sent, and test endpoints that receive webhooks."
 	return cmd
 }
@@ -119,6 +119,9 @@ func row(e webhook.Endpoint) []string {
 		state = "fails since " + output.Stamp(e.FailingSince)
 	case e.LastAt.IsZero():
 		state = "new"
+	}
+	if !e.PausedUntil.IsZero() && e.DisabledAt.IsZero() {
+		state += ", paused until " + output.Stamp(e.PausedUntil)
 	}
 	if !e.LastAt.IsZero() {
 		status = fmt.Sprint(e.LastStatus)
@@ -229,6 +232,29 @@ required.`,
 			}
 			return t.print(cmd, map[string]string{"id": id, "state": "disabled"}, "disabled; events that wait for it become dead at their next attempt.\n"+
 				"later: postroom webhook enable "+id+", then postroom dead replay --class endpoint_disabled --key "+id)
+		})
+	})
+}
+
+func remove(getenv func(string) string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "remove ENDPOINT",
+		Short: "Remove an endpoint, with its URL and its secrets",
+		Long: `Remove an endpoint, with its URL and its secrets. Events that wait for it become dead at
+their next attempt, with the class permanent. There is no way back. To stop sending for
+a while, use 'webhook disable'. --reason is required. The role needs the rights of
+postroom.grant_webhooks.`,
+		Example: "  postroom webhook remove ep_7 --reason 'the customer left'",
+	}
+	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
+		if t.by().Reason == "" {
+			return exit.Usagef("give a --reason: the audit keeps it")
+		}
+		return t.store(ctx, func(s *webhook.Endpoints) error {
+			if err := s.Remove(ctx, id, t.by()); err != nil {
+				return err
+			}
+			return t.print(cmd, map[string]string{"id": id, "state": "removed"}, "removed; events that wait for it become dead at their next attempt")
 		})
 	})
 }

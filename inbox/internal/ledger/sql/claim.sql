@@ -3,8 +3,8 @@
 --
 -- $2 handler   $3 the largest number of events   $4 how long the claim lasts   $5 the types that
 -- this process handles, with spaces between them; NULL: all   $6 a pattern for the subjects that
--- this process handles; NULL: all   $7 a number of attempts: if an event has more attempts and
--- its claim ran out, it has to run alone   $8 the largest number of bytes   $9 whether this process
+-- this process handles; NULL: all   $7 a number of deaths: if a claim of an event ran out, and as
+-- many claims ran out before it, the event has to run alone; -1: no event has to   $8 the largest number of bytes   $9 whether this process
 -- has no claim of the handler; if so, the first event may have any size
 --
 -- $5 does not apply to messages that are not events, because they have no type. $6 applies only to
@@ -15,14 +15,14 @@
 -- Index   held_due (handler, next_at, pos).
 -- Called  by Claims.Claim.
 UPDATE postroom.held AS held
-SET attempts = held.attempts + 1, epoch = held.epoch + 1, claimed_by = $1, next_at = now() + h.lease
+SET attempts = held.attempts + 1, epoch = held.epoch + 1, deaths = held.deaths + due.ran_out::int, claimed_by = $1, next_at = now() + h.lease
 FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::int[], $8::bigint[], $9::bool[]) AS h (handler, most, lease, types, subjects, spared, bytes, idle)
 CROSS JOIN LATERAL (
     SELECT sized.id, sized.ran_out
     FROM (SELECT first.id, first.ran_out, row_number() OVER earlier AS nth, sum(first.size) OVER earlier AS bytes
           FROM (SELECT id, next_at, claimed_by IS NOT NULL AS ran_out, octet_length(data) + coalesce(octet_length(raw_headers), 0) + coalesce(pg_catalog.pg_column_size(headers), 0) AS size
                 FROM postroom.held
-                WHERE held.handler = h.handler AND next_at <= now() AND NOT (solitary OR claimed_by IS NOT NULL AND attempts > h.spared)
+                WHERE held.handler = h.handler AND next_at <= now() AND NOT (h.spared >= 0 AND (solitary OR claimed_by IS NOT NULL AND deaths >= h.spared))
                   AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
                   AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
                 ORDER BY next_at

@@ -1,5 +1,6 @@
 -- Claim one event that has to run alone, for process $1: the event is marked as solitary, or its
--- claim ran out after more than $7 attempts. Such an event may have ended the process that ran it.
+-- claim ran out, and at least $7 claims ran out before it. Such an event may have ended the process
+-- that ran it. If $7 is -1, no event of the handler has to run alone.
 -- If its claim ran out, the next 99 events of its key become solitary, too, because they may have
 -- run in the same transaction. The parameters are the first seven of claim.sql; $3 is not used.
 --
@@ -12,7 +13,7 @@ WITH due AS (
     FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::int[]) AS h (handler, most, lease, types, subjects, spared)
     CROSS JOIN LATERAL (
         SELECT id, handler, key, pos, next_at, claimed_by IS NOT NULL AS ran_out FROM postroom.held
-        WHERE held.handler = h.handler AND next_at <= now() AND (solitary OR claimed_by IS NOT NULL AND attempts > h.spared)
+        WHERE held.handler = h.handler AND next_at <= now() AND h.spared >= 0 AND (solitary OR claimed_by IS NOT NULL AND deaths >= h.spared)
           AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
           AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
         ORDER BY next_at
@@ -33,7 +34,7 @@ WITH due AS (
     WHERE held.id = behind.id AND due.ran_out
 )
 UPDATE postroom.held AS held
-SET attempts = held.attempts + 1, epoch = held.epoch + 1, claimed_by = $1, next_at = now() + due.lease, solitary = true
+SET attempts = held.attempts + 1, epoch = held.epoch + 1, deaths = held.deaths + due.ran_out::int, claimed_by = $1, next_at = now() + due.lease, solitary = true
 FROM due
 WHERE held.id = due.id
 RETURNING held.handler, held.id, held.epoch, held.attempts, held.solitary, held.dedupe_key, held.logged_at, held.source, held.event_id,

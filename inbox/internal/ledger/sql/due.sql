@@ -12,7 +12,7 @@ LEFT JOIN LATERAL (SELECT next_at FROM postroom.held
                    WHERE held.handler = h.handler AND next_at > now()
                    ORDER BY next_at LIMIT 1) next ON true
 LEFT JOIN LATERAL (SELECT true AS due FROM postroom.held
-                   WHERE held.handler = h.handler AND next_at <= now() AND (solitary OR claimed_by IS NOT NULL AND attempts > h.spared)
+                   WHERE held.handler = h.handler AND next_at <= now() AND h.spared >= 0 AND (solitary OR claimed_by IS NOT NULL AND deaths >= h.spared)
                      AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
                      AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
                    ORDER BY next_at LIMIT 1) alone ON true;

@@ -15,7 +15,8 @@
 UPDATE postroom.held
 SET next_at = now() + $3::interval,
     dead_at = CASE WHEN $3::interval IS NULL THEN now() END,
-    attempts = $4, class = $5, fingerprint = coalesce($6, fingerprint),
+    --guard:an-attempt-that-ended-is-no-death 2 remove
+    attempts = $4, deaths = 0, class = $5, fingerprint = coalesce($6, fingerprint),
     failures = coalesce(
         CASE WHEN $9::bool AND failures -> -1 ->> 'class' = 'snoozed' THEN failures - -1
              WHEN jsonb_array_length(failures) >= 10 THEN failures - 0 ELSE coalesce(failures, '[]') END
