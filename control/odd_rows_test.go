@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/postroom/postroom/control"
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/republish"
 )

@@ -6,7 +6,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // After a replay has succeeded, the failures that led to it can still be read, though the event

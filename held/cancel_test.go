@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/held"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 func TestCancel(t *testing.T) {

@@ -18,10 +18,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/deadletter"
-	"github.com/postroom/postroom/doctor"
 	"github.com/postroom/postroom/eventlog"
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/doctor"
+	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )

@@ -22,9 +22,9 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/reconcile"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
-	"github.com/postroom/postroom/reconcile"
 	"github.com/postroom/postroom/relay"
 	"github.com/postroom/postroom/republish"
 )

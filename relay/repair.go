@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/pause"
-	"github.com/postroom/postroom/reconcile"
+	"github.com/postroom/postroom/internal/reconcile"
 )
 
 // errLost ends a term in which a stream lost events. The next term begins with a repair.

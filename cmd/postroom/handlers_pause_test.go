@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 func TestHandlersPauseAndResume(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 
 	event "github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 func TestRelayPauseAndResume(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	root "github.com/postroom/postroom"
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/saga"
 )

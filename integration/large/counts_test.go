@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/deadletter"
-	"github.com/postroom/postroom/doctor"
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/doctor"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 //go:embed sql/counts.sql

@@ -22,9 +22,9 @@ import (
 	"github.com/postroom/postroom/integration/soak/internal/figures"
 	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
+	"github.com/postroom/postroom/internal/reconcile"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
-	"github.com/postroom/postroom/reconcile"
 	"github.com/postroom/postroom/republish"
 )
 

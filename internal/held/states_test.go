@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/postroom/postroom/deadletter"
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/held"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 func TestMain(m *testing.M) { devtest.Main(m) }

@@ -31,8 +31,6 @@ var configured = []struct{ dir, name string }{
 	{"saga", "StoreConfig"},
 	{"deadletter", "Config"},
 	{"deadletter", "ReplayOptions"},
-	{"inspect", "Config"},
-	{"doctor", "Config"},
 	{"postmill", "PublisherConfig"},
 	{"postmill", "SubscriberConfig"},
 	{"postmill", "RelayConfig"},

@@ -25,7 +25,7 @@ const (
 	eventlogPath  = module + "/eventlog"
 	brokerPath    = module + "/broker"
 	natsjsPath    = module + "/natsjs"
-	reconcilePath = module + "/reconcile"
+	reconcilePath = module + "/internal/reconcile"
 	pausePath     = module + "/internal/pause"
 	wirePath      = module + "/internal/wire"
 	wildcardPath  = module + "/internal/wildcard"
@@ -82,7 +82,7 @@ var layers = []struct {
 	{"internal/seqset", nil, "it has sets of numbers, and knows no table"},
 	{"republish", []string{rootPath, schemaPath, pglogPath, seqsetPath, sqlFilePath, textPath, remedyPath, pgxAllPath}, "it stores operators' requests; the leading relay carries them out"},
 	{"broker", []string{rootPath, eventlogPath, wirePath}, "it is a port: it has the types that relay and broker exchange, without behaviour"},
-	{"reconcile", []string{eventlogPath, brokerPath, wildcardPath, pausePath}, "it compares a log with a stream through their ports; it knows no database and no broker"},
+	{"internal/reconcile", []string{eventlogPath, brokerPath, wildcardPath, pausePath}, "it compares a log with a stream through their ports; it knows no database and no broker"},
 	{"relay", []string{rootPath, module + "/relay/internal/position", module + "/relay/internal/schedule", reconcilePath, eventlogPath, brokerPath, wirePath, wildcardPath, telemetryPath, guardPath, repeatPath, pausePath, otelPath, uuidPath}, "it moves events from one port to another; it knows no database and no broker"},
 	{"relay/internal/position", []string{rootPath, module + "/relay/internal/schedule", eventlogPath, brokerPath, wirePath}, "it follows the last acknowledged message of each stream, without I/O, clock or goroutines"},
 	{"relay/internal/schedule", []string{rootPath, eventlogPath, brokerPath, wirePath}, "it decides which event may be sent, without I/O, clock or goroutines"},
@@ -115,7 +115,7 @@ var layers = []struct {
 	{"internal/filters", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "receivers and senders of webhooks write its table, and status reads it; it chooses no event"},
 	{"internal/sagas", []string{schemaPath, sqlFilePath, pgxAllPath}, "it reads the tables of sagas for tools and metrics; package saga changes them"},
 	{"internal/messages", []string{natsPath}, "it reads headers of messages; it knows no event"},
-	{"inspect", []string{rootPath, brokerPath, natsjsPath, module + "/internal/endpoints", module + "/internal/filters", module + "/internal/sagas", module + "/internal/messages", heldPath, snapshotPath, eventFindPath, textPath, consumerPath, sqlFilePath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it reads the database and the broker and changes neither; it examines streams as relays do"},
+	{"internal/inspect", []string{rootPath, brokerPath, natsjsPath, module + "/internal/endpoints", module + "/internal/filters", module + "/internal/sagas", module + "/internal/messages", heldPath, snapshotPath, eventFindPath, textPath, consumerPath, sqlFilePath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it reads the database and the broker and changes neither; it examines streams as relays do"},
 	{"outbound", []string{rootPath, pausePath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP; it knows no database, broker or handler"},
 	{"idempotency", []string{rootPath, pausePath, textPath, module + "/idempotency/internal/...", schemaPath, telemetryPath, guardPath, lentPath, sessionPath, remedyPath, module + "/internal/jcs", sqlFilePath, pgxAllPath, otelPath, clockPath}, "it stores answers in a database; it calls no vendor and writes no event"},
 	{"idempotency/internal/answer", []string{textPath}, "it decides which part of an answer is stored"},
@@ -139,7 +139,7 @@ var layers = []struct {
 	{"internal/jcs", nil, "it turns one text into another"},
 	{"internal/lent", []string{guardPath, pgxAllPath}, "it lends a transaction to a user's code; it begins and ends none"},
 	{"internal/session", []string{pgxAllPath}, "it resets one connection"},
-	{"doctor", []string{rootPath, module + "/inspect", module + "/internal/messages", sqlFilePath, schemaPath, module + "/relay", natsjsPath, wirePath, wildcardPath, identityPath, consumerPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it examines a set-up with the parts' own checks and changes nothing"},
+	{"internal/doctor", []string{rootPath, module + "/internal/inspect", module + "/internal/messages", sqlFilePath, schemaPath, module + "/relay", natsjsPath, wirePath, wildcardPath, identityPath, consumerPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it examines a set-up with the parts' own checks and changes nothing"},
 	{"internal/pause", nil, "it waits for a time or a context"},
 	{"internal/wire", []string{rootPath}, "it converts events to headers and back"},
 	{"internal/wildcard", nil, "it compares subjects with wildcards"},

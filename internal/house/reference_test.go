@@ -22,7 +22,7 @@ var instruments = []string{"Counter", "Gauge", "Switch", "Level", "ObservableCou
 var warnings = []string{"Info", "InfoContext", "Warn", "WarnContext", "Error", "ErrorContext"}
 
 // reported are the directories of code that runs in production.
-var reported = []string{"relay", "inbox", "idempotency", "outbound", "webhook", "saga", "outbox", "natsjs", "reconcile", "republish", "deadletter", "inspect", "doctor", "schema", "cmd", "internal", "postmill"}
+var reported = []string{"relay", "inbox", "idempotency", "outbound", "webhook", "saga", "outbox", "natsjs", "republish", "deadletter", "schema", "cmd", "internal", "postmill"}
 
 var (
 	metricName    = regexp.MustCompile("`(postroom\\.[a-z_]+\\.[a-z_.]+)`")

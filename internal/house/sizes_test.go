@@ -25,7 +25,7 @@ var groups = []struct {
 	dirs []string
 }{
 	{"engine", []string{".", "outbox", "relay", "natsjs", "inbox", "internal/pglog", "eventlog", "broker", "schema"}},
-	{"operators", []string{"deadletter", "held", "control", "republish", "inspect", "doctor", "reconcile", "cmd"}},
+	{"operators", []string{"deadletter", "held", "control", "republish", "internal/inspect", "internal/doctor", "internal/reconcile", "cmd"}},
 	{"HTTP", []string{"idempotency", "outbound", "webhook", "internal/jcs"}},
 	{"saga", []string{"saga"}},
 	{"postmill", []string{"postmill"}},

@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/database"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
-	"github.com/postroom/postroom/doctor"
+	"github.com/postroom/postroom/internal/doctor"
 )
 
 const help = `Check a set-up for everything that could lose or delay events: the version of the

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // Report is the JSON document about one event. Scripts read it.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/internal/terminal"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // Tree prints the events of a business process, each event below its cause.

@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/heldview"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 const help = `Look at events that are not done: scheduled, waiting for the next attempt, waiting

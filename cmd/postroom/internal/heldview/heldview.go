@@ -11,7 +11,7 @@ import (
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/held"
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/internal/terminal"
 )
 

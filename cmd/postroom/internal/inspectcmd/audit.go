@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/held"
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // NewAudit returns the command audit.

@@ -13,8 +13,8 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/eventview"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/eventsearch"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // NewEvents returns the group of commands on events.

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/cmd/postroom/internal/pausecmd"
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // NewHandlers returns the command handlers.

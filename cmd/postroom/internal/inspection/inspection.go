@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/database"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // Sources has the database of a command, and its broker if a flag or the environment names one.

@@ -17,9 +17,9 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/operator"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/internal/reconcile"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
-	"github.com/postroom/postroom/reconcile"
 	"github.com/postroom/postroom/republish"
 )
 

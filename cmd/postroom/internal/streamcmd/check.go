@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/database"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
-	"github.com/postroom/postroom/doctor"
+	"github.com/postroom/postroom/internal/doctor"
 )
 
 const checkHelp = `Compare streams with the database: did the broker lose messages that it had

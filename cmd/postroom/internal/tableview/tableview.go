@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // Print prints the sizes of tables, the progress of the inbox sweep, and what hinders vacuum.

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/postroom/postroom/deadletter"
-	"github.com/postroom/postroom/doctor"
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/integration/soak/internal/figures"
 	"github.com/postroom/postroom/integration/soak/internal/stage"
+	"github.com/postroom/postroom/internal/doctor"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // event returns the id of the event with the given number.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/schema"
 )

@@ -3,8 +3,8 @@ package inspect_test
 import (
 	"testing"
 
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // The status counts the late events with which a relay catches up.

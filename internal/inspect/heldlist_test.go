@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // heldIDs returns the ids of all events that match, page by page.

@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/doctor"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/doctor"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/natsjs"
 )

@@ -6,8 +6,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/doctor"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/doctor"
 )
 
 // A stream that drops its oldest messages when it is full loses events. The doctor reports that

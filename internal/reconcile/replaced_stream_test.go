@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/reconcile"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
-	"github.com/postroom/postroom/reconcile"
 	"github.com/postroom/postroom/relay"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/doctor"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/doctor"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/natsjs"
 )

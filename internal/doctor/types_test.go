@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/doctor"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/doctor"
 	"github.com/postroom/postroom/natsjs"
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom/doctor"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/doctor"
 )
 
 // Whether a dead event is old depends on the time of its own handler, and not on the time of

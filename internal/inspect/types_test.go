@@ -7,7 +7,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // subscribed runs handlers in an inbox, and waits until they are subscribed.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 func (p *rig) keys(f inspect.KeyFilter) *inspect.Keys {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // put adds an event to the log that was written the given number of minutes ago.

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/outbox"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // logChecks examine the log and the relays.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/postroom/postroom/control"
 	"github.com/postroom/postroom/deadletter"
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/outbox"
 )
 

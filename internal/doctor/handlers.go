@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // handlerChecks examine the handlers in the database.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/inspect"
 )
 
 // hold holds an event of a handler, with the given columns in SQL.

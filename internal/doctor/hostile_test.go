@@ -3,8 +3,8 @@ package doctor_test
 import (
 	"testing"
 
-	"github.com/postroom/postroom/doctor"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/doctor"
 )
 
 // While a relay catches up with late events, the doctor says that it is behind.

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/eventtype"
+	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/schema"
 )
 
