@@ -106,7 +106,7 @@ func (p *plans) text(file string) string {
 		return eventtype.UsedSQL
 	}
 	name := file + ".sql"
-	return devtest.SQL(p, "sql/"+name, "../internal/held/sql/"+name, "../internal/snapshot/sql/"+name)
+	return devtest.SQL(p, "sql/"+name, "../held/sql/"+name, "../snapshot/sql/"+name)
 }
 
 // fill adds many rows to the tables.
