@@ -42,7 +42,7 @@ func ask(fail func(format string, args ...any)) *recordingWindow {
 		a.outcomes[f.Seq] = o
 	})
 	for _, name := range []string{"S", "T"} {
-		a.origins[name] = origin{name: name}
+		a.origins[name] = origin{name: name, until: time.Now().Add(time.Hour)}
 	}
 	a.origins["SITE"] = origin{name: "SITE", foreign: true, until: time.Now().Add(time.Hour)}
 	return a
@@ -443,4 +443,26 @@ func respond(t *rapid.T, seq int64, shared bool, at map[int64]uint64, last *uint
 		}
 	}
 	return []string{answer}
+}
+
+// If our JetStream gets another domain, its acknowledgements count again after a lookup.
+func TestAnOriginThatDoesNotFitIsLookedUpAgain(t *testing.T) {
+	t.Parallel()
+	a := ask(t.Fatalf)
+	a.origins["S"] = origin{name: "S"}
+	reply := a.sendNow(together(1, 2))[0]
+	a.answer(reply, elsewhere(7))
+	a.answer(reply, elsewhere(8))
+	if names := a.takeUnlooked(); !slices.Equal(names, []string{"S"}) {
+		t.Fatalf("streams to look up: %q, want S once", names)
+	}
+	a.prove("S", origin{name: "S", domain: "leaf", until: time.Now().Add(time.Hour)}, nil)
+	if got := a.summary(); len(a.outcomes) != 2 || a.outcomes[2].Sequence != 8 {
+		t.Errorf("outcomes %s, want both stored", got)
+	}
+	reply = a.sendNow(together(3, 2))[0]
+	a.answer(reply, stored("S", 9))
+	if names := a.takeUnlooked(); names != nil {
+		t.Errorf("streams to look up: %q, want none so soon", names)
+	}
 }
