@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/guard"
@@ -26,6 +28,10 @@ const MaxID = 960
 // PositionOf returns the Position that identifies a message.
 func PositionOf(seq uint64, header map[string][]string, stored time.Time) Position {
 	if _, odd := header["Status"]; odd { // when IsIn looks up a message with this header, the client library may take it for an error
+		return Position{Seq: seq}
+	}
+	//guard:a-message-that-cannot-be-looked-up-is-its-sequence false
+	if _, odd := header[wire.Unreadable]; odd { // GetMsg would return an error
 		return Position{Seq: seq}
 	}
 	p := Position{Seq: seq, Stored: stored}
@@ -49,11 +55,20 @@ func (p Position) IsIn(ctx context.Context, stream jetstream.Stream, state jetst
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound): // the message was deleted
 		return true, nil
+	case IsUnreadable(err): // it is another message: the position of such a message has only a sequence
+		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("look up message %d: %w", p.Seq, err)
 	}
 	//guard:floor-check 1 true
 	return p.isSame(PositionOf(p.Seq, msg.Header, msg.Time)), nil
+}
+
+// IsUnreadable reports whether GetMsg returned an error because the client library cannot read the headers
+// of the message, which another program wrote. The stream has the message.
+func IsUnreadable(err error) bool {
+	const direct = "response should have headers" // if the stream allows direct gets; the library has no error value for it
+	return errors.Is(err, nats.ErrBadHeaderMsg) || err != nil && strings.Contains(err.Error(), direct)
 }
 
 // isSame reports whether two positions identify the same message: their ids are equal, and their

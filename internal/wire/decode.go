@@ -234,7 +234,7 @@ func setTime(ev *postroom.Event, s string) (err error) {
 func parseTime(name, s string) (time.Time, error) {
 	const minutes = len("2006-01-02T15:04:")
 	upper := strings.ToUpper(s)
-	//guard:a-text-that-shrinks-is-no-time 1 len(s) > minutes
+	//guard:a-text-that-shrinks-is-no-time 1 = len(s) > minutes
 	if len(upper) > minutes && strings.HasPrefix(upper[minutes:], "60") { // upper is shorter than s if s has letters such as U+017F
 		upper = upper[:minutes] + "59" + upper[minutes+2:]
 	}

@@ -76,7 +76,7 @@ func firstSince(ctx context.Context, stream jetstream.Stream, since time.Time, s
 		middle := low + (high-low)/2
 		msg, err := stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(">"))
 		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound): // there are no messages from here on
+		case errors.Is(err, jetstream.ErrMsgNotFound), consumer.IsUnreadable(err): // there are no messages from here on; or it is not known when this one was stored, and an earlier position does no harm
 			high = middle
 		case err != nil:
 			return delivery.Position{}, fmt.Errorf("look up message %d: %w", middle, err)
@@ -116,6 +116,8 @@ func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 		msg, err := t.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
+		case consumer.IsUnreadable(err): // a message that the handler has not read yet
+			return true, nil
 		case err != nil:
 			return false, fmt.Errorf("look up the next message of %s: %w", subject, err)
 		case msg.Sequence <= through:
@@ -183,7 +185,8 @@ func (s *DurableReader) stillDecided(ctx context.Context, stream jetstream.Strea
 	}
 	msg, err := stream.GetMsg(ctx, row.Floor)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound), err != nil && s.mayNot(".GET."): // the stream dropped the message; or it lost the message, which overtaken notices; or this user may not read the message
+	//guard:an-unreadable-floor-stops-no-handler 2 false
+	case errors.Is(err, jetstream.ErrMsgNotFound), consumer.IsUnreadable(err), err != nil && s.mayNot(".GET."): // the stream dropped the message; or it lost the message, which overtaken notices; or this user may not read the message, or the client cannot
 		return row.Floor, nil
 	case err != nil:
 		return 0, fmt.Errorf("look up message %d: %w", row.Floor, err)

@@ -193,7 +193,7 @@ func (r *pass) advance(ctx context.Context) error {
 	}
 	msg, err := t.stream.GetMsg(ctx, last.Seq)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound): // the message was deleted, so the floor has only its sequence
+	case errors.Is(err, jetstream.ErrMsgNotFound), consumer.IsUnreadable(err): // the floor has only its sequence
 	case err != nil:
 		return err
 	default:
