@@ -62,7 +62,7 @@ const maxName = 255
 // isName reports whether a stream can have the name, which becomes a part of a subject. The server
 // closes the connection if a subject is longer than it allows.
 func isName(name []byte) bool {
-	//guard:a-name-that-is-too-long-breaks-no-connection 1.2 true
+	//guard:a-name-that-is-too-long-breaks-no-connection 2 true
 	return len(name) > 0 && len(name) <= maxName && !bytes.ContainsAny(name, " \t\r\n\f.*>/\\")
 }
 
