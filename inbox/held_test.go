@@ -404,6 +404,64 @@ func TestAHandlerGoesOnAfterAMessageThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// A server adds the place of a message to a copy that it republishes to another subject. If a stream has such
+// copies, and allows direct gets, their places there count, and not those in the stream of the originals.
+func TestAHandlerOfMessagesFromAnotherStreamLosesNothing(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]inbox.Order{"unordered": inbox.Unordered, "ordered": inbox.HoldKey} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			stream, err := b.js.Stream(t.Context(), b.stream)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := stream.CachedInfo().Config
+			cfg.AllowDirect = true
+			if stream, err = b.js.UpdateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+			begin := func() (stop func()) {
+				b.anew(nil)
+				inbox.LookOften(b.in, 20*time.Millisecond)
+				s := b.subscription("h")
+				s.Order = order
+				b.in.Handle(s, effect("h"))
+				return b.run()
+			}
+			stop := begin()
+			b.publish("1")
+			header := nats.Header(wire.Encode(postroom.Event{ID: "2", Source: "/shop", Type: b.stream + ".placed", LoggedAt: time.Now(), Time: time.Now()}))
+			header.Set(jetstream.StreamHeader, "OTHER")
+			header.Set(jetstream.SubjectHeader, "other")
+			header.Set(jetstream.SequenceHeader, "1")
+			header.Set(jetstream.TimeStampHeaer, time.Now().Add(time.Hour).Format(time.RFC3339Nano))
+			b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: header})
+			b.eventually("both effects", func() bool { return len(b.effects("h")) == 2 })
+			b.eventually("the position to be recorded", func() bool {
+				var floor int64
+				if err := b.pool.QueryRow(t.Context(), "SELECT floor FROM postroom.subscription WHERE handler = 'h'").Scan(&floor); err != nil {
+					t.Fatal(err)
+				}
+				return floor == 2
+			})
+			stop()
+			for consumer := range stream.ConsumerNames(t.Context()).Name() {
+				if err := stream.DeleteConsumer(t.Context(), consumer); err != nil {
+					t.Fatal(err)
+				}
+			}
+			begin()
+			b.publish("3")
+			b.eventually("the next effect", func() bool { return len(b.effects("h")) == 3 })
+			b.wantOnce("h", "1", "2", "3")
+			if n := alarmed(b, b.meter, "lost_tail"); n != 0 {
+				t.Errorf("%d alarms of a lost tail, want none", n)
+			}
+		})
+	}
+}
+
 func TestEventsTooOldForTheInboxAreHeld(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

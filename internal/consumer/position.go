@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,7 +52,7 @@ func (p Position) IsIn(ctx context.Context, stream jetstream.Stream, state jetst
 	case p.Seq < state.FirstSeq || p.Stored.IsZero(): // the stream dropped the message, or the position has only a sequence
 		return true, nil
 	}
-	msg, err := stream.GetMsg(ctx, p.Seq)
+	msg, err := GetMsg(ctx, stream, p.Seq)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound): // the message was deleted
 		return true, nil
@@ -64,11 +65,41 @@ func (p Position) IsIn(ctx context.Context, stream jetstream.Stream, state jetst
 	return p.isSame(PositionOf(p.Seq, msg.Header, msg.Time)), nil
 }
 
+// GetMsg is GetMsg of a stream. If the stream allows direct gets, the server adds headers with the place of the
+// message. The client library takes the first value of each: if the message was in another stream before, that
+// may be its place there.
+func GetMsg(ctx context.Context, stream jetstream.Stream, seq uint64, opts ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	msg, err := stream.GetMsg(ctx, seq, opts...)
+	//guard:a-message-has-its-place-in-its-own-stream 1 true
+	if err != nil || !stream.CachedInfo().Config.AllowDirect {
+		return msg, err //nolint:wrapcheck // callers expect the errors of the library
+	}
+	seqs, times := msg.Header[jetstream.SequenceHeader], msg.Header[jetstream.TimeStampHeaer]
+	if len(seqs) == 0 || len(times) == 0 {
+		return msg, nil
+	}
+	if msg.Sequence, err = strconv.ParseUint(seqs[len(seqs)-1], 10, 64); err == nil {
+		msg.Time, err = time.Parse(time.RFC3339Nano, times[len(times)-1])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the place of the message: %w", err)
+	}
+	return msg, nil
+}
+
 // IsUnreadable reports whether GetMsg returned an error because the client library cannot read the headers
 // of the message, which another program wrote. The stream has the message.
 func IsUnreadable(err error) bool {
-	const direct = "response should have headers" // if the stream allows direct gets; the library has no error value for it
-	return errors.Is(err, nats.ErrBadHeaderMsg) || err != nil && strings.Contains(err.Error(), direct)
+	if err == nil || errors.Is(err, nats.ErrBadHeaderMsg) {
+		return err != nil
+	}
+	// If the stream allows direct gets, the library has no error values for it.
+	for _, text := range []string{"response should have headers", "invalid sequence header", "invalid timestamp header"} {
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
+	}
+	return false
 }
 
 // isSame reports whether two positions identify the same message: their ids are equal, and their
