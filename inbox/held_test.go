@@ -387,6 +387,10 @@ func TestAHandlerGoesOnAfterAMessageThatCannotBeRead(t *testing.T) {
 					}
 					return floor == 2
 				})
+				b.eventually("the lag to be known", func() bool {
+					lag, err := b.in.Lag(t.Context())
+					return err == nil && len(lag) == 1 && lag[0].Pending == 0
+				})
 				stop()
 				for consumer := range stream.ConsumerNames(t.Context()).Name() {
 					if err := stream.DeleteConsumer(t.Context(), consumer); err != nil {
