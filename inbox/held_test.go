@@ -350,6 +350,122 @@ func TestMessagesWhoseHeadersCannotBeReadAreDead(t *testing.T) {
 	}
 }
 
+// A message whose headers cannot be read stops no handler, even if it is the last that the handler has
+// decided when a process starts, or a consumer is created again.
+func TestAHandlerGoesOnAfterAMessageThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]inbox.Order{"unordered": inbox.Unordered, "ordered": inbox.HoldKey} {
+		for _, direct := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, direct %t", name, direct), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t)
+				stream, err := b.js.Stream(t.Context(), b.stream)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg := stream.CachedInfo().Config
+				cfg.AllowDirect = direct
+				if stream, err = b.js.UpdateStream(t.Context(), cfg); err != nil {
+					t.Fatal(err)
+				}
+				begin := func() (stop func()) {
+					b.anew(nil)
+					inbox.LookOften(b.in, 20*time.Millisecond)
+					s := b.subscription("h")
+					s.Order = order
+					b.in.Handle(s, effect("h"))
+					return b.run()
+				}
+				stop := begin()
+				b.publish("1")
+				b.publishBlock("no colon\r\n", "body")
+				b.eventually("the effect and a death", func() bool { return b.dead("h") == 1 && len(b.effects("h")) == 1 })
+				b.eventually("the position to be recorded", func() bool {
+					var floor int64
+					if err := b.pool.QueryRow(t.Context(), "SELECT floor FROM postroom.subscription WHERE handler = 'h'").Scan(&floor); err != nil {
+						t.Fatal(err)
+					}
+					return floor == 2
+				})
+				b.eventually("the lag to be known", func() bool {
+					lag, err := b.in.Lag(t.Context())
+					return err == nil && len(lag) == 1 && lag[0].Pending == 0
+				})
+				stop()
+				for consumer := range stream.ConsumerNames(t.Context()).Name() {
+					if err := stream.DeleteConsumer(t.Context(), consumer); err != nil {
+						t.Fatal(err)
+					}
+				}
+				begin()
+				b.publish("2")
+				b.eventually("the next effect", func() bool { return len(b.effects("h")) == 2 })
+				if n := alarmed(b, b.meter, "lost_tail"); n != 0 {
+					t.Errorf("%d alarms of a lost tail, want none", n)
+				}
+			})
+		}
+	}
+}
+
+// A server adds the place of a message to a copy that it republishes to another subject. If a stream has such
+// copies, and allows direct gets, their places there count, and not those in the stream of the originals.
+func TestAHandlerOfMessagesFromAnotherStreamLosesNothing(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]inbox.Order{"unordered": inbox.Unordered, "ordered": inbox.HoldKey} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			stream, err := b.js.Stream(t.Context(), b.stream)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := stream.CachedInfo().Config
+			cfg.AllowDirect = true
+			if stream, err = b.js.UpdateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+			begin := func() (stop func()) {
+				b.anew(nil)
+				inbox.LookOften(b.in, 20*time.Millisecond)
+				s := b.subscription("h")
+				s.Order = order
+				b.in.Handle(s, effect("h"))
+				return b.run()
+			}
+			stop := begin()
+			b.publish("1")
+			header := nats.Header(wire.Encode(postroom.Event{ID: "2", Source: "/shop", Type: b.stream + ".placed", LoggedAt: time.Now(), Time: time.Now()}))
+			header.Set(jetstream.StreamHeader, "OTHER")
+			header.Set(jetstream.SubjectHeader, "other")
+			header.Set(jetstream.SequenceHeader, "1")
+			header.Set(jetstream.TimeStampHeaer, time.Now().Add(time.Hour).Format(time.RFC3339Nano))
+			b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: header})
+			b.eventually("both effects", func() bool { return len(b.effects("h")) == 2 })
+			b.eventually("the position to be recorded", func() bool {
+				var floor int64
+				if err := b.pool.QueryRow(t.Context(), "SELECT floor FROM postroom.subscription WHERE handler = 'h'").Scan(&floor); err != nil {
+					t.Fatal(err)
+				}
+				return floor == 2
+			})
+			stop()
+			for consumer := range stream.ConsumerNames(t.Context()).Name() {
+				if err := stream.DeleteConsumer(t.Context(), consumer); err != nil {
+					t.Fatal(err)
+				}
+			}
+			begin()
+			b.publish("3")
+			b.eventually("the next effect", func() bool { return len(b.effects("h")) == 3 })
+			b.wantOnce("h", "1", "2", "3")
+			if n := alarmed(b, b.meter, "lost_tail"); n != 0 {
+				t.Errorf("%d alarms of a lost tail, want none", n)
+			}
+		})
+	}
+}
+
 func TestEventsTooOldForTheInboxAreHeld(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

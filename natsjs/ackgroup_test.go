@@ -42,7 +42,7 @@ func ask(fail func(format string, args ...any)) *recordingWindow {
 		a.outcomes[f.Seq] = o
 	})
 	for _, name := range []string{"S", "T"} {
-		a.origins[name] = origin{name: name}
+		a.origins[name] = origin{name: name, until: time.Now().Add(time.Hour)}
 	}
 	a.origins["SITE"] = origin{name: "SITE", foreign: true, until: time.Now().Add(time.Hour)}
 	return a
@@ -352,12 +352,34 @@ func TestGroupsRestAfterAnAmbiguousOne(t *testing.T) {
 // The model has everything that a broker and a connection can do. Messages are lost from some
 // point on. The stream refuses events, knows them already, or stores them. Others publish to
 // it. Answers are lost, come twice, or come from another program. If the stream has replicas,
-// answers to what it knows overtake others. If an event is reported as stored, the stream has
-// it at that position. Each event is reported once.
+// answers to what it knows overtake others. Streams of another JetStream answer too, and a stream may
+// have to be looked up, which can take long and fail. If an event is reported as stored, the stream
+// has it at that position. Each event is reported once.
 func TestGroupsTellTheTruth(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := ask(t.Fatalf)
+		for _, name := range []string{"S", "SITE"} {
+			switch rapid.IntRange(0, 2).Draw(t, "origin of "+name) {
+			case 0:
+				delete(w.origins, name)
+			case 1:
+				w.origins[name] = origin{name: name, foreign: name == "SITE", domain: w.origins[name].domain} // it may be looked up again
+			}
+		}
+		var looking []string // the streams that are being looked up
+		lookUp := func() {
+			looking = append(looking, w.takeUnlooked()...)
+			for len(looking) > 0 && rapid.IntRange(0, 2).Draw(t, "looked up") == 0 {
+				name, found := looking[0], origin{name: looking[0], foreign: looking[0] != "S", until: time.Now().Add(time.Hour)}
+				looking = looking[1:]
+				if rapid.IntRange(0, 9).Draw(t, "lookup fails") == 0 {
+					w.prove(name, origin{}, nats.ErrTimeout)
+				} else {
+					w.prove(name, found, nil)
+				}
+			}
+		}
 		at := make(map[int64]uint64) // the position of each event in the stream
 		var last uint64
 		var late []func() // answers that come in a later round
@@ -381,7 +403,7 @@ func TestGroupsTellTheTruth(t *testing.T) {
 					alive = alive && rapid.IntRange(0, 60).Draw(t, "cut") > 0
 					if alive {
 						for _, data := range respond(t, f.Seq, len(g.messages) > 1, at, &last) {
-							say := func() { w.answer(g.reply, data) }
+							say := func() { w.answer(g.reply, data); lookUp() }
 							switch {
 							case rapid.IntRange(0, 30).Draw(t, "late") == 0:
 								late = append(late, say)
@@ -441,6 +463,36 @@ func respond(t *rapid.T, seq int64, shared bool, at map[int64]uint64, last *uint
 		if shared { // for an event with its own reply subject the first answer counts, so only groups get this
 			return []string{stored("EDGE", *last), answer}
 		}
+	case 3, 4, 5, 6:
+		return []string{stored("SITE", *last), answer}
+	case 7, 8:
+		return []string{elsewhere(*last), answer}
+	case 9, 10:
+		return []string{answer, strings.ReplaceAll(full, `"S"`, `"SITE"`)}
+	case 11:
+		return []string{elsewhere(*last)}
 	}
 	return []string{answer}
+}
+
+// If our JetStream gets another domain, its acknowledgements count again after a lookup.
+func TestAnOriginThatDoesNotFitIsLookedUpAgain(t *testing.T) {
+	t.Parallel()
+	a := ask(t.Fatalf)
+	a.origins["S"] = origin{name: "S"}
+	reply := a.sendNow(together(1, 2))[0]
+	a.answer(reply, elsewhere(7))
+	a.answer(reply, elsewhere(8))
+	if names := a.takeUnlooked(); !slices.Equal(names, []string{"S"}) {
+		t.Fatalf("streams to look up: %q, want S once", names)
+	}
+	a.prove("S", origin{name: "S", domain: "leaf", until: time.Now().Add(time.Hour)}, nil)
+	if got := a.summary(); len(a.outcomes) != 2 || a.outcomes[2].Sequence != 8 {
+		t.Errorf("outcomes %s, want both stored", got)
+	}
+	reply = a.sendNow(together(3, 2))[0]
+	a.answer(reply, stored("S", 9))
+	if names := a.takeUnlooked(); names != nil {
+		t.Errorf("streams to look up: %q, want none so soon", names)
+	}
 }

@@ -29,10 +29,17 @@ type atomicRun struct {
 	working    sync.WaitGroup
 	overdue    chan struct{} // signals that an acknowledgement did not come in time
 
-	mu      sync.Mutex
-	routes  map[string]string // the stream of each subject that was looked up
-	origins map[string]origin // the streams that answered, by name
-	streams map[string]*batchSender
+	mu       sync.Mutex
+	routes   map[string]string       // the stream of each subject that was looked up
+	origins  map[string]origin       // the streams that answered, by name
+	unproven map[string][]lateAnswer // the answers that wait for a lookup of their stream, by its name
+	streams  map[string]*batchSender
+}
+
+// lateAnswer is an answer that comes again after its stream was looked up.
+type lateAnswer struct {
+	to     *replies.Reply
+	answer replies.Answer
 }
 
 // serve passes batches to the senders of the streams. It returns when ctx ends, the channel batches

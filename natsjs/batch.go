@@ -185,7 +185,7 @@ func (b *batchSender) work(ctx context.Context) error {
 				err = failed
 			}
 		case a := <-got:
-			if b.run.isForeign(ctx, a) {
+			if b.run.isForeign(ctx, open[0].reply, a) {
 				break
 			}
 			err = b.handleAnswer(ctx, open[0], a)

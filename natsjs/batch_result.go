@@ -126,7 +126,7 @@ func (b *batchSender) retry(ctx context.Context, of *batch, cause error) error {
 		if b.sendAll(of) {
 			return nil
 		}
-		a := b.run.await(ctx, of.reply)
+		a := b.run.receive(ctx, of.reply)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -150,14 +150,14 @@ func (b *batchSender) retry(ctx context.Context, of *batch, cause error) error {
 	return nil
 }
 
-// await waits for an answer, up to ackTimeout. It ignores answers that are not of our JetStream.
-func (r *atomicRun) await(ctx context.Context, w *replies.Reply) replies.Answer {
+// receive waits for an answer, up to ackTimeout. It ignores answers that are not of our JetStream.
+func (r *atomicRun) receive(ctx context.Context, w *replies.Reply) replies.Answer {
 	timer := time.NewTimer(ackTimeout)
 	defer timer.Stop()
 	for {
 		select {
 		case a := <-w.Got():
-			if !r.isForeign(ctx, a) {
+			if !r.isForeign(ctx, w, a) {
 				return a
 			}
 		case <-timer.C:
@@ -169,8 +169,9 @@ func (r *atomicRun) await(ctx context.Context, w *replies.Reply) replies.Answer 
 	}
 }
 
-// isForeign reports whether an answer is not of a stream of the JetStream that the publisher asks.
-func (r *atomicRun) isForeign(ctx context.Context, answer replies.Answer) bool {
+// isForeign reports whether an answer to a message is not of a stream of the JetStream that the publisher
+// asks. If the stream was not looked up yet, the answer does not count now, and comes again after the lookup.
+func (r *atomicRun) isForeign(ctx context.Context, to *replies.Reply, answer replies.Answer) bool {
 	if answer.Err != nil {
 		return false
 	}
@@ -179,22 +180,48 @@ func (r *atomicRun) isForeign(ctx context.Context, answer replies.Answer) bool {
 		return errors.Is(err, broker.ErrUnacknowledged) // no stream answers so; but an error need not name its stream
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	from, known := r.origins[string(a.stream)]
-	r.mu.Unlock()
-	if !known || from.foreign && time.Now().After(from.until) {
-		found, lookErr := originOf(ctx, r.p.nc, string(a.stream))
-		if lookErr != nil {
-			return err == nil // an acknowledgement counts only if it is certainly ours
-		}
-		r.mu.Lock()
-		if len(r.origins) >= maxRoutes { // another program made up names: forget all
-			clear(r.origins)
-		}
-		r.origins[found.name], from = found, found
-		r.mu.Unlock()
+	//guard:an-answer-that-is-not-looked-up-is-no-outcome 1 false
+	if !known || !from.sent(a, err) && time.Now().After(from.until) {
+		r.await(ctx, string(a.stream), lateAnswer{to, answer})
+		return true
 	}
 	//guard:an-atomic-batch-is-acknowledged-by-our-jetstream 1 true
 	return !from.sent(a, err)
+}
+
+// await keeps an answer until its stream was looked up. The caller has locked r.mu.
+func (r *atomicRun) await(ctx context.Context, name string, late lateAnswer) {
+	waiting, asked := r.unproven[name]
+	if !asked {
+		if len(r.unproven) >= maxRoutes { // another program made up names
+			return
+		}
+		r.working.Go(func() { r.prove(ctx, name) })
+	}
+	r.unproven[name] = append(waiting, late)
+}
+
+// prove looks up a stream, and then lets the answers come again that waited for that. If the lookup fails,
+// they do not come: an answer counts only if it is certainly ours. The lookup of our stream does not fail
+// for long, because a fence needs it too.
+func (r *atomicRun) prove(ctx context.Context, name string) {
+	found, err := originOf(ctx, r.p.nc, name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting := r.unproven[name]
+	delete(r.unproven, name)
+	if err != nil {
+		return
+	}
+	if len(r.origins) >= maxRoutes { // another program made up names: forget all
+		clear(r.origins)
+	}
+	r.origins[name] = found
+	for _, late := range waiting {
+		late.to.Put(late.answer)
+	}
 }
 
 // reportStored reports a batch whose last message is stored at the given sequence. Events
@@ -329,7 +356,7 @@ func (b *batchSender) sendSingle(ctx context.Context, f *broker.Message) broker.
 	if err != nil {
 		return failure(fmt.Errorf("send: %w", err))
 	}
-	a := b.run.await(ctx, reply)
+	a := b.run.receive(ctx, reply)
 	switch {
 	case errors.Is(a.Err, replies.ErrUnanswered):
 		return b.lookUp(ctx, f.Subject)

@@ -118,7 +118,7 @@ func (v *duplicateVerifier) lookUp(ctx context.Context, f *broker.Message, o bro
 	if err != nil {
 		return copyLost, explain("look at stream "+o.Stream, err)
 	}
-	if id == "" && mayDrop(stream.CachedInfo().Config) {
+	if first.header == nil && mayDrop(stream.CachedInfo().Config) {
 		return copyExpired, nil
 	}
 	return copyLost, nil

@@ -152,7 +152,7 @@ func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("take the lease in stream %s: %w", f.stream, err)
 	}
-	a := f.run.await(ctx, reply)
+	a := f.run.receive(ctx, reply)
 	if a.Err != nil {
 		return 0, fmt.Errorf("take the lease in stream %s: %w", f.stream, a.Err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,11 +19,12 @@ import (
 type origin struct {
 	name, domain string
 	foreign      bool      // there is no such stream
-	until        time.Time // until then, the stream is not looked up again although it is foreign
+	until        time.Time // until then, the stream is not looked up again although its answer does not count
 }
 
-// foreignFor is how long an origin counts as foreign. Then a stream of its name may have been created.
-const foreignFor = time.Second
+// originFor is how long answers of a stream are ignored without another lookup. Then a stream of its name
+// may have been created, or ours may have another domain.
+const originFor = time.Second
 
 // originOf looks up a stream that answered.
 func originOf(ctx context.Context, nc *nats.Conn, name string) (origin, error) {
@@ -43,15 +45,15 @@ func originOf(ctx context.Context, nc *nats.Conn, name string) (origin, error) {
 	}
 	err = json.Unmarshal(reply.Data, &answer)
 	switch {
-	case err != nil:
-		return origin{}, fmt.Errorf("look up stream %s, which answered: %w", name, err)
+	case err != nil || answer.Config == nil && answer.Error == nil:
+		return origin{}, fmt.Errorf("look up stream %s, which answered: %w", name, errUnreadable)
 	case answer.Error != nil && answer.Error.Code == codeNoStream:
-		return origin{name: name, foreign: true, until: time.Now().Add(foreignFor)}, nil
+		return origin{name: name, foreign: true, until: time.Now().Add(originFor)}, nil
 	case answer.Error != nil:
 		return origin{}, fmt.Errorf("look up stream %s, which answered: %w", name,
 			&BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description})
 	}
-	return origin{name: name, domain: answer.Domain}, nil
+	return origin{name: name, domain: answer.Domain, until: time.Now().Add(originFor)}, nil
 }
 
 // sent reports whether an answer is of the stream. An error does not name its domain.
@@ -67,29 +69,41 @@ type unproven struct {
 	err error
 }
 
-// lookUpOrigins looks up the streams whose answers wait, until ctx ends.
+// lookUpOrigins looks up the streams whose answers wait, until ctx ends. A lookup that is not answered
+// holds back no other: the user may lack the permission to look up a stream of another JetStream.
 func (w *window) lookUpOrigins(ctx context.Context, nc *nats.Conn) {
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	//guard:a-lookup-without-an-answer-holds-back-no-other = make(chan struct{}, 1)
+	room := make(chan struct{}, maxLookups)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.originDue:
 		}
-		for name := w.nextUnproven(); name != "" && ctx.Err() == nil; name = w.nextUnproven() {
-			o, err := originOf(ctx, nc, name)
-			w.prove(name, o, err)
+		for _, name := range w.takeUnlooked() {
+			select {
+			case <-ctx.Done():
+				return
+			case room <- struct{}{}:
+			}
+			looking.Go(func() {
+				defer func() { <-room }()
+				o, err := originOf(ctx, nc, name)
+				w.prove(name, o, err)
+			})
 		}
 	}
 }
 
-// nextUnproven returns the name of a stream whose answers wait, or "" if none wait.
-func (w *window) nextUnproven() string {
+// takeUnlooked returns the names of the streams that must be looked up.
+func (w *window) takeUnlooked() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name := range w.unproven {
-		return name
-	}
-	return ""
+	names := w.unlooked
+	w.unlooked = nil
+	return names
 }
 
 // prove handles the answers that waited for a lookup.
@@ -129,9 +143,9 @@ func (w *window) take(p slotRef, g *ackGroup, a ack, err error) {
 	}
 	from, known := w.origins[string(a.stream)]
 	switch {
-	case !known, from.foreign && time.Now().After(from.until):
-		w.unproven[string(a.stream)] = append(w.unproven[string(a.stream)], unproven{p, a, err})
-		signal(w.originDue)
+	//guard:an-origin-that-does-not-fit-is-looked-up-again 2 false
+	case !known, !from.sent(a, err) && time.Now().After(from.until):
+		w.await(p, g, a, err)
 	//guard:the-acknowledgement-of-another-jetstream-is-ignored false
 	case !from.sent(a, err):
 		w.ignore(g)
@@ -139,6 +153,21 @@ func (w *window) take(p slotRef, g *ackGroup, a ack, err error) {
 		o.Stream = from.name // one allocation for each name
 		w.count(p, g, o)
 	}
+}
+
+// await keeps an answer until its stream was looked up.
+func (w *window) await(p slotRef, g *ackGroup, a ack, err error) {
+	name := string(a.stream)
+	waiting, asked := w.unproven[name]
+	if !asked {
+		if len(w.unproven) >= maxDoubts { // another program made up names
+			w.ignore(g)
+			return
+		}
+		w.unlooked = append(w.unlooked, name)
+		signal(w.originDue)
+	}
+	w.unproven[name] = append(waiting, unproven{p, a, err})
 }
 
 // ignore handles an answer that is not of a stream that takes the group's events: the answer of our

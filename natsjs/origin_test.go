@@ -3,6 +3,7 @@ package natsjs_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -130,5 +131,69 @@ func TestOnlyOurJetStreamAcknowledgesAtomicBatches(t *testing.T) {
 				t.Errorf("SHOP has %d events, want 320", len(ids))
 			}
 		})
+	}
+}
+
+// answering makes a program of the given user answer each message to a subject, as a stream might.
+func answering(t *testing.T, url, subject, answer string) {
+	t.Helper()
+	nc := connect(t, url, nats.UserInfo("op", "op"))
+	if _, err := nc.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte(answer)) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A stream that cannot be looked up holds back the acknowledgements of no other.
+func TestALookupWithoutAnAnswerHoldsBackNoOther(t *testing.T) {
+	t.Parallel()
+	server := startNATS(t, devstack.NATSConfig{Options: denying("$JS.API.STREAM.INFO.SITE")})
+	stream(t, connect(t, server.URL(), nats.UserInfo("op", "op")), jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"two.a"}})
+	answering(t, server.URL(), "two.site", `{"stream":"SITE","seq":1}`)
+	denied := make(chan error, 100)
+	p := publish(t, connect(t, server.URL(), nats.UserInfo("relay", "relay"),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err })))
+	p.send(event(1, "two.site", "site"))
+	if err := devtest.Receive(t, time.Minute, "the lookup of SITE to be denied", denied); !errors.Is(err, nats.ErrPermissionViolation) { // it gets no answer
+		t.Fatal(err)
+	}
+	p.send(event(2, "two.a", "a"))
+	if o := p.next(); o.seq != 2 || o.class != broker.Stored {
+		t.Errorf("the first outcome is %+v, want that of event 2, stored", o)
+	}
+}
+
+// If it is not known whether a stream that answered is ours, its answer is no outcome of an atomic batch.
+func TestAtomicBatchesBesideAStreamThatCannotBeLookedUp(t *testing.T) {
+	t.Parallel()
+	server := startNATS(t, devstack.NATSConfig{Options: denying("$JS.API.STREAM.INFO.SITE")})
+	op := connect(t, server.URL(), nats.UserInfo("op", "op"))
+	s := atomicStream(t, op, "SHOP", "two.a")
+	answering(t, server.URL(), "two.a", `{"error":{"code":400,"err_code":10060,"description":"expected stream does not match"},"stream":"SITE","seq":0}`)
+	p := begin(t, connect(t, server.URL(), nats.UserInfo("relay", "relay")), (&leaseTable{}).claim())
+	for i := range 5 {
+		p.store(series("two.a", fmt.Sprint("batch", i), 100, 5)...)
+	}
+	if ids, _ := stored(t, s); len(ids) != 500 {
+		t.Errorf("SHOP has %d events, want 500", len(ids))
+	}
+}
+
+// A program may answer with a name that no stream can have. The server would close the connection that asks
+// for a stream of such a length.
+func TestANameThatIsTooLongBreaksNoConnection(t *testing.T) {
+	t.Parallel()
+	server := startNATS(t, devstack.NATSConfig{Options: denying("none")})
+	answering(t, server.URL(), "two.long", `{"stream":"`+strings.Repeat("n", 5000)+`","seq":1}`)
+	nc := connect(t, server.URL(), nats.UserInfo("relay", "relay"))
+	p := publish(t, nc)
+	p.send(event(1, "two.long", "long"))
+	if o := p.next(); !errors.Is(o.err, broker.ErrNoStream) {
+		t.Errorf("outcome %+v, want ErrNoStream", o)
+	}
+	if n := nc.Stats().Reconnects; n != 0 {
+		t.Errorf("the connection broke %d times", n)
 	}
 }

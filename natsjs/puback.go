@@ -56,9 +56,14 @@ func parseAck(data []byte) (ack, error) {
 	return ack{}, fmt.Errorf("%w: the answer cannot be read", broker.ErrUnacknowledged)
 }
 
-// isName reports whether a stream can have the name, which becomes a part of a subject.
+// maxName is the length of the longest name of a stream.
+const maxName = 255
+
+// isName reports whether a stream can have the name, which becomes a part of a subject. The server
+// closes the connection if a subject is longer than it allows.
 func isName(name []byte) bool {
-	return len(name) > 0 && !bytes.ContainsAny(name, " \t\r\n\f.*>/\\")
+	//guard:a-name-that-is-too-long-breaks-no-connection 2 true
+	return len(name) > 0 && len(name) <= maxName && !bytes.ContainsAny(name, " \t\r\n\f.*>/\\")
 }
 
 // isPlain reports whether a name is printable ASCII without JSON escapes ('&' can be escaped too).

@@ -177,7 +177,7 @@ func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, bat
 	ctx, fail := context.WithCancelCause(ctx)
 	run := &atomicRun{
 		p: p, js: js, token: token, replies: replies.New(p.nc.NewInbox() + "."), duplicates: duplicateVerifier{p: p}, reportFn: report, fail: fail,
-		routes: make(map[string]string), origins: make(map[string]origin), streams: make(map[string]*batchSender), overdue: make(chan struct{}, 1),
+		routes: make(map[string]string), origins: make(map[string]origin), unproven: make(map[string][]lateAnswer), streams: make(map[string]*batchSender), overdue: make(chan struct{}, 1),
 	}
 	defer run.working.Wait()
 	defer fail(nil)

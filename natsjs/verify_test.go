@@ -1,8 +1,11 @@
 package natsjs_test
 
 import (
+	"bufio"
 	"fmt"
+	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +42,49 @@ func store(t *testing.T, js jetstream.JetStream, name, id string) {
 	ev := postroom.Event{ID: id, Source: "/shop", Type: name + ".a", Time: time.Now(), LoggedAt: time.Now()}
 	if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: ev.Type, Header: nats.Header(wire.Encode(ev)), Data: []byte("{}")}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// storeUnreadable stores a message with headers that the client library would not send, and cannot read.
+func storeUnreadable(t *testing.T, nc *nats.Conn, subject string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(nc.ConnectedUrl(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }() // the server has answered by then
+	const block = "NATS/1.0\r\nno colon\r\n\r\n"
+	if _, err := fmt.Fprintf(conn, "CONNECT {\"headers\":true,\"verbose\":false}\r\nHPUB %s %d %d\r\n%sbody\r\nPING\r\n", subject, len(block), len(block)+len("body"), block); err != nil {
+		t.Fatal(err)
+	}
+	for answers := bufio.NewScanner(conn); answers.Scan() && answers.Text() != "PONG"; {
+		if strings.HasPrefix(answers.Text(), "-ERR") {
+			t.Fatal(answers.Text())
+		}
+	}
+}
+
+// A message of another program whose headers cannot be read is not an event. It stops no relay.
+func TestCompareWithMessagesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	js, s, p := filled(t, "UNREADABLE", 3, jetstream.StreamConfig{})
+	storeUnreadable(t, js.Conn(), "UNREADABLE.a")
+	devtest.Eventually(t, time.Minute, "the message to be stored", func() bool {
+		info, err := s.Info(t.Context())
+		return err == nil && info.State.LastSeq == 4
+	})
+	for at, want := range map[eventlog.StreamPosition]broker.Verdict{
+		{Stream: "UNREADABLE", Seq: 3, MessageID: "/shop#e3"}: broker.Intact,
+		{Stream: "UNREADABLE", Seq: 4}:                        broker.Intact,
+		{Stream: "UNREADABLE", Seq: 4, MessageID: "/shop#e4"}: broker.LostTail,
+	} {
+		state, err := p.Compare(t.Context(), at)
+		if err != nil || state.Verdict != want || state.Last.Seq != 4 || state.Last.MessageID != "" {
+			t.Errorf("Compare with %+v = %+v, %v, want %s", at, state, err, want)
+		}
+	}
+	if digest, err := p.StoredDigest(t.Context(), "UNREADABLE", 4, "UNREADABLE.a"); digest != nil || err != nil {
+		t.Errorf("StoredDigest = %x, %v, want nil", digest, err)
 	}
 }
 

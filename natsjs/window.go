@@ -37,7 +37,8 @@ type window struct {
 	doubts
 
 	unproven  map[string][]unproven // the answers that wait for a lookup of their stream, by its name
-	originDue chan struct{}         // signals that there are such answers
+	unlooked  []string              // the names among them whose lookup has not begun
+	originDue chan struct{}         // signals that there are such names
 
 	toLookUp chan []slotRef // events for which no stream answered; their streams must be looked up
 	overdue  chan struct{}  // signals that an acknowledgement did not come in time

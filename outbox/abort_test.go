@@ -84,3 +84,75 @@ func TestATransactionWithoutItsEventCannotCommit(t *testing.T) {
 		t.Errorf("%d rows are left, %v", left, err)
 	}
 }
+
+// While the rows of a query are open, the connection can send nothing, not even the statement that makes
+// the transaction unable to commit.
+func TestATransactionWithoutItsEventCannotCommitAfterOpenRows(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	if _, err := pool.Exec(t.Context(), "CREATE TABLE shop (id int)"); err != nil {
+		t.Fatal(err)
+	}
+	const change, question = "INSERT INTO shop VALUES (1)", "SELECT generate_series(1, 100000)"
+	for name, begin := range map[string]func(tx pgx.Tx) (pgx.Tx, error){
+		"pgx":         func(tx pgx.Tx) (pgx.Tx, error) { return tx, nil },
+		"a savepoint": func(tx pgx.Tx) (pgx.Tx, error) { return tx.Begin(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			outer, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			tx, err := begin(outer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), change); err != nil {
+				t.Fatal(err)
+			}
+			rows, err := tx.Query(t.Context(), question)
+			if err != nil || !rows.Next() {
+				t.Fatal("no rows", err)
+			}
+			if err := shop.Write(t.Context(), tx, postroom.NewEvent("order.placed", nil)); err == nil {
+				t.Error("Write = nil")
+			}
+			rows.Close()
+			if tx != outer {
+				_ = tx.Commit(t.Context()) // the outer transaction counts
+			}
+			if err := outer.Commit(t.Context()); err == nil {
+				t.Error("the transaction has committed without its event")
+			}
+		})
+	}
+	t.Run("database/sql", func(t *testing.T) {
+		db := stdlib.OpenDB(*pool.Config().ConnConfig)
+		defer func() { _ = db.Close() }() // an error would only say that the server is gone
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.ExecContext(t.Context(), change); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := tx.QueryContext(t.Context(), question)
+		if err != nil || !rows.Next() {
+			t.Fatal("no rows", err)
+		}
+		if err := shop.WriteSQL(t.Context(), tx, postroom.NewEvent("order.placed", nil)); err == nil {
+			t.Error("WriteSQL = nil")
+		}
+		_ = rows.Close() // the transaction counts
+		if err := tx.Commit(); err == nil {
+			t.Error("the transaction has committed without its event")
+		}
+		if err := rows.Err(); err != nil {
+			t.Log("the rows ended with", err)
+		}
+	})
+	var left int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM shop").Scan(&left); err != nil || left > 0 {
+		t.Errorf("%d rows are left, %v", left, err)
+	}
+}

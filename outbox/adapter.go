@@ -15,8 +15,9 @@ import (
 // *sql.Tx.
 //
 // SQLTx is an interface because some libraries do not return their *sql.Tx. WriteSQL does
-// not call Commit or Rollback. The interface has both methods so that a *sql.DB, which is
-// not a transaction, does not implement it.
+// not call Commit. It calls Rollback only if it could send nothing, for instance because the rows
+// of a query are open. The interface has both methods so that a *sql.DB, which is not a
+// transaction, does not implement it.
 type SQLTx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	Commit() error
@@ -48,7 +49,10 @@ func (o *Outbox) WriteSQL(ctx context.Context, tx SQLTx, events ...postroom.Even
 		parameters[i] = plain(p)
 	}
 	_, err = tx.ExecContext(ctx, statement, parameters...)
-	o.abort(ctx, err, func(ctx context.Context) { _, _ = tx.ExecContext(ctx, o.sql.Abort) }) // it returns an error in any case
+	o.abort(ctx, err, func(ctx context.Context) error {
+		_, err := tx.ExecContext(ctx, o.sql.Abort)
+		return err
+	}, func(context.Context) { _ = tx.Rollback() }) // it fails only if the transaction has ended
 	return written.explain(o.advise(err, nil))
 }
 

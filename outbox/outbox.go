@@ -12,6 +12,7 @@ package outbox
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -92,21 +93,34 @@ func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event)
 		sql, parameters := o.insert(written)
 		_, err = tx.Exec(ctx, sql, parameters...)
 	}
-	o.abort(ctx, err, func(ctx context.Context) { _, _ = tx.Exec(ctx, o.sql.Abort) }) // it returns an error in any case
+	o.abort(ctx, err, func(ctx context.Context) error {
+		_, err := tx.Exec(ctx, o.sql.Abort)
+		return err
+	}, func(ctx context.Context) {
+		if conn := tx.Conn(); conn != nil {
+			_ = conn.Close(ctx) // it is closed in any case
+		}
+	})
 	return written.explain(o.advise(err, tx))
 }
 
 // abort makes a transaction unable to commit after a statement with an event failed. After an error of
 // the server it is already. But if nothing was sent, because ctx has ended or the driver cannot encode a
-// value, a caller that ignores the error could commit without the event.
-func (o *Outbox) abort(ctx context.Context, err error, fail func(ctx context.Context)) {
+// value, a caller that ignores the error could commit without the event. The function fail sends a
+// statement that fails. If the rows of a query are open, it cannot be sent either, and the function drop
+// ends the transaction.
+func (o *Outbox) abort(ctx context.Context, err error, fail func(ctx context.Context) error, drop func(ctx context.Context)) {
 	//guard:a-transaction-without-its-event-cannot-commit 2 true
 	if err == nil || errors.As(err, new(*pgconn.PgError)) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secondPatience)
 	defer cancel()
-	fail(ctx)
+	err = fail(ctx)
+	//guard:open-rows-hide-no-missing-event false
+	if !errors.As(err, new(interface{ SQLState() string })) && !errors.Is(err, pgx.ErrTxClosed) && !errors.Is(err, sql.ErrTxDone) { // an ended transaction's connection may have another user
+		drop(ctx)
+	}
 }
 
 // advise adds advice to an error of the database: what to do so that a producer can write. db is

@@ -236,7 +236,7 @@ func (s *stream) lag(ctx context.Context, sub subscription) (time.Duration, erro
 	}
 	var lag time.Duration
 	for _, subject := range sub.Subjects {
-		msg, err := s.handle.GetMsg(ctx, from+1, jetstream.WithGetMsgSubject(subject))
+		msg, err := consumer.GetMsg(ctx, s.handle, from+1, jetstream.WithGetMsgSubject(subject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}

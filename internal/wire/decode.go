@@ -234,7 +234,8 @@ func setTime(ev *postroom.Event, s string) (err error) {
 func parseTime(name, s string) (time.Time, error) {
 	const minutes = len("2006-01-02T15:04:")
 	upper := strings.ToUpper(s)
-	if len(s) > minutes && strings.HasPrefix(upper[minutes:], "60") {
+	//guard:a-text-that-shrinks-is-no-time 1 = len(s) > minutes
+	if len(upper) > minutes && strings.HasPrefix(upper[minutes:], "60") { // upper is shorter than s if s has letters such as U+017F
 		upper = upper[:minutes] + "59" + upper[minutes+2:]
 	}
 	at, err := time.Parse(time.RFC3339, upper)

@@ -228,6 +228,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a CloudEvent of another format", headers("content-type", "application/cloudevents+avro"), `secret`},
 		{"headers that could not be read", headers(wire.Unreadable, "true"), `secret`},
 		{"a time of second 61", headers("ce-time", "2026-02-03T23:59:61Z"), ""},
+		{"a time that is shorter in upper case", headers("ce-time", strings.Repeat("%C5%BF", 9)), ""},
+		{"a logging time that is shorter in upper case", headers("postroom-logged-at", strings.Repeat("\u017f", 9)), ""},
 		{"bytes that are not base64", headers("content-type", whole), `{"id":"e-1","source":"s","type":"t","data_base64":"secret!"}`},
 	}
 	for _, tt := range tests {

@@ -74,9 +74,9 @@ func firstSince(ctx context.Context, stream jetstream.Stream, since time.Time, s
 	low, high := state.FirstSeq, state.LastSeq+1 // the first such message has a sequence in [low, high]
 	for low < high {
 		middle := low + (high-low)/2
-		msg, err := stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(">"))
+		msg, err := consumer.GetMsg(ctx, stream, middle, jetstream.WithGetMsgSubject(">"))
 		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound): // there are no messages from here on
+		case errors.Is(err, jetstream.ErrMsgNotFound), consumer.IsUnreadable(err): // there are no messages from here on; or it is not known when this one was stored, and an earlier position does no harm
 			high = middle
 		case err != nil:
 			return delivery.Position{}, fmt.Errorf("look up message %d: %w", middle, err)
@@ -113,9 +113,11 @@ func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) e
 // It asks the stream, because a consumer may not know the latest messages yet.
 func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 	for _, subject := range wildcard.Union(nil, t.subjects) {
-		msg, err := t.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+		msg, err := consumer.GetMsg(ctx, t.stream, from, jetstream.WithGetMsgSubject(subject))
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
+		case consumer.IsUnreadable(err): // a message that the handler has not read yet
+			return true, nil
 		case err != nil:
 			return false, fmt.Errorf("look up the next message of %s: %w", subject, err)
 		case msg.Sequence <= through:
@@ -181,9 +183,10 @@ func (s *DurableReader) stillDecided(ctx context.Context, stream jetstream.Strea
 	if row.Floor == 0 {
 		return 0, nil
 	}
-	msg, err := stream.GetMsg(ctx, row.Floor)
+	msg, err := consumer.GetMsg(ctx, stream, row.Floor)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound), err != nil && s.mayNot(".GET."): // the stream dropped the message; or it lost the message, which overtaken notices; or this user may not read the message
+	//guard:an-unreadable-floor-stops-no-handler 2 false
+	case errors.Is(err, jetstream.ErrMsgNotFound), consumer.IsUnreadable(err), err != nil && s.mayNot(".GET."): // the stream dropped the message; or it lost the message, which overtaken notices; or this user may not read the message, or the client cannot
 		return row.Floor, nil
 	case err != nil:
 		return 0, fmt.Errorf("look up message %d: %w", row.Floor, err)

@@ -191,9 +191,9 @@ func (r *pass) advance(ctx context.Context) error {
 	if unread, err := t.has(ctx, read+1, last.Seq); unread || err != nil {
 		return err
 	}
-	msg, err := t.stream.GetMsg(ctx, last.Seq)
+	msg, err := consumer.GetMsg(ctx, t.stream, last.Seq)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound): // the message was deleted, so the floor has only its sequence
+	case errors.Is(err, jetstream.ErrMsgNotFound), consumer.IsUnreadable(err): // the floor has only its sequence
 	case err != nil:
 		return err
 	default:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/wildcard"
 )
@@ -84,14 +85,12 @@ func (p *PendingCounter) ofReader(ctx context.Context, stream jetstream.Stream) 
 // knows the message.
 func (p *PendingCounter) behind(ctx context.Context, stream jetstream.Stream, seq uint64) (int64, error) {
 	for _, subject := range wildcard.Union(nil, p.cfg.Filter) {
-		last, err := stream.GetLastMsgForSubject(ctx, subject)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
-		if err != nil {
-			return 0, fmt.Errorf("look for the last message of %s: %w", subject, err)
-		}
-		if last.Sequence > seq {
+		_, err := consumer.GetMsg(ctx, stream, seq+1, jetstream.WithGetMsgSubject(subject))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil && !consumer.IsUnreadable(err):
+			return 0, fmt.Errorf("look for the next message of %s: %w", subject, err)
+		default:
 			return 1, nil
 		}
 	}
