@@ -168,7 +168,7 @@ func TestRescheduleEndsAFormerClaim(t *testing.T) {
 	d.accept(in, "h", event(1))
 	stop := d.run(in)
 	devtest.Receive(t, 10*time.Second, "the handler to run", began)
-	d.exec("UPDATE postroom.held SET next_at = now() - interval '1 ms', attempts = 2") // at the first attempt, this process would claim it again
+	d.exec("UPDATE postroom.held SET next_at = now() - interval '1 ms', deaths = 9") // without them, this process would claim it again
 	r, err := d.store.Reschedule(t.Context(), d.sel(held.Filter{}), time.Now().Add(24*time.Hour), d.by, nil)
 	d.wantResult(r, err, 1, nil)
 	close(resume)

@@ -210,9 +210,9 @@ func TestRolesHaveNoMoreThanTheyNeed(t *testing.T) {
 			"UPDATE postroom.outbox SET data = ''", "SELECT postroom.write('/s', 'a', '{}')", "SELECT FROM account", "INSERT INTO effect VALUES ('x')",
 			"UPDATE postroom.relay SET high = 0", "UPDATE postroom.relay SET epoch = epoch + 1", "UPDATE postroom.inbox SET dedupe_key = 'x'",
 			"DELETE FROM postroom.inbox", "DELETE FROM postroom.republish", "SELECT secrets FROM postroom.webhook_endpoint",
-			"UPDATE postroom.webhook_endpoint SET secrets = '{x}'", "UPDATE postroom.webhook_endpoint SET url = 'https://evil.example'",
+			"UPDATE postroom.webhook_endpoint SET secrets = '{x}'", "UPDATE postroom.webhook_endpoint SET url = 'https://evil.example'", "DELETE FROM postroom.webhook_endpoint",
 		},
-		"hooks":  {"SELECT FROM postroom.held", "DELETE FROM postroom.webhook_endpoint", "DELETE FROM postroom.audit", "SELECT actor FROM postroom.audit"},
+		"hooks":  {"SELECT FROM postroom.held", "DELETE FROM postroom.audit", "SELECT actor FROM postroom.audit"},
 		"sagas":  {"SELECT FROM postroom.held", "SELECT actor FROM postroom.audit", "INSERT INTO postroom.audit (actor, action, events) VALUES ('x', 'saga skip', 1)", "SELECT postroom.decide_saga('a', 'b', 1, 'skip', '', NULL, 'x', '', NULL)"},
 		"nobody": {"SELECT FROM postroom.outbox", "SELECT FROM postroom.held", "SELECT postroom.write('/s', 'a', '{}')"},
 	} {
