@@ -72,6 +72,7 @@ const (
 	keyUntold keyState = iota
 	keyBusy            // a call with the key is running
 	keyUsed            // an earlier call had the key, and may have been carried out
+	keyUnread          // the body may say one of these, but could not be read whole
 )
 
 // Ends of the codes with which services describe the state of a key, in lower case and with
@@ -92,6 +93,9 @@ var (
 	}
 )
 
+// readAtMost is how many bytes toldOf reads of a response's body.
+const readAtMost = 16 << 10
+
 // toldOf reads the start of a response's body, if a service may describe the state of a key there.
 // A problem document with 202 is no result, so it counts as keyBusy, even with another code.
 func toldOf(resp *http.Response) keyState {
@@ -105,7 +109,7 @@ func toldOf(resp *http.Response) keyState {
 		return keyUntold
 	}
 	//guard:a-problem-is-read-in-part 1 = @1
-	start, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
+	start, err := io.ReadAll(io.LimitReader(resp.Body, readAtMost))
 	//guard:what-broke-off-is-not-whole 1.1.2 = io.LimitReader(@, 0)
 	resp.Body = &prefixBody{Reader: io.MultiReader(bytes.NewReader(start), broken{err}, resp.Body), Closer: resp.Body}
 	switch codes := codesIn(start); {
@@ -118,8 +122,18 @@ func toldOf(resp *http.Response) keyState {
 	//guard:a-used-key-is-no-rejection false
 	case endsWithAny(codes, usedCodes):
 		return keyUsed
+	//guard:what-was-not-read-is-no-rejection false
+	case codes == nil && (err != nil || len(start) == readAtMost || isEncoded(resp)):
+		return keyUnread
 	}
 	return keyUntold
+}
+
+// isEncoded reports whether a response's body is compressed. That is so if the caller asked for it:
+// http.Transport expands a body only if nothing but itself asked for the compression.
+func isEncoded(resp *http.Response) bool {
+	encoding := resp.Header.Get("Content-Encoding")
+	return encoding != "" && !strings.EqualFold(encoding, "identity")
 }
 
 // codesIn returns the codes in a JSON text, at the places where services put them. It returns no

@@ -1,11 +1,14 @@
 package outbound_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/postroom/postroom"
@@ -89,6 +92,46 @@ func TestWhatAnAnswerSaysAboutTheKey(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A refusal whose JSON was not read whole may say that the key was used. So it does not prove that
+// the vendor did nothing, if the call has a key.
+func TestAnUnreadRefusalProvesNothing(t *testing.T) {
+	const used = `{"code":"idempotency_key_payload_mismatch"}`
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := io.WriteString(z, used)
+	if err = errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	long := func(code string) string {
+		return `{"detail":"` + strings.Repeat("x", 16<<10) + `","code":"` + code + `"}`
+	}
+	for name, body := range map[string]func() io.Reader{
+		"long":       func() io.Reader { return strings.NewReader(long("idempotency_key_payload_mismatch")) },
+		"compressed": func() io.Reader { return bytes.NewReader(packed.Bytes()) },
+		"broken off": func() io.Reader {
+			return io.MultiReader(strings.NewReader(used[:9]), iotest.ErrReader(io.ErrUnexpectedEOF))
+		},
+	} {
+		for _, code := range []int{400, 403, 422} {
+			v := &vendor{answer: func(int, *http.Request) (*http.Response, error) {
+				resp := status(code, "Content-Type", "application/problem+json")
+				if name == "compressed" {
+					resp.Header.Set("Content-Encoding", "gzip")
+				}
+				resp.Body = io.NopCloser(body())
+				return resp, nil
+			}}
+			_, err := client(v, outbound.Config{}).Fetch(request(outbound.WithKey(t.Context(), "k"), t, "POST", `{}`))
+			if err == nil || outbound.NotApplied(err) {
+				t.Errorf("%s, %d: %v, NotApplied %t; want an error, and a doubt", name, code, err, outbound.NotApplied(err))
+			}
+			if _, err := client(v, outbound.Config{}).Fetch(request(t.Context(), t, "POST", `{}`)); !outbound.NotApplied(err) {
+				t.Errorf("%s, %d, without a key: %v is no rejection", name, code, err)
+			}
+		}
 	}
 }
 
