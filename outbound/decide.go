@@ -23,7 +23,7 @@ type Class string
 const (
 	ClassConnection  Class = "connection"   // there was no connection, or it broke
 	ClassTimeout     Class = "timeout"      // no answer in time, or 408
-	ClassUnavailable Class = "unavailable"  // 5xx: it is not known whether the vendor acted
+	ClassUnavailable Class = "unavailable"  // 5xx, or 1xx that is no answer: it is not known whether the vendor acted
 	ClassRateLimited Class = "rate_limited" // 429
 	ClassBusy        Class = "busy"         // 425, or 409 or 202 because a call with the key is running
 	ClassConflict    Class = "conflict"     // any other 409
@@ -41,8 +41,14 @@ func classOf(method string, resp *http.Response, told keyState) (Class, bool) {
 	//guard:in-progress-is-no-success false
 	case status == http.StatusAccepted && told == keyBusy:
 		return ClassBusy, true
-	case status == http.StatusNotModified && isSafe(method), status >= 100 && status < 300:
+	case status == http.StatusNotModified && isSafe(method), status >= 200 && status < 300:
 		return "", false
+	//guard:an-upgrade-is-a-success false
+	case status == http.StatusSwitchingProtocols && resp.Request != nil && resp.Request.Header.Get("Upgrade") != "":
+		return "", false
+	//guard:what-is-no-answer-is-no-success false
+	case status < 200:
+		return ClassUnavailable, false // for instance, an upgrade that was not asked for
 	case status < 400:
 		return ClassRedirect, false
 	case status == http.StatusRequestTimeout:
