@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 	"slices"
@@ -110,7 +109,9 @@ func toldOf(resp *http.Response) keyState {
 	default:
 		return keyUntold
 	}
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // media is "" if there is an error
+	// Package mime refuses a type whose parameters are malformed. They do not matter here.
+	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	media = strings.ToLower(strings.TrimSpace(media))
 	if resp.Body == nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
 		return keyUntold
 	}
@@ -154,6 +155,8 @@ func codesIn(text []byte) []string {
 		Details    []coded
 		Errors     []coded
 	}
+	//guard:a-byte-order-mark-hides-no-code remove
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	var other *json.UnmarshalTypeError // a member has another type than here, which json has left out
 	if err := json.Unmarshal(text, &answer); err != nil && !errors.As(err, &other) {
 		return nil

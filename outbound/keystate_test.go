@@ -59,6 +59,8 @@ func TestWhatAnAnswerSaysAboutTheKey(t *testing.T) {
 		"a guard, another request":             {code: 422, media: problem, body: `{"type":"urn:postroom:problem:idempotency_key_payload_mismatch","code":"E8"}`, class: outbound.ClassInvalid, attempts: 1, permanent: true},
 		"a guard that does not repeat to you":  {code: 403, media: problem, body: `{"code":"replay_refused"}`, class: outbound.ClassAuth, attempts: 1, permanent: true},
 		"a guard that has dropped the answer":  {code: 409, media: problem, body: `{"code":"idempotency_response_unavailable"}`, class: outbound.ClassConflict, attempts: 1},
+		"a used key behind a byte order mark":  {code: 422, media: problem, body: "\ufeff" + `{"code":"idempotency_key_payload_mismatch"}`, class: outbound.ClassInvalid, attempts: 1, permanent: true},
+		"a used key with a type written twice": {code: 422, media: json + "; charset=UTF-8", body: `{"code":"idempotency_key_payload_mismatch"}`, class: outbound.ClassInvalid, attempts: 1, permanent: true},
 		"a refusal with another code":          {code: 422, media: problem, body: `{"code":"no_funds"}`, class: outbound.ClassInvalid, attempts: 1, notDone: true, permanent: true},
 		"a refusal whose body is not JSON":     {code: 400, media: json, body: `idempotency_error`, class: outbound.ClassInvalid, attempts: 1, notDone: true, permanent: true},
 		"a refusal that broke off":             {code: 400, media: json, body: `{"error":{"type":"idempotency_error"`, class: outbound.ClassInvalid, attempts: 1, notDone: true, permanent: true},
