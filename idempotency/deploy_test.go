@@ -70,6 +70,32 @@ func TestHashPrincipalCanBeSwitched(t *testing.T) {
 	}
 }
 
+// Each repetition extends the time of an answer whose principal has the old form.
+func TestLastUseCountsAfterASwitchOfHashPrincipal(t *testing.T) {
+	t.Parallel()
+	for _, on := range []bool{true, false} {
+		for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
+			r := newRig(t, hashing(!on))
+			mount := func() {
+				r.mux.Handle("/refund", r.guard.Handler(idempotency.Route{Mode: mode, From: idempotency.FromLastUse, TTL: time.Hour},
+					http.HandlerFunc(func(http.ResponseWriter, *http.Request) { r.calls.Add(1) })))
+			}
+			mount()
+			first := r.post("/refund", "k")
+			r.reset(hashing(on))
+			mount()
+			for n := range 3 {
+				r.exec("UPDATE postroom.idempotency SET expires_at = now() + interval '1 min'")
+				r.wantReplay(first, r.post("/refund", "k"))
+				if !one[bool](r, "SELECT expires_at > now() + interval '30 min' FROM postroom.idempotency") {
+					t.Errorf("to %t in mode %d: repetition %d does not extend the time", on, mode, n+1)
+				}
+			}
+			r.wantCalls(0, 0)
+		}
+	}
+}
+
 // In lease mode, an attempt with the new setting continues where one with the old setting stopped,
 // and the vendor gets the same key.
 func TestLeaseResumesAfterASwitchOfHashPrincipal(t *testing.T) {

@@ -139,6 +139,8 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e callResult) {
 	if op.keyed && g.recent.has(op.lock) {
 		if found, err := g.store.look(ctx, op.key, op.other); err == nil {
 			if what, err := op.decide(found); err == nil && what == replay {
+				//guard:a-recent-row-keeps-the-form-of-its-principal remove
+				op.is(found)
 				return g.replay(ctx, op, found)
 			}
 		}

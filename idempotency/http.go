@@ -89,7 +89,9 @@ func (s *served) is(r *http.Request, key string) bool {
 	//guard:another-method-is-another-request 2 true
 	//guard:another-target-is-another-request 3 true
 	//guard:another-path-is-another-request 4 true
-	return key == s.key && r.Method == s.outer.Method && r.RequestURI == s.outer.RequestURI && strings.HasSuffix(s.outer.URL.Path, r.URL.Path)
+	//guard:another-query-in-a-copy-is-another-request 5 true
+	return key == s.key && r.Method == s.outer.Method && r.RequestURI == s.outer.RequestURI && strings.HasSuffix(s.outer.URL.Path, r.URL.Path) &&
+		r.URL.RawQuery == s.outer.URL.RawQuery
 }
 
 // ServeHTTP answers a request.

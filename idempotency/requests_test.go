@@ -241,6 +241,11 @@ func TestAKeyInsideARequestWithAKeyIsRefused(t *testing.T) {
 			again.URL.Path, again.RequestURI = req.URL.Path, req.RequestURI+"?part=2"
 			return again
 		},
+		"another query in a copy": func(req *http.Request) *http.Request {
+			again := req.Clone(req.Context())
+			again.URL.RawQuery = "part=2"
+			return again
+		},
 		"another method": func(req *http.Request) *http.Request {
 			again := req.Clone(req.Context())
 			again.Method = http.MethodPatch

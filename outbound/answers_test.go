@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/outbound"
 )
 
@@ -111,6 +112,10 @@ func TestAnUpgradeIsPassedOn(t *testing.T) {
 	if v.count() != 1 {
 		t.Errorf("%d attempts, want one", v.count())
 	}
+	switched := status(101)
+	if switched.Request = req; outbound.Check(switched) != nil {
+		t.Errorf("an upgrade is no success: %v", outbound.Check(switched))
+	}
 }
 
 // Each status and each error has its class, which also says whether it is tried again.
@@ -128,6 +133,8 @@ func TestClassesOfAnswers(t *testing.T) {
 		class    outbound.Class
 		attempts int
 	}{
+		"101 that was not wanted":  {always(101).answer, outbound.ClassUnavailable, 1},
+		"99":                       {always(99).answer, outbound.ClassUnavailable, 1},
 		"401":                      {always(401).answer, outbound.ClassAuth, 1},
 		"403":                      {always(403).answer, outbound.ClassAuth, 1},
 		"407":                      {always(407).answer, outbound.ClassAuth, 1},
@@ -151,6 +158,9 @@ func TestClassesOfAnswers(t *testing.T) {
 				var e *outbound.Error
 				if !errors.As(err, &e) || e.Class != tt.class || v.count() != tt.attempts {
 					t.Errorf("%v after %d attempts; want class %s after %d", err, v.count(), tt.class, tt.attempts)
+				}
+				if e != nil && e.Class == outbound.ClassUnavailable && (outbound.NotApplied(err) || errors.Is(outbound.ForHandler(err), postroom.ErrPermanent)) {
+					t.Errorf("%v: want a doubt, and another attempt of the handler", err)
 				}
 			})
 		})

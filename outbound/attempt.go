@@ -70,6 +70,10 @@ func (op *operation) attempt() result {
 		r.resp, r.err, r.class, r.reason = nil, astray, ClassRedirect, ReasonFinal
 	case err == nil:
 		r.told = toldOf(resp)
+		//guard:what-has-no-key-says-nothing-about-one false
+		if r.told == keyUnread && op.sent == "" {
+			r.told = keyUntold
+		}
 		r.class, r.again = classOf(op.req.Method, resp, r.told)
 	//guard:a-callers-deadline-is-no-outage false
 	case ctx.Err() != nil:

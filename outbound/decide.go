@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 	"slices"
@@ -23,7 +22,7 @@ type Class string
 const (
 	ClassConnection  Class = "connection"   // there was no connection, or it broke
 	ClassTimeout     Class = "timeout"      // no answer in time, or 408
-	ClassUnavailable Class = "unavailable"  // 5xx: it is not known whether the vendor acted
+	ClassUnavailable Class = "unavailable"  // 5xx, or 1xx that is no answer: it is not known whether the vendor acted
 	ClassRateLimited Class = "rate_limited" // 429
 	ClassBusy        Class = "busy"         // 425, or 409 or 202 because a call with the key is running
 	ClassConflict    Class = "conflict"     // any other 409
@@ -41,8 +40,14 @@ func classOf(method string, resp *http.Response, told keyState) (Class, bool) {
 	//guard:in-progress-is-no-success false
 	case status == http.StatusAccepted && told == keyBusy:
 		return ClassBusy, true
-	case status == http.StatusNotModified && isSafe(method), status >= 100 && status < 300:
+	case status == http.StatusNotModified && isSafe(method), status >= 200 && status < 300:
 		return "", false
+	//guard:an-upgrade-is-a-success false
+	case status == http.StatusSwitchingProtocols && resp.Request != nil && resp.Request.Header.Get("Upgrade") != "":
+		return "", false
+	//guard:what-is-no-answer-is-no-success false
+	case status < 200:
+		return ClassUnavailable, false // for instance, an upgrade that was not asked for
 	case status < 400:
 		return ClassRedirect, false
 	case status == http.StatusRequestTimeout:
@@ -72,6 +77,7 @@ const (
 	keyUntold keyState = iota
 	keyBusy            // a call with the key is running
 	keyUsed            // an earlier call had the key, and may have been carried out
+	keyUnread          // the body may say one of these, but could not be read whole
 )
 
 // Ends of the codes with which services describe the state of a key, in lower case and with
@@ -92,6 +98,9 @@ var (
 	}
 )
 
+// readAtMost is how many bytes toldOf reads of a response's body.
+const readAtMost = 16 << 10
+
 // toldOf reads the start of a response's body, if a service may describe the state of a key there.
 // A problem document with 202 is no result, so it counts as keyBusy, even with another code.
 func toldOf(resp *http.Response) keyState {
@@ -100,12 +109,14 @@ func toldOf(resp *http.Response) keyState {
 	default:
 		return keyUntold
 	}
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // media is "" if there is an error
+	// Package mime refuses a type whose parameters are malformed. They do not matter here.
+	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	media = strings.ToLower(strings.TrimSpace(media))
 	if resp.Body == nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
 		return keyUntold
 	}
 	//guard:a-problem-is-read-in-part 1 = @1
-	start, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
+	start, err := io.ReadAll(io.LimitReader(resp.Body, readAtMost))
 	//guard:what-broke-off-is-not-whole 1.1.2 = io.LimitReader(@, 0)
 	resp.Body = &prefixBody{Reader: io.MultiReader(bytes.NewReader(start), broken{err}, resp.Body), Closer: resp.Body}
 	switch codes := codesIn(start); {
@@ -118,8 +129,18 @@ func toldOf(resp *http.Response) keyState {
 	//guard:a-used-key-is-no-rejection false
 	case endsWithAny(codes, usedCodes):
 		return keyUsed
+	//guard:what-was-not-read-is-no-rejection false
+	case codes == nil && (err != nil || len(start) == readAtMost || isEncoded(resp)):
+		return keyUnread
 	}
 	return keyUntold
+}
+
+// isEncoded reports whether a response's body is compressed. That is so if the caller asked for it:
+// http.Transport expands a body only if nothing but itself asked for the compression.
+func isEncoded(resp *http.Response) bool {
+	encoding := resp.Header.Get("Content-Encoding")
+	return encoding != "" && !strings.EqualFold(encoding, "identity")
 }
 
 // codesIn returns the codes in a JSON text, at the places where services put them. It returns no
@@ -134,6 +155,8 @@ func codesIn(text []byte) []string {
 		Details    []coded
 		Errors     []coded
 	}
+	//guard:a-byte-order-mark-hides-no-code remove
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	var other *json.UnmarshalTypeError // a member has another type than here, which json has left out
 	if err := json.Unmarshal(text, &answer); err != nil && !errors.As(err, &other) {
 		return nil

@@ -1,11 +1,14 @@
 package outbound_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/postroom/postroom"
@@ -56,6 +59,8 @@ func TestWhatAnAnswerSaysAboutTheKey(t *testing.T) {
 		"a guard, another request":             {code: 422, media: problem, body: `{"type":"urn:postroom:problem:idempotency_key_payload_mismatch","code":"E8"}`, class: outbound.ClassInvalid, attempts: 1, permanent: true},
 		"a guard that does not repeat to you":  {code: 403, media: problem, body: `{"code":"replay_refused"}`, class: outbound.ClassAuth, attempts: 1, permanent: true},
 		"a guard that has dropped the answer":  {code: 409, media: problem, body: `{"code":"idempotency_response_unavailable"}`, class: outbound.ClassConflict, attempts: 1},
+		"a used key behind a byte order mark":  {code: 422, media: problem, body: "\ufeff" + `{"code":"idempotency_key_payload_mismatch"}`, class: outbound.ClassInvalid, attempts: 1, permanent: true},
+		"a used key with a type written twice": {code: 422, media: json + "; charset=UTF-8", body: `{"code":"idempotency_key_payload_mismatch"}`, class: outbound.ClassInvalid, attempts: 1, permanent: true},
 		"a refusal with another code":          {code: 422, media: problem, body: `{"code":"no_funds"}`, class: outbound.ClassInvalid, attempts: 1, notDone: true, permanent: true},
 		"a refusal whose body is not JSON":     {code: 400, media: json, body: `idempotency_error`, class: outbound.ClassInvalid, attempts: 1, notDone: true, permanent: true},
 		"a refusal that broke off":             {code: 400, media: json, body: `{"error":{"type":"idempotency_error"`, class: outbound.ClassInvalid, attempts: 1, notDone: true, permanent: true},
@@ -89,6 +94,46 @@ func TestWhatAnAnswerSaysAboutTheKey(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A refusal whose JSON was not read whole may say that the key was used. So it does not prove that
+// the vendor did nothing, if the call has a key.
+func TestAnUnreadRefusalProvesNothing(t *testing.T) {
+	const used = `{"code":"idempotency_key_payload_mismatch"}`
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := io.WriteString(z, used)
+	if err = errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	long := func(code string) string {
+		return `{"detail":"` + strings.Repeat("x", 16<<10) + `","code":"` + code + `"}`
+	}
+	for name, body := range map[string]func() io.Reader{
+		"long":       func() io.Reader { return strings.NewReader(long("idempotency_key_payload_mismatch")) },
+		"compressed": func() io.Reader { return bytes.NewReader(packed.Bytes()) },
+		"broken off": func() io.Reader {
+			return io.MultiReader(strings.NewReader(used[:9]), iotest.ErrReader(io.ErrUnexpectedEOF))
+		},
+	} {
+		for _, code := range []int{400, 403, 422} {
+			v := &vendor{answer: func(int, *http.Request) (*http.Response, error) {
+				resp := status(code, "Content-Type", "application/problem+json")
+				if name == "compressed" {
+					resp.Header.Set("Content-Encoding", "gzip")
+				}
+				resp.Body = io.NopCloser(body())
+				return resp, nil
+			}}
+			_, err := client(v, outbound.Config{}).Fetch(request(outbound.WithKey(t.Context(), "k"), t, "POST", `{}`))
+			if err == nil || outbound.NotApplied(err) {
+				t.Errorf("%s, %d: %v, NotApplied %t; want an error, and a doubt", name, code, err, outbound.NotApplied(err))
+			}
+			if _, err := client(v, outbound.Config{}).Fetch(request(t.Context(), t, "POST", `{}`)); !outbound.NotApplied(err) {
+				t.Errorf("%s, %d, without a key: %v is no rejection", name, code, err)
+			}
+		}
 	}
 }
 
