@@ -307,6 +307,9 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 	err := s.endpoints.db.QueryRow(noting, s.endpoints.sql.Failed, to.id, f.status, pause, f.outage, f.gone, DisableAfter, s.cfg.Name, clock.Latest()).
 		Scan(&isDisabled, &now, &began, &reason)
 	switch {
+	//guard:webhook-endpoint-that-was-removed-meanwhile-is-gone false
+	case errors.Is(err, pgx.ErrNoRows):
+		return postroom.Permanent(fmt.Errorf("%w, and %w", f.err, ErrUnknownEndpoint))
 	case err != nil:
 		f.err = errors.Join(f.err, fmt.Errorf("webhook: record that endpoint %s failed: %w", to.id, s.endpoints.explain(err)))
 	case now:

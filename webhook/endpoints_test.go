@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -163,5 +164,31 @@ func TestRemoveAnEndpoint(t *testing.T) {
 	}
 	if n := one[int](r, "SELECT count(*) FROM postroom.audit WHERE action = 'webhook remove' AND details ->> 'endpoint' = 'leaves'"); n != 1 {
 		t.Errorf("%d rows in the audit, want 1", n)
+	}
+}
+
+// An endpoint is removed while a request to it runs, and the request fails. Its event is dead at once,
+// because there is nothing to wait for, and the failure says what happened.
+func TestRemoveAnEndpointDuringARequest(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, nil), newReceiver(t)
+	to.answer(500)
+	begun, answer := make(chan struct{}, 10), make(chan struct{})
+	to.before = func() {
+		begun <- struct{}{}
+		<-answer
+	}
+	r.add(webhook.NewEndpoint{ID: "leaves", URL: to.URL})
+	r.run()
+	end := sync.OnceFunc(func() { close(answer) })
+	t.Cleanup(end)
+	r.emit("e1", nil)
+	devtest.Receive(t, patience, "the request", begun)
+	if err := r.store.Remove(t.Context(), "leaves", ann); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if d := r.failed("leaves"); !d.Dead || d.Class != "permanent" || !strings.Contains(d.Text, "answered 500") || !strings.Contains(d.Text, "there is no such endpoint") {
+		t.Errorf("%+v, want a dead event whose failure says that the endpoint is gone", d)
 	}
 }
