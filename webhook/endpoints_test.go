@@ -100,6 +100,8 @@ func TestAddRefusesBadEndpoints(t *testing.T) {
 		{"is not valid", valid(func(e *webhook.NewEndpoint) { e.URL = "https://exa\x00mple.com/hunter2" })},
 		{"ID must be", valid(func(e *webhook.NewEndpoint) { e.ID = "a b" })},
 		{"Account must be", valid(func(e *webhook.NewEndpoint) { e.Account = strings.Repeat("a", 256) })},
+		{"Account begins or ends with white space", valid(func(e *webhook.NewEndpoint) { e.Account = "a " })},
+		{"Account has a control character", valid(func(e *webhook.NewEndpoint) { e.Account = "a\nb" })},
 		{"not a valid event type", valid(func(e *webhook.NewEndpoint) { e.Types = []string{"a b"} })},
 		{"is not whsec_", valid(func(e *webhook.NewEndpoint) { e.Secret = "hunter2" })},
 		{"has 3 bytes", valid(func(e *webhook.NewEndpoint) { e.Secret = "whsec_aGh1" })},
