@@ -21,6 +21,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/cause"
 	"github.com/postroom/postroom/internal/clock"
+	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/outbound"
 	"github.com/postroom/postroom/webhook/internal/lanes"
@@ -106,7 +107,7 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	success = true
 	var r Receipt
 	if err := json.Unmarshal(result, &r); err == nil && to.stale {
-		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return s.succeeded(ctx, tx, to, r) })
+		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return s.succeeded(ctx, tx, attempt.Event, to, r) })
 	}
 	return nil
 }
@@ -307,6 +308,9 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 	err := s.endpoints.db.QueryRow(noting, s.endpoints.sql.Failed, to.id, f.status, pause, f.outage, f.gone, DisableAfter, s.cfg.Name, clock.Latest()).
 		Scan(&isDisabled, &now, &began, &reason)
 	switch {
+	//guard:webhook-endpoint-that-was-removed-meanwhile-is-gone false
+	case errors.Is(err, pgx.ErrNoRows):
+		return postroom.Permanent(fmt.Errorf("%w, and %w", f.err, ErrUnknownEndpoint))
 	case err != nil:
 		f.err = errors.Join(f.err, fmt.Errorf("webhook: record that endpoint %s failed: %w", to.id, s.endpoints.explain(err)))
 	case now:
@@ -327,11 +331,11 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 }
 
 // succeeded records a success in the endpoint's row. It runs only if to.stale is true.
-func (s *Sender) succeeded(ctx context.Context, tx pgx.Tx, to *target, r Receipt) error {
+func (s *Sender) succeeded(ctx context.Context, tx pgx.Tx, ev postroom.Event, to *target, r Receipt) error {
 	var failed bool
-	err := tx.QueryRow(ctx, s.endpoints.sql.Succeeded, to.id, r.Status).Scan(&failed)
+	err := tx.QueryRow(ctx, s.endpoints.sql.Succeeded, to.id, r.Status, s.cfg.Name, identity.Bounded(dedupeKey(ev))).Scan(&failed)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows): // the endpoint is gone
+	case errors.Is(err, pgx.ErrNoRows): // the endpoint is gone, or a later success is recorded
 	case err != nil:
 		return fmt.Errorf("webhook: record that endpoint %s works: %w", to.id, err)
 	case failed:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -99,6 +100,8 @@ func TestAddRefusesBadEndpoints(t *testing.T) {
 		{"is not valid", valid(func(e *webhook.NewEndpoint) { e.URL = "https://exa\x00mple.com/hunter2" })},
 		{"ID must be", valid(func(e *webhook.NewEndpoint) { e.ID = "a b" })},
 		{"Account must be", valid(func(e *webhook.NewEndpoint) { e.Account = strings.Repeat("a", 256) })},
+		{"Account begins or ends with white space", valid(func(e *webhook.NewEndpoint) { e.Account = "a " })},
+		{"Account has a control character", valid(func(e *webhook.NewEndpoint) { e.Account = "a\nb" })},
 		{"not a valid event type", valid(func(e *webhook.NewEndpoint) { e.Types = []string{"a b"} })},
 		{"is not whsec_", valid(func(e *webhook.NewEndpoint) { e.Secret = "hunter2" })},
 		{"has 3 bytes", valid(func(e *webhook.NewEndpoint) { e.Secret = "whsec_aGh1" })},
@@ -163,5 +166,31 @@ func TestRemoveAnEndpoint(t *testing.T) {
 	}
 	if n := one[int](r, "SELECT count(*) FROM postroom.audit WHERE action = 'webhook remove' AND details ->> 'endpoint' = 'leaves'"); n != 1 {
 		t.Errorf("%d rows in the audit, want 1", n)
+	}
+}
+
+// An endpoint is removed while a request to it runs, and the request fails. Its event is dead at once,
+// because there is nothing to wait for, and the failure says what happened.
+func TestRemoveAnEndpointDuringARequest(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, nil), newReceiver(t)
+	to.answer(500)
+	begun, answer := make(chan struct{}, 10), make(chan struct{})
+	to.before = func() {
+		begun <- struct{}{}
+		<-answer
+	}
+	r.add(webhook.NewEndpoint{ID: "leaves", URL: to.URL})
+	r.run()
+	end := sync.OnceFunc(func() { close(answer) })
+	t.Cleanup(end)
+	r.emit("e1", nil)
+	devtest.Receive(t, patience, "the request", begun)
+	if err := r.store.Remove(t.Context(), "leaves", ann); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if d := r.failed("leaves"); !d.Dead || d.Class != "permanent" || !strings.Contains(d.Text, "answered 500") || !strings.Contains(d.Text, "there is no such endpoint") {
+		t.Errorf("%+v, want a dead event whose failure says that the endpoint is gone", d)
 	}
 }

@@ -704,3 +704,27 @@ func TestDatabaseClockThatIsAheadDisablesNoEndpoint(t *testing.T) {
 		return one[int](r, "SELECT count(*) FROM postroom.webhook_endpoint WHERE disabled_reason LIKE 'it failed since %'") == 1
 	})
 }
+
+// An event was delivered, but this could not be recorded at once. Meanwhile the endpoint begins to fail.
+// When the event is done, no request is made: the endpoint still fails, but only since after the answer.
+func TestAnAnswerBeforeAFailureIsNoSuccessAfterIt(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, nil), newReceiver(t)
+	r.add(webhook.NewEndpoint{ID: "ep", URL: to.URL})
+	r.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$`)
+	r.exec(`CREATE TRIGGER refuse BEFORE DELETE ON postroom.held FOR EACH ROW WHEN (OLD.handler = 'webhooks') EXECUTE FUNCTION refuse()`)
+	r.run()
+	r.emit("e1", nil)
+	r.failed("ep")
+	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now() - interval '4 days', last_status = 500, last_at = now() WHERE id = 'ep'")
+	r.exec("DROP TRIGGER refuse ON postroom.held")
+	r.exec("UPDATE postroom.held SET next_at = now() WHERE handler = 'webhooks' AND next_at IS NOT NULL AND claimed_by IS NULL")
+	r.eventually("the event to be done", func() bool { return one[int](r, "SELECT count(*) FROM postroom.held") == 0 })
+	if n := len(to.requests()); n != 1 {
+		t.Fatalf("%d requests, want 1", n)
+	}
+	if !one[bool](r, `SELECT coalesce(last_status = 500 AND failing_since = (SELECT done_at FROM postroom.receipt WHERE handler = 'webhooks'), false)
+		FROM postroom.webhook_endpoint`) {
+		t.Errorf("the endpoint does not fail since the answer: %s", one[string](r, "SELECT e::text FROM postroom.webhook_endpoint AS e"))
+	}
+}

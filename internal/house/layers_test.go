@@ -125,7 +125,7 @@ var layers = []struct {
 	{"idempotency/internal/header", []string{fieldsPath}, "it reads a key from the lines of a header"},
 	{"idempotency/internal/watched", []string{module + "/idempotency/internal/failure", sessionPath, pgxAllPath}, "it records what happens in one transaction"},
 	{"idempotency/conformance", nil, "it tests any endpoint over HTTP"},
-	{"webhook", []string{rootPath, module + "/webhook/internal/lanes", module + "/internal/filters", module + "/inbox", module + "/outbound", causePath, telemetryPath, guardPath, repeatPath, wildcardPath, changePath, remedyPath, sqlFilePath, textPath, schemaPath, pgxAllPath, otelPath, uuidPath, ssrfPath, clockPath}, "it verifies requests of providers and stores them as events of an inbox; it sends events to customers' endpoints"},
+	{"webhook", []string{rootPath, module + "/webhook/internal/lanes", module + "/internal/filters", module + "/inbox", module + "/outbound", causePath, telemetryPath, guardPath, repeatPath, wildcardPath, changePath, remedyPath, sqlFilePath, textPath, schemaPath, pgxAllPath, otelPath, uuidPath, ssrfPath, clockPath, identityPath}, "it verifies requests of providers and stores them as events of an inbox; it sends events to customers' endpoints"},
 	{"webhook/internal/lanes", nil, "it limits the requests to each endpoint; it sends nothing"},
 	{"webhook/conformance", nil, "it tests any endpoint over HTTP"},
 	{"internal/consumer", []string{wirePath, wildcardPath, identityPath, guardPath, natsPath}, "it compares a handler's durable consumer with its settings"},

@@ -14,7 +14,9 @@ import (
 // fewer running requests than there are free workers: one account occupies at most half of the
 // workers, two of them two thirds, and others still find a free worker. A request may hang, so a
 // worker that an account occupies cannot be taken back. The same holds for the memory that the events
-// of the requests need. The empty account has no limit.
+// of the requests need. An account without a running request may always begin one, with an event of any
+// size: the inbox has a worker for it, even if more requests run than there are workers, because the
+// inbox abandoned some of them. The empty account has no limit.
 type Lanes struct {
 	most, workers int
 	memory        func() int // how many bytes the events of all requests may have; it is asked when requests run
@@ -89,8 +91,9 @@ func (l *Lanes) Enter(id, owner string, size int, fails bool) (_ Wait, ok bool) 
 	if of.running >= of.limit {
 		return a.refuse(id, &of.counter, of.limit), false
 	}
-	//guard:webhook-one-account-leaves-workers-to-others 2 false
-	if owner != "" && (a.running >= l.workers-l.running || l.isLarge(a, size)) {
+	//guard:webhook-an-account-without-a-request-begins-one 2 true
+	//guard:webhook-one-account-leaves-workers-to-others 3 false
+	if owner != "" && a.running > 0 && (a.running >= l.workers-l.running || l.isLarge(a, size)) {
 		w := a.refuse(id, &a.counter, a.running)
 		//guard:webhook-endpoints-of-an-account-share-its-pace remove
 		w.Pace *= time.Duration(len(a.waiting))
@@ -105,10 +108,10 @@ func (l *Lanes) Enter(id, owner string, size int, fails bool) (_ Wait, ok bool) 
 }
 
 // isLarge reports whether an account would have more of the memory with another event than it leaves
-// free. Each account may have one event of any size.
+// free.
 func (l *Lanes) isLarge(a *account, size int) bool {
-	//guard:webhook-one-account-leaves-memory-to-others 2 false
-	return a.running > 0 && a.bytes+size > l.memory()-l.bytes-size
+	//guard:webhook-one-account-leaves-memory-to-others = false
+	return a.bytes+size > l.memory()-l.bytes-size
 }
 
 // lane returns the limit of an endpoint.

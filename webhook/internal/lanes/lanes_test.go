@@ -86,3 +86,22 @@ func TestPaceOfAnAccount(t *testing.T) {
 		}
 	}
 }
+
+// The inbox abandons a delivery that ignores the end of its time, and gives its worker another event.
+// So more requests may run than there are workers. Even then, an account without a request begins one,
+// and has no second one.
+func TestMoreRequestsThanWorkers(t *testing.T) {
+	t.Parallel()
+	l := lanes.New(2, 4, plenty)
+	for _, id := range []string{"abandoned-1", "abandoned-2"} {
+		if _, ok := l.Enter(id, "", 1, false); !ok {
+			t.Fatalf("the request to %s is refused", id)
+		}
+	}
+	if w, ok := l.Enter("b-1", "b", 1, false); !ok {
+		t.Errorf("the first request of an account waits: %+v", w)
+	}
+	if _, ok := l.Enter("b-2", "b", 1, false); ok {
+		t.Error("the account has a second request")
+	}
+}
