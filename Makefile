@@ -141,6 +141,7 @@ soak: setup ## Prove what takes long: half an hour on throwaway servers, 200 dra
 	@$(SCRATCH) $(BROKER) POSTROOM_OUTAGE=45s $(GO) test -count=1 -vet=off -timeout 20m -v -run TestVendorOutage ./integration/outage
 	@$(if $(findstring --only,$(ARGS)),,$(SCRATCH) $(BROKER) $(GO) test -count=1 -vet=off -timeout 60m ./integration/behaviours -draws 200)
 	@$(if $(findstring --only,$(ARGS)),,$(SCRATCH) $(BROKER) POSTROOM_SOAK=1 $(GO) test -count=1 -vet=off -timeout 60m ./postmill)
+	@$(if $(findstring --only,$(ARGS)),,$(SCRATCH) $(BROKER) POSTROOM_SOAK=1 $(GO) test -count=1 -vet=off -timeout 60m -v -run TestAccountsForMinutes ./webhook)
 	@$(if $(findstring --only,$(ARGS)),,$(SCRATCH) $(BROKER) $(GO) run ./integration/mutants --report integration/results/mutants.md)
 
 chaos: demo-setup ## Break processes, servers, network and disks, and see whether the guarantees hold (SECONDS=60 SEED=7 ARGS="--nodes 3"); status 3 is undecided. SCENARIO=saga: 1,000 sagas over three services that are killed

@@ -350,6 +350,29 @@ func TestMessagesWhoseHeadersCannotBeReadAreDead(t *testing.T) {
 	}
 }
 
+// attentive returns the bench's stream, which allows direct gets or does not, and a function that begins a
+// handler. The handler looks often whether the stream lost messages.
+func (b *bench) attentive(order inbox.Order, direct bool) (stream jetstream.Stream, begin func() (stop func())) {
+	b.Helper()
+	stream, err := b.js.Stream(b.Context(), b.stream)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.AllowDirect = direct
+	if stream, err = b.js.UpdateStream(b.Context(), cfg); err != nil {
+		b.Fatal(err)
+	}
+	return stream, func() (stop func()) {
+		b.anew(nil)
+		inbox.LookOften(b.in, 20*time.Millisecond)
+		s := b.subscription("h")
+		s.Order = order
+		b.in.Handle(s, effect("h"))
+		return b.run()
+	}
+}
+
 // A message whose headers cannot be read stops no handler, even if it is the last that the handler has
 // decided when a process starts, or a consumer is created again.
 func TestAHandlerGoesOnAfterAMessageThatCannotBeRead(t *testing.T) {
@@ -359,23 +382,7 @@ func TestAHandlerGoesOnAfterAMessageThatCannotBeRead(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, direct %t", name, direct), func(t *testing.T) {
 				t.Parallel()
 				b := newBench(t)
-				stream, err := b.js.Stream(t.Context(), b.stream)
-				if err != nil {
-					t.Fatal(err)
-				}
-				cfg := stream.CachedInfo().Config
-				cfg.AllowDirect = direct
-				if stream, err = b.js.UpdateStream(t.Context(), cfg); err != nil {
-					t.Fatal(err)
-				}
-				begin := func() (stop func()) {
-					b.anew(nil)
-					inbox.LookOften(b.in, 20*time.Millisecond)
-					s := b.subscription("h")
-					s.Order = order
-					b.in.Handle(s, effect("h"))
-					return b.run()
-				}
+				stream, begin := b.attentive(order, direct)
 				stop := begin()
 				b.publish("1")
 				b.publishBlock("no colon\r\n", "body")
@@ -416,23 +423,7 @@ func TestAHandlerOfMessagesFromAnotherStreamLosesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			stream, err := b.js.Stream(t.Context(), b.stream)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cfg := stream.CachedInfo().Config
-			cfg.AllowDirect = true
-			if stream, err = b.js.UpdateStream(t.Context(), cfg); err != nil {
-				t.Fatal(err)
-			}
-			begin := func() (stop func()) {
-				b.anew(nil)
-				inbox.LookOften(b.in, 20*time.Millisecond)
-				s := b.subscription("h")
-				s.Order = order
-				b.in.Handle(s, effect("h"))
-				return b.run()
-			}
+			stream, begin := b.attentive(order, true)
 			stop := begin()
 			b.publish("1")
 			header := nats.Header(wire.Encode(postroom.Event{ID: "2", Source: "/shop", Type: b.stream + ".placed", LoggedAt: time.Now(), Time: time.Now()}))
