@@ -5,7 +5,7 @@ GOLANGCI  = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.
 GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --format-hide-empty-pkg --hide-summary skipped
 
 ARGS      ?=
-ALL        = ./... ./cmd/postroom/... ./postmill/... ./examples/... ./bench/... ./integration/... # the modules that go.work joins
+ALL        = ./... ./cmd/postroom/... ./postmill/... ./postroomtest/containers/... ./examples/... ./integration/bench/... ./integration/... # the modules that go.work joins
 PKG       ?= ./integration ./inbox $(ALL) # first what takes longest, and mostly waits
 TESTS     ?= .
 NATS      ?= v2.10.27
@@ -20,7 +20,7 @@ PLANTED   ?=
 
 # Without the race detector, which is about our code: it slows a broker to a fraction of its speed.
 BROKER    = POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd
-SCRATCH   = env $$(integration/scratch)
+SCRATCH   = env $$(integration/tools/scratch)
 RACE      = GORACE=atexit_sleep_ms=50 # by default, each program with the race detector sleeps for a second at its end
 TESTFLAGS = -race -vet=off -timeout 40m -p 3 # vet is one of the linters; three packages at a time, because some mostly wait
 TEST      = $(SCRATCH) $(BROKER) $(RACE) $(GOTESTSUM) $(LOG) --raw-command -- $(GO) test -json $(TESTFLAGS) $(TESTED) # says at its end what failed, and why
@@ -35,10 +35,10 @@ help: ## Print this list
 	@echo 'Variables: ARGS for demo, examples, soak and chaos, SECONDS, SEED and SCENARIO for chaos, ONLY and PLANTED for mutants, PKG for test and bench (./relay), TESTS, NATS, BENCH, BENCHTIME, FUZZTIME.'
 
 setup: ## Install what is missing (Debian, Ubuntu), download modules, build the NATS server; tests do it first
-	@GO=$(GO) integration/setup tests
+	@GO=$(GO) integration/tools/setup tests
 
 demo-setup: # what demos need is less than what tests need
-	@GO=$(GO) integration/setup demos
+	@GO=$(GO) integration/tools/setup demos
 
 demo: demo-setup ## Run the shop, end to end, which proves itself (ARGS="--orders 2000")
 	@[ -x bin/shop ] || echo 'building, which takes about a minute the first time'
@@ -90,7 +90,7 @@ test-nats: ## Run the tests of what talks to the broker on another version of NA
 	@mkdir -p bin; cp integration/go.mod bin/natsd-$(NATS).mod; cp integration/go.sum bin/natsd-$(NATS).sum
 	$(GO) mod edit -require=github.com/nats-io/nats-server/v2@$(NATS) bin/natsd-$(NATS).mod
 	GOWORK=off $(GO) build -C integration -mod=mod -modfile=$(CURDIR)/bin/natsd-$(NATS).mod -o $(CURDIR)/bin/natsd-$(NATS) ./natsd
-	$(SCRATCH) POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd-$(NATS) $(GO) test -count=1 -vet=off -timeout 40m ./integration ./natsjs/... ./relay ./inbox ./cmd/postroom ./doctor ./inspect ./deadletter
+	$(SCRATCH) POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd-$(NATS) $(GO) test -count=1 -vet=off -timeout 40m ./integration ./natsjs/... ./relay ./inbox ./cmd/postroom ./internal/doctor ./internal/inspect ./deadletter
 
 test-alerts: servers ## Evaluate the alerts and the dashboard of docs/operations on what running parts tell
 	GOWORK=off $(SCRATCH) $(BROKER) $(GO) test -C integration/alerts -vet=off -timeout 5m
@@ -101,15 +101,15 @@ servers: setup ## Say which PostgreSQL and NATS the tests run on
 
 test-containers: setup ## Run integration on servers in containers, and the tests of such servers (TESTS=regexp for some)
 	@set -e; \
-	images=$$(integration/images/find); \
+	images=$$(integration/tools/images/find); \
 	export $$images POSTROOM_TEST_SERVERS=containers POSTROOM_TEST_REQUIRE=1; \
-	$(GO) test -count=1 -run 'Container|NATS' ./internal/devstack; \
+	$(GO) test -count=1 ./postroomtest/containers; \
 	$(GO) test -c -o bin/integration.test ./integration; \
 	cd integration && ../bin/integration.test -test.timeout 40m -test.parallel 6 -test.run '$(TESTS)'
 
 images: ## Make images of PostgreSQL and NATS from Debian packages and the Go module, where none can be pulled
-	@integration/images/build postgres
-	@integration/images/build nats
+	@integration/tools/images/build postgres
+	@integration/tools/images/build nats
 
 build: ## Build all packages, and the command line into bin/postroom
 	$(GO) build $(ALL)
@@ -132,14 +132,15 @@ fmt: ## Format all files
 	$(GOLANGCI) fmt
 
 bench: demo-setup ## Measure on throwaway servers, then run the micro-benchmarks (BENCH="--runs 5", BENCHTIME=1x for a trial)
-	$(BROKER) $(GO) run ./bench --dev $(BENCH)
+	$(BROKER) $(GO) run ./integration/bench --dev $(BENCH)
 	$(BROKER) $(GO) test -run '^$$' -bench . -benchtime=$(BENCHTIME) $(PKG)
 
-soak: setup ## Prove what takes long: half an hour on throwaway servers, 200 draws of handlers, the tests of Watermill at full length, then all mutants (ARGS="--only order --short")
+soak: setup ## Prove what takes long: half an hour on throwaway servers, 200 draws of handlers, 40 of streams that lose events, the tests of Watermill at full length, then all mutants (ARGS="--only order --short")
 	@$(GO) build -o bin/soak ./integration/soak
 	@$(BROKER) bin/soak $(ARGS)
 	@$(SCRATCH) $(BROKER) POSTROOM_OUTAGE=45s $(GO) test -count=1 -vet=off -timeout 20m -v -run TestVendorOutage ./integration/outage
 	@$(if $(findstring --only,$(ARGS)),,$(SCRATCH) $(BROKER) $(GO) test -count=1 -vet=off -timeout 60m ./integration/behaviours -draws 200)
+	@$(if $(findstring --only,$(ARGS)),,$(SCRATCH) $(BROKER) $(GO) test -count=1 -vet=off -timeout 60m -run TestStreamThatLosesAtRandom ./integration -draws 40)
 	@$(if $(findstring --only,$(ARGS)),,$(SCRATCH) $(BROKER) POSTROOM_SOAK=1 $(GO) test -count=1 -vet=off -timeout 60m ./postmill)
 	@$(if $(findstring --only,$(ARGS)),,$(SCRATCH) $(BROKER) POSTROOM_SOAK=1 $(GO) test -count=1 -vet=off -timeout 60m -v -run TestAccountsForMinutes ./webhook)
 	@$(if $(findstring --only,$(ARGS)),,$(SCRATCH) $(BROKER) $(GO) run ./integration/mutants --report integration/results/mutants.md)
@@ -164,13 +165,13 @@ fuzz: ## Fuzz each target for FUZZTIME (30s), all in about ten minutes
 	done
 
 tidy: ## Bring go.mod and go.sum of all modules in line with the code
-	@integration/tidy
+	@integration/tools/tidy
 
 check-tidy: ## Fail where go.mod and go.sum of a module are not in line with the code
-	@integration/tidy --diff
+	@integration/tools/tidy --diff
 
 check-release: ## Install the command line of the last commit as users do of a release, from modules in a directory
-	@GO=$(GO) integration/release
+	@GO=$(GO) integration/tools/release
 
 ci: ## Do what CI does
 	.ci/run

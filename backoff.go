@@ -5,26 +5,16 @@ import (
 	"time"
 )
 
-// Backoff is a schedule of waits: the n-th wait follows the n-th failed attempt. When the
-// waits are used up, the last one repeats. A nil Backoff does not wait.
+// Backoff is a schedule of waits: the n-th wait follows the n-th failed attempt. So a schedule of n waits
+// is for n+1 attempts. If there are more, the last wait repeats. A nil Backoff does not wait.
 type Backoff []time.Duration
 
 // jitter limits the random addition to a wait: at most this share of the wait is added. A wait is
 // never shortened.
 const jitter = 0.2
 
-// The numbers of attempts of the schedules. Each is the schedule's number of waits plus one.
-const (
-	// DefaultAttempts is the number of attempts for [DefaultBackoff].
-	DefaultAttempts = 8
-	// ExternalAttempts is the number of attempts for [ExternalBackoff].
-	ExternalAttempts = 10
-	// FastAttempts is the number of attempts for [FastBackoff].
-	FastAttempts = 5
-)
-
 // DefaultBackoff returns the schedule of a transactional handler that does not choose its own: 500
-// ms, 2 s, 5 s, 30 s, 1 min, 3 min, 10 min. With [DefaultAttempts] an event is tried for about a
+// ms, 2 s, 5 s, 30 s, 1 min, 3 min, 10 min. With these eight attempts an event is tried for about a
 // quarter of an hour (14 min 37 s, plus a random 0 to 20 %). So an event does not become dead if
 // a table is missing for some minutes, or if another session holds a lock for some minutes.
 func DefaultBackoff() Backoff {
@@ -32,7 +22,7 @@ func DefaultBackoff() Backoff {
 }
 
 // ExternalBackoff returns the schedule of an external handler that does not choose its own: 1 s, 5
-// s, 30 s, 2 min, 10 min, 30 min, 2 h, 6 h, 11 h. With [ExternalAttempts] an event is tried for
+// s, 30 s, 2 min, 10 min, 30 min, 2 h, 6 h, 11 h. With these ten attempts an event is tried for
 // about a day (19 h 42 min, plus a random 0 to 20 %). So an event does not become dead if a
 // vendor is down for hours. The last attempt is made within 24 hours, because many vendors remember
 // the key of a call for that long.
@@ -44,7 +34,7 @@ func ExternalBackoff() Backoff {
 }
 
 // FastBackoff returns a schedule that ends within a minute, so that an operator learns of a failure
-// soon: 500 ms, 2 s, 5 s, 30 s. With [FastAttempts] an event is dead after 38 to 45 seconds. If a
+// soon: 500 ms, 2 s, 5 s, 30 s. With these five attempts an event is dead after 38 to 45 seconds. If a
 // vendor is down or a table is missing for a minute, the first events of that minute become dead.
 func FastBackoff() Backoff {
 	return Backoff{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 30 * time.Second}

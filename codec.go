@@ -1,8 +1,11 @@
 package postroom
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"strings"
 
 	"github.com/postroom/postroom/internal/guard"
 )
@@ -50,6 +53,41 @@ func encodeProblem(err error) string {
 	return ""
 }
 
+// decode decodes the data of an event into v. The error is permanent. If strict is true, decode refuses
+// fields that the Go type lacks.
+func decode(ev Event, v any, strict bool) error {
+	fault := func(problem string, err error) error {
+		return Permanent(&codecError{problem: "data of " + clip(ev.Type) + " does not decode" + problem, err: err})
+	}
+	read := json.Unmarshal
+	if strict {
+		read = unmarshalStrictly
+	}
+	if err := read(ev.Data, v); err != nil {
+		return fault(decodeProblem(err), err)
+	}
+	//guard:no-handler-runs-with-zero-values false
+	if problem := zeroProblem(ev.Data, reflect.ValueOf(v).Elem()); problem != "" {
+		return fault(problem, nil)
+	}
+	return nil
+}
+
+// unmarshalStrictly is json.Unmarshal, and refuses fields that the Go type lacks.
+func unmarshalStrictly(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	//guard:a-strict-type-refuses-unknown-fields remove
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	//guard:a-strict-type-reads-all-data false
+	if end := d.InputOffset(); len(bytes.TrimSpace(data[end:])) > 0 {
+		return &json.SyntaxError{Offset: end + 1}
+	}
+	return nil
+}
+
 // decodeProblem says why bytes do not decode. The text does not quote the bytes.
 func decodeProblem(err error) string {
 	tree := guard.Tree(err) // may be an error from a user's UnmarshalJSON
@@ -59,6 +97,14 @@ func decodeProblem(err error) string {
 	}
 	if kind, _ := guard.As[*json.UnmarshalTypeError](tree); kind != nil {
 		return fmt.Sprintf(": the value at byte %d does not fit the field %q of type %s", kind.Offset, kind.Field, kind.Type)
+	}
+	unknown := false
+	_ = guard.Call(func() error { // the error may be of a user's type, whose method panics
+		unknown = strings.HasPrefix(err.Error(), "json: unknown field ")
+		return nil
+	})
+	if unknown {
+		return ": it has a field that its Go type lacks"
 	}
 	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/vendorcall"
 )
 
 var (
@@ -16,7 +17,8 @@ var (
 	// Choose another ID, or find out why two different events have the same ID.
 	ErrEventConflict = errors.New("another event with this source and id exists")
 
-	// ErrUnknownType means that a [Mux] has no handler for the type of an event.
+	// ErrUnknownType means that there is no handler for the type of an event, or that a [Type] has
+	// another name.
 	ErrUnknownType = errors.New("no handler for event type")
 
 	// ErrPermanent matches any error made by [Permanent].
@@ -24,6 +26,10 @@ var (
 
 	// ErrUnrecoverable matches any error made by [Unrecoverable].
 	ErrUnrecoverable = errors.New("unrecoverable")
+
+	// ErrNotApplied matches any error made by [NotApplied], and any error of package outbound that
+	// says that the vendor certainly did nothing.
+	ErrNotApplied = vendorcall.ErrNotApplied
 )
 
 // FieldError is one fault of an event. It matches [ErrInvalidEvent] with errors.Is.

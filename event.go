@@ -1,7 +1,6 @@
 package postroom
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -115,12 +114,13 @@ func (ev Event) Follow(eventType string, data any) Event {
 
 // JSON decodes the data of ev into v. If that fails, the error is [Permanent]: the same
 // bytes will not decode at the next attempt either.
-func (ev Event) JSON(v any) error {
-	if err := json.Unmarshal(ev.Data, v); err != nil {
-		return Permanent(&codecError{problem: "data of " + clip(ev.Type) + " does not decode" + decodeProblem(err), err: err})
-	}
-	return nil
-}
+//
+// JSON also fails if the data says nothing about v, so that no zero value comes from data of another
+// shape. If v points to a struct, the data must have at least one of its fields, with any value. The
+// data may be {} if all fields have omitempty or omitzero, or belong to an embedded pointer. Null is
+// refused, except for pointers, maps, slices and interfaces. Nothing of this concerns a struct without
+// fields, a type with a method UnmarshalJSON, or the structs inside of v.
+func (ev Event) JSON(v any) error { return decode(ev, v, false) }
 
 // jsonType is the media type of an event with an empty ContentType.
 const jsonType = "application/json"

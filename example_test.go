@@ -40,8 +40,8 @@ func ExampleChain() {
 	// leave timeout
 }
 
-// A Mux is one handler for several types. Its method Types returns the types that a subscription
-// reads.
+// A Mux is one handler for several types. On adds types of other programs, for which there is no Type
+// of this package. The method Types returns the types that a subscription reads.
 func ExampleMux() {
 	type placed struct{ Amount int }
 
@@ -72,6 +72,49 @@ func ExampleMux() {
 	// charge 42 for o-1
 	// refund o-1
 	// no handler for event type "order.returned"
+}
+
+// A Type joins the name of an event type, the Go type of its data, and its key. A handler for other
+// data does not compile.
+func ExampleNewType() {
+	type order struct {
+		ID     string
+		Amount int
+	}
+	type payment struct{ OrderID string }
+	orderPlaced := postroom.NewType("order.placed", func(o order) string { return o.ID })
+	orderPaid := postroom.NewType("order.paid", func(p payment) string { return p.OrderID })
+
+	// The producer writes events with Outbox.Write.
+	placed := orderPlaced.New(order{ID: "o-1", Amount: 42})
+	paid := orderPaid.Follow(placed, payment{OrderID: "o-1"}) // placed is its cause
+	fmt.Println(placed.Type, placed.Key, string(placed.Data))
+
+	// The consumer gives the Mux to Inbox.Handle. The subscription needs no Types.
+	h := postroom.NewMux(
+		orderPlaced.Handler(func(_ context.Context, _ pgx.Tx, _ postroom.Event, o order) error {
+			fmt.Println("charge", o.Amount, "for", o.ID)
+			return nil
+		}),
+		orderPaid.Handler(func(_ context.Context, _ pgx.Tx, ev postroom.Event, p payment) error {
+			fmt.Println("ship", p.OrderID, "and the cause is its order:", ev.CausationID == placed.ID)
+			return nil
+		}),
+	)
+	fmt.Println(h.Types())
+	other := postroom.Event{Type: "order.placed", Data: []byte(`{"total": 42}`)} // of another program
+	for _, ev := range []postroom.Event{placed, paid, other} {
+		if err := h.Handle(context.Background(), nil, ev); err != nil {
+			fmt.Println(err)
+		}
+	}
+
+	// Output:
+	// order.placed o-1 {"ID":"o-1","Amount":42}
+	// [order.paid order.placed]
+	// charge 42 for o-1
+	// ship o-1 and the cause is its order: true
+	// permanent failure: data of order.placed does not decode: it has none of the fields of the type postroom_test.order
 }
 
 // If a vendor says when to call again, RetryAfter passes that on. RetryDelay finds the delay even
@@ -154,12 +197,12 @@ func ExampleEvent_Validate() {
 // stops by itself.
 func ExampleRun() {
 	ctx, cancel := context.WithCancel(context.Background())
-	relay := runnerFunc(func(ctx context.Context) error {
+	relay := postroom.RunnerFunc(func(ctx context.Context) error {
 		<-ctx.Done()
 		fmt.Println("relay drained")
 		return nil
 	})
-	inbox := runnerFunc(func(context.Context) error {
+	inbox := postroom.RunnerFunc(func(context.Context) error {
 		cancel() // SIGTERM, in a program
 		return nil
 	})

@@ -31,8 +31,9 @@ func (f HandlerFunc) Handle(ctx context.Context, tx pgx.Tx, ev Event) error {
 	return f(ctx, tx, ev)
 }
 
-// JSON turns a function with a typed payload into a [Handler]. It decodes the event's
-// data into a T first. If the data does not decode, the error is [Permanent].
+// JSON turns a function with a typed payload into a [Handler] for events of any type. It decodes the
+// event's data into a T first, with [Event.JSON]. If the data does not decode, the error is
+// [Permanent]. For your own events, prefer [Type.Handler], which also knows the event type.
 func JSON[T any](f func(ctx context.Context, tx pgx.Tx, ev Event, payload T) error) Handler {
 	return HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev Event) error {
 		var payload T
@@ -96,7 +97,7 @@ func (c *chain) CheckSubscription(types []string, order string) error {
 
 // Types calls the method Types of the wrapped handler. If there is none, it returns nil.
 func (c *chain) Types() []string {
-	if h, ok := c.wrapped.(interface{ Types() []string }); ok {
+	if h, ok := c.wrapped.(TypedHandler); ok {
 		return h.Types()
 	}
 	return nil

@@ -11,11 +11,34 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Mux is a [Handler] that passes each event to the handler of its type. The zero value is
-// ready to use. Register all handlers before the first event arrives. From then on a Mux
-// is safe for concurrent use.
+// Mux is a [Handler] that passes each event to the handler of its type. [NewMux] makes one of typed
+// handlers. The zero value is ready to use. Register all handlers before you give the Mux to an inbox.
+// From then on a Mux is safe for concurrent use.
 type Mux struct {
 	handlers map[string]Handler
+}
+
+// TypedHandler is a [Handler] that knows the types of its events, such as a handler of
+// [Type.Handler], a [Mux] or a saga.
+type TypedHandler interface {
+	Handler
+	Types() []string
+}
+
+// NewMux returns a Mux of handlers that know their types. It panics if two handlers have the same
+// type, or if a handler is nil or has no types: these are faults of the program. Later types of a
+// handler are not added. [Mux.On] adds handlers that do not know their types.
+func NewMux(handlers ...TypedHandler) *Mux {
+	m := &Mux{}
+	for i, h := range handlers {
+		if h == nil || len(h.Types()) == 0 {
+			panic(fmt.Sprintf("postroom: NewMux: handler %d of %d is nil or has no types", i+1, len(handlers)))
+		}
+		for _, t := range h.Types() {
+			m.On(t, h)
+		}
+	}
+	return m
 }
 
 // Handle passes ev to the handler of its type. For an unknown type it returns [ErrUnknownType].
@@ -33,13 +56,13 @@ func (m *Mux) Handle(ctx context.Context, tx pgx.Tx, ev Event) error {
 // handler already, or if h is nil: these are faults of the program.
 func (m *Mux) On(eventType string, h Handler) {
 	if eventType == "" || subjectProblem(eventType) != "" {
-		panic(fmt.Sprintf("postroom: Mux.On: %q is no event type", eventType))
+		panic(fmt.Sprintf("postroom: Mux: %q is no event type", eventType))
 	}
 	if h == nil {
-		panic(fmt.Sprintf("postroom: Mux.On: no handler for %q", eventType))
+		panic(fmt.Sprintf("postroom: Mux: no handler for %q", eventType))
 	}
 	if _, ok := m.handlers[eventType]; ok {
-		panic(fmt.Sprintf("postroom: Mux.On: a second handler for %q", eventType))
+		panic(fmt.Sprintf("postroom: Mux: a second handler for %q", eventType))
 	}
 	if m.handlers == nil {
 		m.handlers = make(map[string]Handler)
@@ -47,8 +70,8 @@ func (m *Mux) On(eventType string, h Handler) {
 	m.handlers[eventType] = h
 }
 
-// Types returns the registered event types, sorted. Use them as the Types of the Mux's
-// subscription.
+// Types returns the registered event types, sorted. A subscription without Types takes them from
+// here.
 func (m *Mux) Types() []string {
 	return slices.Sorted(maps.Keys(m.handlers))
 }
@@ -83,7 +106,7 @@ func (m *Mux) CheckSubscription(types []string, order string) error {
 	//guard:a-mux-has-the-types-of-its-subscription remove
 	for _, t := range types {
 		if _, ok := m.handlers[t]; !ok {
-			faults = append(faults, fmt.Errorf("the subscription has type %s, for which the Mux has no handler", t))
+			faults = append(faults, fmt.Errorf("the subscription has type %s, for which there is no handler", t))
 		}
 	}
 	var asked []Handler

@@ -91,8 +91,8 @@ func TestMuxOnPanics(t *testing.T) {
 			var m postroom.Mux
 			m.On("order.placed", answer(nil))
 			defer func() {
-				if p, _ := recover().(string); !strings.Contains(p, "Mux.On") {
-					t.Errorf("panic = %q, want one that names Mux.On", p)
+				if p, _ := recover().(string); !strings.Contains(p, "postroom: Mux: ") {
+					t.Errorf("panic = %q, want one that names the Mux", p)
 				}
 				if got := m.Types(); !slices.Equal(got, []string{"order.placed"}) {
 					t.Errorf("afterwards Types = %q", got)
@@ -257,7 +257,7 @@ func TestMuxChecksItsSubscription(t *testing.T) {
 	if err := chained.CheckSubscription([]string{"d"}, "Unordered"); err != nil {
 		t.Errorf("of its own type: %v", err)
 	}
-	if err := chained.CheckSubscription([]string{"d", "e"}, "Unordered"); err == nil || !strings.Contains(err.Error(), "has type e, for which the Mux has no handler") {
+	if err := chained.CheckSubscription([]string{"d", "e"}, "Unordered"); err == nil || !strings.Contains(err.Error(), "has type e, for which there is no handler") {
 		t.Errorf("of another type: %v", err)
 	}
 }

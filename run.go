@@ -1,11 +1,15 @@
 package postroom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/postroom/postroom/internal/guard"
 )
@@ -16,6 +20,60 @@ import (
 // Runner is an interface so that this package need not import the parts.
 type Runner interface {
 	Run(ctx context.Context) error
+}
+
+// RunnerFunc makes a function a [Runner].
+type RunnerFunc func(ctx context.Context) error
+
+// Run calls f.
+func (f RunnerFunc) Run(ctx context.Context) error { return f(ctx) }
+
+// drainHTTP is how long an [HTTPServer] waits for requests that run.
+const drainHTTP = 10 * time.Second
+
+// HTTPServer returns a part that serves HTTP on server.Addr, or on port 80 if it is empty. When its
+// context ends, the part takes no more requests, and waits at most ten seconds for those that run.
+// After that time it closes their connections and returns an error. It also ends if server is shut
+// down elsewhere: then it waits for no request, which is up to the caller of Shutdown. A server runs
+// once. For TLS, or another listener, write a [RunnerFunc].
+func HTTPServer(server *http.Server) Runner {
+	return RunnerFunc(func(ctx context.Context) error {
+		listening := net.ListenConfig{}
+		listener, err := listening.Listen(ctx, "tcp", cmp.Or(server.Addr, ":http"))
+		//guard:a-server-that-never-began-ends-without-an-error false
+		if err != nil && ctx.Err() != nil {
+			return nil //nolint:nilerr // looking up a host name ends with the context
+		}
+		if err != nil {
+			return fmt.Errorf("serve HTTP: %w", err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- guard.Call(func() error { return server.Serve(listener) }) }()
+		select {
+		case err := <-served:
+			//guard:a-panic-of-a-server-has-its-stack false
+			if panicked, ok := err.(*guard.PanicError); ok { //nolint:errorlint // from the guard
+				return panicked // Run adds the stack
+			}
+			if errors.Is(err, http.ErrServerClosed) {
+				return nil
+			}
+			return fmt.Errorf("serve HTTP on %s: %w", listener.Addr(), err)
+		case <-ctx.Done():
+		}
+		draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainHTTP)
+		defer cancel()
+		//guard:requests-that-run-end-before-their-server do err = errors.Join(draining.Err(), server.Close())
+		err = server.Shutdown(draining)
+		if failed := <-served; err == nil && !errors.Is(failed, http.ErrServerClosed) {
+			return fmt.Errorf("serve HTTP on %s: %w", listener.Addr(), failed)
+		}
+		if err != nil {
+			_ = server.Close() // the error below says that requests were cut off
+			return fmt.Errorf("requests on %s ran longer than %v and were cut off: %w", listener.Addr(), drainHTTP, err)
+		}
+		return nil
+	})
 }
 
 // Run runs the given parts together until ctx ends. Then it waits until each part has drained, and
@@ -31,7 +89,7 @@ type Runner interface {
 //
 //	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 //	context.AfterFunc(ctx, stop)
-//	err := postroom.Run(ctx, relay, inbox)
+//	err := postroom.Run(ctx, relay, inbox, postroom.HTTPServer(server))
 func Run(ctx context.Context, parts ...Runner) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

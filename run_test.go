@@ -210,7 +210,7 @@ func TestRunWithAContextThatHasEnded(t *testing.T) {
 func TestRunPassesTheContextOn(t *testing.T) {
 	ctx := context.WithValue(t.Context(), contextKey{}, "here")
 	var got any
-	err := postroom.Run(ctx, runnerFunc(func(ctx context.Context) error {
+	err := postroom.Run(ctx, postroom.RunnerFunc(func(ctx context.Context) error {
 		got = ctx.Value(contextKey{})
 		return nil
 	}))
@@ -224,7 +224,3 @@ func TestRunWithoutPartsReturnsAtOnce(t *testing.T) {
 		t.Errorf("Run = %v, want nil", err)
 	}
 }
-
-type runnerFunc func(context.Context) error
-
-func (f runnerFunc) Run(ctx context.Context) error { return f(ctx) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/change"
 )
 
@@ -15,16 +16,15 @@ import (
 type bulkChange struct {
 	*database
 
-	filter   Filter
-	limit    int // 0 means no limit
-	by       Audit
-	progress func(n int64) // this function may be nil
+	filter  Filter
+	options ChangeOptions
+	by      postroom.Audit
 }
 
 // run calls the function do with portions of the ids of the events. It returns the
 // sum of the results of that function: the number of events that were changed.
 func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error)) (all int64, err error) {
-	if err := errors.Join(s.validate(), s.by.validate()); err != nil {
+	if err := errors.Join(s.filter.changes(), s.validate(), validAudit(s.by)); err != nil {
 		return 0, err
 	}
 	ids, err := s.choose(ctx)
@@ -41,8 +41,8 @@ func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx
 			return err
 		}
 		all += n
-		if s.progress != nil && n > 0 {
-			s.progress(all)
+		if s.options.Progress != nil && n > 0 {
+			s.options.Progress(all)
 		}
 		return nil
 	})
@@ -57,8 +57,8 @@ func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx
 
 // validate checks what the method choose needs.
 func (s bulkChange) validate() error {
-	if s.limit < 0 {
-		return errors.Join(s.err, fmt.Errorf("limit is %d, want 0 or more", s.limit))
+	if s.options.Limit < 0 {
+		return errors.Join(s.err, fmt.Errorf("the limit is %d, want 0 or more", s.options.Limit))
 	}
 	return errors.Join(s.err, s.filter.validate())
 }
@@ -66,12 +66,8 @@ func (s bulkChange) validate() error {
 // choose returns the ids of the events that match now. The method run does not change events that
 // match only later.
 func (s bulkChange) choose(ctx context.Context) (ids []int64, err error) {
-	most := &s.limit
-	if s.limit == 0 {
-		most = nil
-	}
 	err = s.inTx(ctx, func(tx pgx.Tx) (err error) {
-		ids, err = s.held.IDs(ctx, tx, s.filter.held(), most)
+		ids, err = s.reader(tx).ids(ctx, s.filter, given(s.options.Limit))
 		return err
 	})
 	if err != nil {
@@ -137,7 +133,7 @@ func (s bulkChange) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64
 
 // auditIDs records an action on events. If there is only one event, the record names the event.
 func (s bulkChange) auditIDs(ctx context.Context, tx pgx.Tx, name string, ids []int64) (int64, error) {
-	a := change.Action{Name: name, By: change.By(s.by), Events: int64(len(ids)), IDs: ids, Details: map[string]any{"filter": s.filter.audited()}}
+	a := change.Action{Name: name, By: s.by, Events: int64(len(ids)), IDs: ids, Details: map[string]any{"filter": s.filter.audited()}}
 	if len(ids) == 1 {
 		w, err := s.reader(tx).details(ctx, ids[0])
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
@@ -89,10 +90,10 @@ func (c *chaos) processes(ctx context.Context, random *rand.Rand) {
 // step, and now and then correct the cause of some failures.
 func (c *chaos) operators(ctx context.Context) {
 	for ctx.Err() == nil {
-		job, err := c.store.CreateReplay(ctx, deadletter.Filter{Handler: "o"}, deadletter.ReplayOptions{StopAt: 1, Limit: 1 + c.random.IntN(60)}, c.by)
+		job, err := c.store.CreateReplay(ctx, deadletter.Filter{Handler: "o"}, deadletter.ReplayOptions{StopAt: new(1.0), Limit: 1 + c.random.IntN(60)}, c.by)
 		c.tolerate(err)
 		jobs := []int64{job.ID}
-		if running, err := c.store.ListReplays(ctx, 3, 0, true); err == nil {
+		if running, _, err := c.store.Replays(ctx, deadletter.ReplayFilter{Running: true}, postroom.Page{Limit: 3}); err == nil {
 			for _, job := range running {
 				jobs = append(jobs, job.ID)
 			}
@@ -109,7 +110,7 @@ func (c *chaos) operate(ctx context.Context, job int64) {
 	running, enough := context.WithCancel(ctx)
 	defer enough()
 	steps := 1 + c.random.IntN(12)
-	_, err := c.store.RunReplay(running, job, func(deadletter.Replay) {
+	_, err := c.store.RunReplay(running, job, deadletter.RunOptions{Progress: func(deadletter.Replay) {
 		if c.random.IntN(4) == 0 {
 			_, err := c.store.CancelReplay(running, job, c.by)
 			c.tolerate(err)
@@ -117,7 +118,7 @@ func (c *chaos) operate(ctx context.Context, job int64) {
 		if steps--; steps == 0 {
 			enough()
 		}
-	})
+	}})
 	c.tolerate(err)
 	if _, err = c.store.ResumeReplay(ctx, job, c.by); err == nil {
 		c.mend(2)
@@ -152,14 +153,14 @@ func (c *chaos) finish(want int) {
 	c.mend(1 << 20)
 	c.handle(c.order, c.script)
 	c.eventually("the rest", func() bool {
-		running, err := c.store.ListReplays(c.Context(), 1000, 0, true)
+		running, _, err := c.store.Replays(c.Context(), deadletter.ReplayFilter{Running: true}, postroom.Page{Limit: 1000})
 		if err != nil {
 			c.Fatal(err)
 		}
 		for _, job := range running {
 			c.runReplay(job)
 		}
-		job, err := c.store.CreateReplay(c.Context(), deadletter.Filter{Handler: "o"}, deadletter.ReplayOptions{StopAt: 1}, c.by)
+		job, err := c.store.CreateReplay(c.Context(), deadletter.Filter{Handler: "o"}, deadletter.ReplayOptions{StopAt: new(1.0)}, c.by)
 		if err == nil {
 			c.runReplay(job)
 		}

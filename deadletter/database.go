@@ -18,7 +18,6 @@ type database struct {
 	name   string // of the schema
 	err    error  // the fault of the Config
 	sql    statements
-	held   held.Reader
 	tables change.Tables
 	pause  func(ctx context.Context, d time.Duration) bool // waits; false if ctx ends
 }
@@ -36,7 +35,7 @@ func (s *database) inTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 }
 
 // reader returns a reader of the database, or of a transaction.
-func (s *database) reader(db held.Queryer) reader { return reader{db, &s.sql, s.held} }
+func (s *database) reader(db held.Queryer) reader { return reader{db, &s.sql} }
 
 // jsonText encodes v as JSON text, for a parameter.
 func jsonText(v any) (*string, error) {

@@ -16,8 +16,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/change"
 	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/schema"
@@ -25,13 +25,17 @@ import (
 
 var (
 	// ErrNotFound says that there is no event or replay with this id.
-	ErrNotFound = held.ErrNotFound
+	ErrNotFound = errors.New("not found")
 
 	// ErrNotDead says that the event is not dead. Only dead events can be changed.
 	ErrNotDead = errors.New("the event is not dead")
 
 	// ErrNoMatch says that no event matches the filter.
 	ErrNoMatch = errors.New("no event matches")
+
+	// ErrNoFilter says that a filter has no condition, and that what was asked for would change all
+	// events: set a condition, or All.
+	ErrNoFilter = errors.New("the filter has no condition: set one, or All for all events")
 
 	// ErrTooOld says that a replay has outgoing events that are too old for their consumers: the
 	// consumers would hold these events as dead.
@@ -58,13 +62,11 @@ var (
 // Outgoing is the handler name, in the table held, of events on their way to the broker.
 const Outgoing = held.Outgoing
 
-// DB is the part of a *pgxpool.Pool or a *pgx.Conn that a [Store] uses.
+// DB is what a [Store] uses of a *pgxpool.Pool or a *pgx.Conn. A pgx.Tx will not do: a list is read
+// in a transaction of its own, with one snapshot.
 type DB interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
+	postroom.DB
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
 // Config tunes a [Store]. The zero value is ready to use.
@@ -87,17 +89,11 @@ func New(db DB, cfg Config) *Store {
 	if err != nil {
 		return &Store{database{db: db, err: fmt.Errorf("deadletter: config: Schema: %w", err)}}
 	}
-	return &Store{database{db: db, name: name, sql: load(name), held: held.NewReader(name), tables: change.New(db, name), pause: sleep}}
+	return &Store{database{db: db, name: name, sql: load(name), tables: change.New(db, name), pause: sleep}}
 }
 
-// Audit says who makes a change, and why. It is stored in the transaction of the change.
-type Audit struct {
-	Actor  string // required, at most 255 bytes
-	Reason string // at most 4,096 bytes; a discard requires one
-}
-
-func (audit Audit) validate() error {
-	if err := change.By(audit).Validate(); err != nil {
+func validAudit(audit postroom.Audit) error {
+	if err := change.Valid(audit); err != nil {
 		return fmt.Errorf("deadletter: %w", err)
 	}
 	return nil

@@ -1,6 +1,9 @@
 package deadletter
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Details is everything that the database has about one held or discarded event.
 type Details struct {
@@ -9,15 +12,15 @@ type Details struct {
 	DedupeKey     string            `json:"dedupe_key,omitempty"`  // its key in the table inbox
 	BlockedKey    string            `json:"blocked_key,omitempty"` // the event's key, if the event blocks the key or waits behind an earlier event of the key
 	Position      int64             `json:"position,omitempty"`    // the event's position among the events of that key
-	NextAt        *time.Time        `json:"next_at,omitempty"`
+	NextAt        time.Time         `json:"next_at,omitzero"`
 	ClaimedBy     string            `json:"claimed_by,omitempty"`
 	Isolated      bool              `json:"isolated,omitempty"` // the event may crash its process, so it runs alone
-	FirstFailedAt *time.Time        `json:"first_failed_at,omitempty"`
+	FirstFailedAt time.Time         `json:"first_failed_at,omitzero"`
 	Failures      []Failure         `json:"failures,omitempty"` // the last ten, the oldest first
 	ContentType   string            `json:"content_type"`
 	CorrelationID string            `json:"correlation_id,omitempty"`
 	CausationID   string            `json:"causation_id,omitempty"`
-	OccurredAt    *time.Time        `json:"occurred_at,omitempty"`
+	OccurredAt    time.Time         `json:"occurred_at,omitzero"`
 	TraceParent   string            `json:"trace_parent,omitempty"`
 	Headers       map[string]string `json:"headers,omitempty"`
 	Data          []byte            `json:"data"`                  // base64 in JSON
@@ -38,13 +41,15 @@ type Failure struct {
 
 // Step is a call of an external handler to another system.
 type Step struct {
-	Name       string     `json:"name"`
-	Revision   int        `json:"revision"`
-	Key        string     `json:"key"`        // the key that the vendor got
-	Unanswered int        `json:"unanswered"` // calls whose outcome is unknown
-	StartedAt  time.Time  `json:"started_at"`
-	DoneAt     *time.Time `json:"done_at,omitempty"`
-	Result     []byte     `json:"result,omitempty"`
+	Name       string    `json:"name"`
+	Revision   int       `json:"revision"`
+	Key        string    `json:"key"`        // the key that the vendor got
+	Unanswered int       `json:"unanswered"` // calls whose outcome is unknown
+	StartedAt  time.Time `json:"started_at"`
+	DoneAt     time.Time `json:"done_at,omitzero"`
+
+	// Result is the recorded result. It is empty if the step is not done.
+	Result json.RawMessage `json:"result,omitempty"`
 }
 
 // Revision is an event as it was before an edit.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
@@ -25,29 +26,29 @@ func TestDiscardAndReopen(t *testing.T) {
 	n.die("billing", declined, all...)
 	id := n.number("SELECT id FROM postroom.held WHERE event_id = 'e1'")
 	diedAt := n.texts("SELECT dead_at::text FROM postroom.held WHERE id = $1", id)[0]
-	for _, by := range []deadletter.Audit{{Actor: "ann"}, {Reason: "test data"}, {}} {
-		if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, by, nil); err == nil {
+	for _, by := range []postroom.Audit{{Actor: "ann"}, {Reason: "test data"}, {}} {
+		if _, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, by); err == nil {
 			t.Errorf("discarded by %+v", by)
 		}
 	}
 	n.want("dead", 3, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL")
 	n.want("in the audit", 0, "SELECT count(*) FROM postroom.audit")
 
-	by := deadletter.Audit{Actor: "bob", Reason: "test data"}
-	if got, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); err != nil || got != 1 {
+	by := postroom.Audit{Actor: "bob", Reason: "test data"}
+	if got, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, deadletter.ChangeOptions{}, by); err != nil || got != 1 {
 		t.Fatalf("Discard = %d, %v", got, err)
 	}
 	n.want("in the audit", 1, `SELECT count(*) FROM postroom.audit WHERE action = 'discard' AND actor = 'bob' AND reason = 'test data' AND events = 1
 		AND handler = 'billing' AND source = '/shop' AND event_id = 'e1' AND details #>> '{filter,ids}' IS NOT NULL`)
 	w, err := n.store.Get(t.Context(), id)
-	if err != nil || w.State != deadletter.Discarded || w.DiscardedAt == nil || string(w.Data) != string(all[0].Data) || len(w.Failures) != 1 {
+	if err != nil || w.State != deadletter.Discarded || w.DiscardedAt.IsZero() || string(w.Data) != string(all[0].Data) || len(w.Failures) != 1 {
 		t.Errorf("Show = %+v, %v", w, err)
 	}
-	letters, _, err := n.store.List(t.Context(), deadletter.Filter{Discarded: true}, deadletter.Page{})
+	letters, _, err := n.store.List(t.Context(), deadletter.Filter{Discarded: true}, postroom.Page{})
 	if err != nil || len(letters) != 1 || letters[0].EventID != "e1" {
 		t.Errorf("List of discarded ones = %+v, %v", letters, err)
 	}
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, deadletter.ChangeOptions{}, by); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("a second discard = %v", err)
 	}
 
@@ -60,13 +61,13 @@ func TestDiscardAndReopen(t *testing.T) {
 	n.want("dead", 2, "SELECT count(*) FROM postroom.held")
 	n.want("effects", 0, "SELECT count(*) FROM effect")
 
-	if got, err := n.store.Reopen(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); err != nil || got != 1 {
+	if got, err := n.store.Reopen(t.Context(), deadletter.Filter{IDs: []int64{id}}, deadletter.ChangeOptions{}, by); err != nil || got != 1 {
 		t.Fatalf("Reopen = %d, %v", got, err)
 	}
 	n.want("reopened, as it died", 1, "SELECT count(*) FROM postroom.held WHERE id = $1 AND dead_at = $2::timestamptz AND next_at IS NULL AND key IS NULL AND class = 'error'", id, diedAt)
 	n.want("archived", 0, "SELECT count(*) FROM postroom.archive")
 	n.want("in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'reopen' AND actor = 'bob' AND reason = 'test data' AND events = 1 AND event_id = 'e1'")
-	if _, err := n.store.Reopen(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
+	if _, err := n.store.Reopen(t.Context(), deadletter.Filter{IDs: []int64{id}}, deadletter.ChangeOptions{}, by); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("a second reopening = %v", err)
 	}
 	if got, err := in.Accept(t.Context(), "billing", all[0]); err != nil || got != inbox.Duplicate {
@@ -90,7 +91,7 @@ func TestHistory(t *testing.T) {
 	n.die("billing", declined, event("e1"))
 	id := n.number("SELECT id FROM postroom.held")
 	stop := n.handle("billing", declined)
-	n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{}))
 	stop()
 	n.discarded(only("e1"), 1)
 	n.reopened(deadletter.Filter{EventID: "e1"}, 1)
@@ -121,7 +122,7 @@ func TestBulk(t *testing.T) {
 		told = append(told, count)
 		n.want("archived when it is told", count, "SELECT count(*) FROM postroom.archive")
 	}
-	if got, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, progress); err != nil || got != 2500 {
+	if got, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{Progress: progress}, n.by); err != nil || got != 2500 {
 		t.Fatalf("Discard = %d, %v", got, err)
 	}
 	if want := []int64{1000, 2000, 2500}; !slices.Equal(told, want) {
@@ -132,7 +133,7 @@ func TestBulk(t *testing.T) {
 	n.want("inbox rows", 2500, "SELECT count(*) FROM postroom.inbox")
 	n.want("archived with their audit row", 2500, "SELECT count(*) FROM postroom.archive JOIN postroom.audit a ON a.id = archive.audit AND a.reason = $1", n.by.Reason)
 	told = nil
-	if got, err := n.store.Reopen(t.Context(), deadletter.Filter{Handler: "h0"}, 1100, n.by, func(count int64) { told = append(told, count) }); err != nil || got != 1100 {
+	if got, err := n.store.Reopen(t.Context(), deadletter.Filter{Handler: "h0"}, deadletter.ChangeOptions{Limit: 1100, Progress: func(count int64) { told = append(told, count) }}, n.by); err != nil || got != 1100 {
 		t.Fatalf("Reopen = %d, %v", got, err)
 	}
 	if want := []int64{1000, 1100}; !slices.Equal(told, want) {
@@ -153,12 +154,12 @@ func TestDiscardBesideAReplay(t *testing.T) {
 	s.Workers = 8
 	in.Handle(s, newScript().handler("h0"))
 	n.run(in)
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})
 	finished := n.startReplay(job)
 	devtest.Eventually(n, patience, "the first effects", func() bool { return n.number("SELECT count(*) FROM effect") > 100 })
 	var discarded int64
 	for done := false; !done; {
-		got, err := n.store.Discard(t.Context(), deadletter.Filter{}, 50, n.by, nil)
+		got, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{Limit: 50}, n.by)
 		discarded += got
 		if err != nil && !errors.Is(err, deadletter.ErrNoMatch) {
 			t.Errorf("Discard = %d, %v", got, err)
@@ -190,10 +191,10 @@ func TestDiscardOfAllBesideAReplay(t *testing.T) {
 	const all = 5500
 	n.seed(all, 1, 1)
 	n.handle("h0", nil)
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})
 	finished := n.startReplay(job)
 	devtest.Eventually(n, patience, "the first effects", func() bool { return n.number("SELECT count(*) FROM effect") > 20 })
-	got, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil)
+	got, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by)
 	if err != nil || got < all/2 {
 		t.Errorf("Discard = %d, %v", got, err)
 	}
@@ -221,7 +222,7 @@ func TestHandlersEventsDoNotBlockTheRelay(t *testing.T) {
 	n.discarded(deadletter.Filter{Key: "k1"}, 2)
 	n.reopened(deadletter.Filter{Key: "k1"}, 2)
 	n.handle("h0", nil)
-	if job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 200 {
+	if job := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})); job.Succeeded != 200 {
 		t.Errorf("replay: %+v", job)
 	}
 }
@@ -235,7 +236,7 @@ func TestTwoOperatorsDiscardEachEventOnce(t *testing.T) {
 	counts := make(chan int64, 2)
 	for range 2 {
 		go func() {
-			got, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil)
+			got, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by)
 			if err != nil && !errors.Is(err, deadletter.ErrNoMatch) {
 				t.Errorf("Discard = %d, %v", got, err)
 			}
@@ -260,7 +261,7 @@ func TestInboxKeepsRowsOfDiscardedEvents(t *testing.T) {
 		t.Helper()
 		n.exec("UPDATE postroom.inbox SET at = now() - interval '1 day'")
 		n.exec("UPDATE postroom.sweep SET next_page = 0, due_at = now()")
-		in := inbox.New(n.pool, nil, inbox.Config{DedupeWindow: 2 * time.Hour, MaxEventAge: time.Hour, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		in := inbox.New(n.pool, nil, inbox.Config{DedupeWindow: 2 * time.Hour, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 		in.Handle(sub("billing"), newScript().handler("billing"))
 		stop := n.run(in)
 		devtest.Eventually(n, patience, "a sweep", func() bool {
@@ -274,7 +275,7 @@ func TestInboxKeepsRowsOfDiscardedEvents(t *testing.T) {
 		t.Errorf("inbox: %v, want the discarded events and the dead one", got)
 	}
 	var out bytes.Buffer
-	if got, err := n.store.Purge(t.Context(), time.Now().Add(time.Minute), &out, n.by, nil); err != nil || got != 1 {
+	if got, err := n.store.Purge(t.Context(), &out, deadletter.PurgeOptions{Before: time.Now().Add(time.Minute)}, n.by); err != nil || got != 1 {
 		t.Errorf("Purge = %d, %v", got, err)
 	}
 	sweep()
@@ -295,11 +296,11 @@ func TestChangesLeaveAServerThatTakesNoWrites(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	devtest.TakeNoWrites(t, pool)
-	store, by := deadletter.New(pool, deadletter.Config{}), deadletter.Audit{Actor: "bob", Reason: "test data"}
-	if got, err := store.Discard(t.Context(), deadletter.Filter{}, 0, by, nil); err == nil || !strings.Contains(err.Error(), "takes no writes") {
+	store, by := deadletter.New(pool, deadletter.Config{}), postroom.Audit{Actor: "bob", Reason: "test data"}
+	if got, err := store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, by); err == nil || !strings.Contains(err.Error(), "takes no writes") {
 		t.Errorf("Discard = %d, %v, want an error that says why", got, err)
 	}
-	if got, err := store.Discard(t.Context(), deadletter.Filter{}, 0, by, nil); err != nil || got != 1 {
+	if got, err := store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, by); err != nil || got != 1 {
 		t.Errorf("the next Discard = %d, %v", got, err)
 	}
 }
@@ -312,9 +313,48 @@ func TestTheAuditKeepsNoTexts(t *testing.T) {
 	n.exec("UPDATE postroom.held SET data = 'ann@example.com'")
 	f := deadletter.Filter{Text: "ann@example.com", Handler: "h0"}
 	n.replay(f, deadletter.ReplayOptions{Limit: 1})
-	if _, err := n.store.Discard(t.Context(), f, 1, n.by, nil); err != nil {
+	if _, err := n.store.Discard(t.Context(), f, deadletter.ChangeOptions{Limit: 1}, n.by); err != nil {
 		t.Fatal(err)
 	}
 	n.want("texts in the audit", 0, "SELECT count(*) FROM postroom.audit WHERE details::text LIKE '%ann@%'")
 	n.want("rows of the audit that say what selected the events", 2, `SELECT count(*) FROM postroom.audit WHERE details @> '{"filter": {"handler": "h0", "text": "(not kept)"}}'`)
+}
+
+// A condition that is empty by mistake selects nothing: a filter without a condition changes no event.
+func TestAFilterWithoutAConditionChangesNothing(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	n.die("billing", declined, events(3)...)
+	cause := "" // what a program looked up, and did not find
+	for name, act := range map[string]func(f deadletter.Filter) error{
+		"Discard": func(f deadletter.Filter) error {
+			_, err := n.store.Discard(t.Context(), f, deadletter.ChangeOptions{}, n.by)
+			return err
+		},
+		"Reopen": func(f deadletter.Filter) error {
+			_, err := n.store.Reopen(t.Context(), f, deadletter.ChangeOptions{}, n.by)
+			return err
+		},
+		"CreateReplay": func(f deadletter.Filter) error {
+			_, err := n.store.CreateReplay(t.Context(), f, deadletter.ReplayOptions{}, n.by)
+			return err
+		},
+	} {
+		if err := act(deadletter.Filter{Cause: cause}); !errors.Is(err, deadletter.ErrNoFilter) {
+			t.Errorf("%s = %v, want ErrNoFilter", name, err)
+		}
+		if err := act(deadletter.Filter{All: true, Handler: "billing"}); err == nil || !strings.Contains(err.Error(), "leave out the other conditions") {
+			t.Errorf("%s of all, and of a handler = %v, want an error", name, err)
+		}
+	}
+	if got := n.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL"); got != 3 {
+		t.Errorf("%d events are dead, want 3", got)
+	}
+	letters, _, err := n.store.List(t.Context(), deadletter.Filter{}, postroom.Page{})
+	if err != nil || len(letters) != 3 {
+		t.Errorf("List without a condition = %d events, %v; want all", len(letters), err)
+	}
+	if got, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by); err != nil || got != 3 {
+		t.Errorf("Discard of all = %d, %v", got, err)
+	}
 }

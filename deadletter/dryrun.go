@@ -81,8 +81,8 @@ type dryRunner struct {
 }
 
 // choose returns the events to try, each without a result.
-func (s dryRunner) choose(ctx context.Context, f Filter, o ReplayOptions, each int) ([]DryRun, error) {
-	rows, _ := s.db.Query(ctx, s.sql.DryRunChoose, f.arguments(o.limit(), each)...) // CollectRows reports the error
+func (s dryRunner) choose(ctx context.Context, f Filter, o DryRunOptions) ([]DryRun, error) {
+	rows, _ := s.db.Query(ctx, s.sql.DryRunChoose, f.arguments(given(o.Limit), o.Each)...) // CollectRows reports the error
 	trials, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t DryRun, err error) {
 		var cause *string
 		err = row.Scan(&t.ID, &t.Handler, &t.EventID, &t.Type, &t.PreviousClass, &cause)

@@ -36,7 +36,7 @@ func (n *rig) contents() map[string]string {
 // try tries all dead events, for as long as it takes.
 func (n *rig) try(f deadletter.Filter, each int) map[string]deadletter.DryRun {
 	n.Helper()
-	trials, err := n.store.DryRun(n.Context(), f, deadletter.ReplayOptions{}, each, patience)
+	trials, err := n.store.DryRun(n.Context(), f, deadletter.DryRunOptions{Each: each, Wait: patience})
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestEndOfAWaitCancelsNoStatement(t *testing.T) {
 	n := newRig(t)
 	n.die("h", func(postroom.Event) error { return postroom.Permanent(errors.New("no")) }, postroom.Event{ID: "a", Source: "/shop", Type: "t"})
 	db := &patient{Pool: n.pool}
-	trials, err := deadletter.New(db, deadletter.Config{}).DryRun(context.WithoutCancel(n.Context()), deadletter.Filter{}, deadletter.ReplayOptions{}, 1, time.Millisecond)
+	trials, err := deadletter.New(db, deadletter.Config{}).DryRun(context.WithoutCancel(n.Context()), deadletter.Filter{}, deadletter.DryRunOptions{Each: 1, Wait: time.Millisecond})
 	if err != nil || len(trials) != 1 || trials[0].Verdict != deadletter.DryRunUnanswered {
 		t.Errorf("Try = %+v, %v; want a dry run without an answer", trials, err)
 	}
@@ -279,14 +279,14 @@ func TestDryRunSkipsEventsThatItMustNotRun(t *testing.T) {
 	n.run(in)
 	calls := len(v.calls)
 	before := n.contents()
-	trials, err := n.store.DryRun(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}, 1, 10*time.Second)
+	trials, err := n.store.DryRun(t.Context(), deadletter.Filter{}, deadletter.DryRunOptions{Each: 1, Wait: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	verdicts := map[string]deadletter.DryRunVerdict{}
 	for _, trial := range trials {
 		verdicts[trial.EventID] = trial.Verdict
-		if trial.EventID == "external" && (len(trial.Steps) != 1 || trial.Steps[0].Name != "charge" || trial.Steps[0].DoneAt == nil) {
+		if trial.EventID == "external" && (len(trial.Steps) != 1 || trial.Steps[0].Name != "charge" || trial.Steps[0].DoneAt.IsZero()) {
 			t.Errorf("steps: %+v", trial.Steps)
 		}
 	}
@@ -350,7 +350,7 @@ func TestDryRunTakesSomeEventsOfEachCause(t *testing.T) {
 			t.Errorf("e%d, one of the first to die, was not tried", i)
 		}
 	}
-	if none, err := n.store.DryRun(t.Context(), deadletter.Filter{Handler: "none"}, deadletter.ReplayOptions{}, 9, patience); err != nil || len(none) != 0 {
+	if none, err := n.store.DryRun(t.Context(), deadletter.Filter{Handler: "none"}, deadletter.DryRunOptions{Each: 9, Wait: patience}); err != nil || len(none) != 0 {
 		t.Errorf("Try of none = %v, %v", none, err)
 	}
 }
@@ -384,14 +384,14 @@ func TestPreview(t *testing.T) {
 	if job := n.replay(deadletter.Filter{Handler: "h0"}, o); err != nil || len(got) != 1 || got[0].Events != 6 || got[0].InReplay != 30 || job.Events != 6 {
 		t.Errorf("Preview of 6 = %+v, %v; the replay has %d", got, err, job.Events)
 	}
-	trials, err := n.store.DryRun(t.Context(), deadletter.Filter{Handler: "h0"}, o, 9, time.Millisecond)
+	trials, err := n.store.DryRun(t.Context(), deadletter.Filter{Handler: "h0"}, deadletter.DryRunOptions{Limit: o.Limit, Each: 9, Wait: time.Millisecond})
 	if err != nil || len(trials) != 6 {
 		t.Errorf("DryRun of 6 = %+v, %v", trials, err)
 	}
 	for _, trial := range trials {
 		n.want("replays that have an event that is tried", 0, "SELECT count(*) FROM postroom.job_item WHERE held = $1", trial.ID)
 	}
-	for _, bad := range []deadletter.ReplayOptions{{Rate: -1}, {Rate: math.NaN()}, {Rate: math.Inf(1)}, {StopAt: 2}, {StopAt: math.NaN()}} {
+	for _, bad := range []deadletter.ReplayOptions{{Rate: -1}, {Rate: math.NaN()}, {Rate: math.Inf(1)}, {StopAt: new(2.0)}, {StopAt: new(math.NaN())}} {
 		if _, _, err := n.store.Preview(t.Context(), deadletter.Filter{}, bad); err == nil || errors.Is(err, deadletter.ErrNoMatch) {
 			t.Errorf("Preview with %+v = %v", bad, err)
 		}
@@ -412,7 +412,7 @@ func TestChosenEvents(t *testing.T) {
 		t.Fatalf("Preview = %+v, %v", groups, err)
 	}
 	n.exec("DELETE FROM postroom.held WHERE event_id = 'e6'")
-	if letters, _, err := n.store.List(t.Context(), these, deadletter.Page{}); err != nil || len(letters) != 1 || letters[0].EventID != "e5" {
+	if letters, _, err := n.store.List(t.Context(), these, postroom.Page{}); err != nil || len(letters) != 1 || letters[0].EventID != "e5" {
 		t.Errorf("of e5 and e6, that has left: %+v, %v", letters, err)
 	}
 	if job := n.replay(those, deadletter.ReplayOptions{}); job.Events != 2 || !job.Filter.IsZero() {
@@ -426,10 +426,27 @@ func TestChosenEvents(t *testing.T) {
 	if err != nil || count != 0 {
 		t.Errorf("Choose of none = %d, %v", count, err)
 	}
-	if _, err := n.store.Discard(t.Context(), none, 0, n.by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
+	if _, err := n.store.Discard(t.Context(), none, deadletter.ChangeOptions{}, n.by); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("Discard of none = %v", err)
 	}
 	if _, _, err := n.store.Choose(t.Context(), deadletter.Filter{Cause: "x"}, -1); err == nil {
 		t.Error("Choose takes a cause that is none")
+	}
+}
+
+// A replay of discarded events is refused, and so are its preview and its dry run: they would tell
+// about dead events.
+func TestDiscardedEventsAreNotReplayed(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	n.die("billing", declined, event("e1"))
+	f := deadletter.Filter{Discarded: true}
+	_, _, preview := n.store.Preview(t.Context(), f, deadletter.ReplayOptions{})
+	_, dryRun := n.store.DryRun(t.Context(), f, deadletter.DryRunOptions{Each: 1, Wait: time.Millisecond})
+	_, replay := n.store.CreateReplay(t.Context(), f, deadletter.ReplayOptions{}, n.by)
+	for what, err := range map[string]error{"preview": preview, "dry run": dryRun, "replay": replay} {
+		if err == nil || !strings.Contains(err.Error(), "reopen discarded events") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

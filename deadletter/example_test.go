@@ -35,10 +35,10 @@ func ExampleStore_CreateReplay() {
 
 	job, err := store.CreateReplay(ctx, deadletter.Filter{Handler: "billing.charge"},
 		deadletter.ReplayOptions{Canary: 1}, // one event first; the others follow if it succeeds
-		deadletter.Audit{Actor: "ada", Reason: "the prices are back"})
+		postroom.Audit{Actor: "ada", Reason: "the prices are back"})
 	fmt.Println(job.Events, "to replay:", err)
 	run(ctx, pool, nil, func(ctx context.Context) { // processes with the corrected handler run
-		job, err = store.RunReplay(ctx, job.ID, nil)
+		job, err = store.RunReplay(ctx, job.ID, deadletter.RunOptions{})
 	})
 	fmt.Println(job.State, job.Succeeded, "succeeded:", err)
 	// Output:
@@ -56,9 +56,9 @@ func ExampleStore_Discard() {
 	die(ctx, pool, "o-1")
 
 	store := deadletter.New(pool, deadletter.Config{})
-	n, err := store.Discard(ctx, deadletter.Filter{Key: "o-1"}, 0, deadletter.Audit{Actor: "ada", Reason: "the order was taken back"}, nil)
+	n, err := store.Discard(ctx, deadletter.Filter{Key: "o-1"}, deadletter.ChangeOptions{}, postroom.Audit{Actor: "ada", Reason: "the order was taken back"})
 	fmt.Println(n, "discarded:", err)
-	letters, _, err := store.List(ctx, deadletter.Filter{Discarded: true}, deadletter.Page{})
+	letters, _, err := store.List(ctx, deadletter.Filter{Discarded: true}, postroom.Page{})
 	for _, l := range letters {
 		fmt.Println(l.Key, "is", l.State)
 	}

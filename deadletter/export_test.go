@@ -39,14 +39,14 @@ func TestPurgeLeavesEventsOfRunningReplays(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.seed(2, 1, 1)
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: 1})
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{StopAt: new(1.0)})
 	n.stepped(job.ID)
 	n.exec("UPDATE postroom.held SET dead_at = now(), next_at = NULL WHERE id = 1") // it failed, and an operator is quick
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{1}}, 0, n.by, nil); err != nil {
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{1}}, deadletter.ChangeOptions{}, n.by); err != nil {
 		t.Fatal(err)
 	}
 	soon := time.Now().Add(time.Minute)
-	if got, err := n.store.Purge(t.Context(), soon, io.Discard, n.by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
+	if got, err := n.store.Purge(t.Context(), io.Discard, deadletter.PurgeOptions{Before: soon}, n.by); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("Purge = %d, %v", got, err)
 	}
 	n.exec("DELETE FROM postroom.held") // the other one succeeded
@@ -54,7 +54,7 @@ func TestPurgeLeavesEventsOfRunningReplays(t *testing.T) {
 	if job.Succeeded != 1 || job.Skipped != 1 {
 		t.Errorf("the replay counts %+v, want one success and one that was left out", job)
 	}
-	if got, err := n.store.Purge(t.Context(), soon, io.Discard, n.by, nil); err != nil || got != 1 {
+	if got, err := n.store.Purge(t.Context(), io.Discard, deadletter.PurgeOptions{Before: soon}, n.by); err != nil || got != 1 {
 		t.Errorf("Purge after the end of the replay = %d, %v", got, err)
 	}
 }
@@ -63,10 +63,10 @@ func TestPurge(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.seed(1500, 1, 1)
-	n.discarded(deadletter.Filter{}, 1500)
+	n.discarded(deadletter.Filter{All: true}, 1500)
 	n.exec("UPDATE postroom.archive SET discarded_at = now() - interval '1 year' WHERE id % 3 <> 0")
 	year := time.Now().Add(-24 * time.Hour)
-	if got, err := n.store.Purge(t.Context(), year, &broken{left: 700}, n.by, nil); !errors.Is(err, errBroken) || got != 0 {
+	if got, err := n.store.Purge(t.Context(), &broken{left: 700}, deadletter.PurgeOptions{Before: year}, n.by); !errors.Is(err, errBroken) || got != 0 {
 		t.Errorf("Purge = %d, %v", got, err)
 	}
 	n.want("archived", 1500, "SELECT count(*) FROM postroom.archive")
@@ -77,7 +77,7 @@ func TestPurge(t *testing.T) {
 		ids[id] = true
 	}
 	var out bytes.Buffer
-	if got, err := n.store.Purge(t.Context(), year, &out, n.by, nil); err != nil || got != int64(len(ids)) {
+	if got, err := n.store.Purge(t.Context(), &out, deadletter.PurgeOptions{Before: year}, n.by); err != nil || got != int64(len(ids)) {
 		t.Errorf("Purge = %d, %v", got, err)
 	}
 	for line := range strings.Lines(out.String()) {
@@ -96,7 +96,7 @@ func TestPurge(t *testing.T) {
 	}
 	n.want("left", 500, "SELECT count(*) FROM postroom.archive")
 	n.want("purges in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'purge' AND events = 1000 AND actor = 'ann'")
-	if _, err := n.store.Purge(t.Context(), year, &out, n.by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
+	if _, err := n.store.Purge(t.Context(), &out, deadletter.PurgeOptions{Before: year}, n.by); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("a second purge = %v", err)
 	}
 }
@@ -116,7 +116,7 @@ func TestExport(t *testing.T) {
 	n.die("billing", declined, all...)
 	n.exec(`UPDATE postroom.held SET raw_headers = convert_to('X: y', 'UTF8') WHERE event_id = 'binary'`)
 	var out bytes.Buffer
-	if got, err := n.store.Export(t.Context(), deadletter.Filter{Handler: "billing"}, &out, nil); err != nil || got != 5 {
+	if got, err := n.store.Export(t.Context(), deadletter.Filter{Handler: "billing"}, &out, deadletter.ExportOptions{}); err != nil || got != 5 {
 		t.Fatalf("Export = %d, %v", got, err)
 	}
 	lines := map[string]map[string]any{}
@@ -151,12 +151,12 @@ func TestExport(t *testing.T) {
 	if !strings.Contains(out.String(), `"data":12.50`) {
 		t.Error("a number is not as it was written")
 	}
-	if got, err := n.store.Export(t.Context(), deadletter.Filter{}, &broken{left: 2}, nil); !errors.Is(err, errBroken) || got != 2 {
+	if got, err := n.store.Export(t.Context(), deadletter.Filter{}, &broken{left: 2}, deadletter.ExportOptions{}); !errors.Is(err, errBroken) || got != 2 {
 		t.Errorf("Export to what fails = %d, %v", got, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := n.store.Export(ctx, deadletter.Filter{}, &out, nil); !errors.Is(err, context.Canceled) {
+	if _, err := n.store.Export(ctx, deadletter.Filter{}, &out, deadletter.ExportOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Export = %v", err)
 	}
 }
@@ -184,14 +184,14 @@ func TestPurgeKeepsCancelledEventsOfTheLog(t *testing.T) {
 		return err
 	})
 	soon := time.Now().Add(time.Minute)
-	if n, err := o.store.Purge(t.Context(), soon, io.Discard, o.by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
+	if n, err := o.store.Purge(t.Context(), io.Discard, deadletter.PurgeOptions{Before: soon}, o.by); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("while the log has the event: %d, %v", n, err)
 	}
-	if n, err := o.store.Export(t.Context(), deadletter.Filter{Discarded: true}, io.Discard, nil); err != nil || n != 1 {
+	if n, err := o.store.Export(t.Context(), deadletter.Filter{Discarded: true}, io.Discard, deadletter.ExportOptions{}); err != nil || n != 1 {
 		t.Errorf("exported %d, %v", n, err)
 	}
 	o.exec("DELETE FROM postroom.outbox WHERE event_id = 'reminder'")
-	if n, err := o.store.Purge(t.Context(), soon, io.Discard, o.by, nil); err != nil || n != 1 {
+	if n, err := o.store.Purge(t.Context(), io.Discard, deadletter.PurgeOptions{Before: soon}, o.by); err != nil || n != 1 {
 		t.Errorf("when retention has removed it: %d, %v", n, err)
 	}
 }
@@ -206,14 +206,14 @@ func TestPurgeTakesOldReplays(t *testing.T) {
 	lately := n.runReplay(n.replay(deadletter.Filter{EventID: "e2"}, deadletter.ReplayOptions{}))
 	running := n.replay(deadletter.Filter{EventID: "e3"}, deadletter.ReplayOptions{})
 	hourAgo := time.Now().Add(-time.Hour)
-	if got, err := n.store.Purge(t.Context(), hourAgo, io.Discard, n.by, nil); err != nil || got != 0 {
+	if got, err := n.store.Purge(t.Context(), io.Discard, deadletter.PurgeOptions{Before: hourAgo}, n.by); err != nil || got != 0 {
 		t.Errorf("Purge = %d, %v", got, err)
 	}
 	n.want("replays", 2, "SELECT count(*) FROM postroom.job WHERE id IN ($1, $2)", lately.ID, running.ID)
 	n.want("events of replays", 2, "SELECT count(*) FROM postroom.job_item")
 	n.want("replays in the audit", 3, "SELECT count(*) FROM postroom.audit WHERE action = 'replay'")
 	n.want("the purge in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'purge' AND details ->> 'replays' = '1'")
-	if _, err := n.store.Purge(t.Context(), hourAgo, io.Discard, n.by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
+	if _, err := n.store.Purge(t.Context(), io.Discard, deadletter.PurgeOptions{Before: hourAgo}, n.by); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("a second purge = %v", err)
 	}
 }
@@ -235,13 +235,13 @@ func TestExportHasTheRevisions(t *testing.T) {
 	n.discarded(deadletter.Filter{EventID: "e2"}, 1)
 	n.exec("DELETE FROM postroom.held WHERE event_id = 'e3'")
 	var dead, discarded, purged bytes.Buffer
-	if got, err := n.store.Export(t.Context(), deadletter.Filter{}, &dead, nil); err != nil || got != 2 {
+	if got, err := n.store.Export(t.Context(), deadletter.Filter{}, &dead, deadletter.ExportOptions{}); err != nil || got != 2 {
 		t.Fatalf("Export = %d, %v", got, err)
 	}
-	if got, err := n.store.Export(t.Context(), deadletter.Filter{Discarded: true}, &discarded, nil); err != nil || got != 1 {
+	if got, err := n.store.Export(t.Context(), deadletter.Filter{Discarded: true}, &discarded, deadletter.ExportOptions{}); err != nil || got != 1 {
 		t.Fatalf("Export = %d, %v", got, err)
 	}
-	if got, err := n.store.Purge(t.Context(), time.Now().Add(time.Minute), &purged, n.by, nil); err != nil || got != 1 {
+	if got, err := n.store.Purge(t.Context(), &purged, deadletter.PurgeOptions{Before: time.Now().Add(time.Minute)}, n.by); err != nil || got != 1 {
 		t.Fatalf("Purge = %d, %v", got, err)
 	}
 	n.want("revisions of events that are gone", 0, "SELECT count(*) FROM postroom.revision WHERE event_id <> 'e1'")

@@ -3,6 +3,7 @@ package deadletter_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -43,19 +44,19 @@ func (v *vendor) wantCalls(t *testing.T, want ...string) {
 }
 
 // step is the function of a step.
-func (v *vendor) step(name string, body []byte) func(context.Context, string) ([]byte, error) {
-	return func(_ context.Context, key string) ([]byte, error) {
+func (v *vendor) step(name string, body []byte) func(context.Context, string) (string, error) {
+	return func(_ context.Context, key string) (string, error) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.calls = append(v.calls, name+" "+string(body))
 		v.keys[key]++
-		return []byte("ref of " + name), v.faults[name]
+		return "ref of " + name, v.faults[name]
 	}
 }
 
 var (
-	errRejected = inbox.NotApplied(postroom.Permanent(errors.New("no such address"))) // it did not happen
-	errLost     = errors.New("the connection broke")                                  // the outcome is unknown
+	errRejected = postroom.NotApplied(postroom.Permanent(errors.New("no such address"))) // it did not happen
+	errLost     = errors.New("the connection broke")                                     // the outcome is unknown
 )
 
 // external runs a handler that charges and then mails, and records both results.
@@ -65,11 +66,11 @@ func (n *rig) external(v *vendor) (stop func()) {
 	in.HandleExternal(inbox.Subscription{Name: "mail", Workers: 2, Attempts: 1, Pause: inbox.Pause{Off: true}}, func(ctx context.Context, attempt *inbox.Attempt) error {
 		var results []string
 		for _, step := range []string{"charge", "mail"} {
-			result, err := attempt.Step(ctx, step, v.step(step, attempt.Event.Data))
+			result, err := inbox.Step(ctx, attempt, step, v.step(step, attempt.Event.Data))
 			if err != nil {
 				return err
 			}
-			results = append(results, string(result))
+			results = append(results, result)
 		}
 		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error {
 			ev := attempt.Event
@@ -103,6 +104,32 @@ func (n *rig) show(id int64) deadletter.Details {
 	return w
 }
 
+// The result of a step is JSON. SQL can write anything. The details still encode.
+func TestDetailsHaveTheResultsOfSteps(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	v := newVendor()
+	v.fault("mail", errRejected)
+	n.external(v)
+	id := n.dies(event("e1"), "permanent")
+	for _, tt := range []struct{ written, want string }{{`{"id": 1}`, `{"id":1}`}, {"null", "null"}, {"ch_1 \xff", `"ch_1 \ufffd"`}, {"", ""}} {
+		n.exec("UPDATE postroom.receipt SET result = $1", []byte(tt.written))
+		w := n.show(id)
+		if _, err := json.Marshal(w); err != nil || len(w.Steps) != 1 {
+			t.Fatalf("steps %+v: %v", w.Steps, err)
+		}
+		var got bytes.Buffer
+		if len(w.Steps[0].Result) > 0 {
+			if err := json.Compact(&got, w.Steps[0].Result); err != nil {
+				t.Error(err)
+			}
+		}
+		if got.String() != tt.want {
+			t.Errorf("result %q of %q, want %q", got.String(), tt.written, tt.want)
+		}
+	}
+}
+
 // An event that was rejected at its second step is edited and replayed: the first step
 // is not called again.
 func TestEditOfAnExternalEvent(t *testing.T) {
@@ -115,7 +142,7 @@ func TestEditOfAnExternalEvent(t *testing.T) {
 	ev.Data, ev.Headers = []byte(`{"to":"nobody"}`), map[string]string{"tenant": "a"}
 	id := n.dies(ev, "permanent")
 	w := n.show(id)
-	if len(w.Steps) != 1 || w.Steps[0].Name != "charge" || w.Steps[0].DoneAt == nil || string(w.Steps[0].Result) != "ref of charge" || len(w.Steps[0].Key) != 32 {
+	if len(w.Steps) != 1 || w.Steps[0].Name != "charge" || w.Steps[0].DoneAt.IsZero() || string(w.Steps[0].Result) != `"ref of charge"` || len(w.Steps[0].Key) != 32 {
 		t.Errorf("steps: %+v", w.Steps)
 	}
 
@@ -150,7 +177,7 @@ func TestEditOfAnExternalEvent(t *testing.T) {
 	n.want("in the audit", 2, "SELECT count(*) FROM postroom.audit WHERE action = 'edit' AND actor = 'ann' AND event_id = 'e1' AND details -> 'steps_done' = '[\"charge\"]'")
 
 	v.fault("mail", nil)
-	if job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 1 {
+	if job := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})); job.Succeeded != 1 {
 		t.Errorf("replay: %+v", job)
 	}
 	v.wantCalls(t, `charge {"to":"nobody"}`, `mail {"to":"nobody"}`, `mail {"to":"ann"}`)
@@ -187,11 +214,11 @@ func TestResolve(t *testing.T) {
 			ev.Data = []byte("1")
 			id := n.dies(ev, "outcome_unknown")
 			v.fault("charge", nil)
-			if w := n.show(id); len(w.Steps) != 1 || w.Steps[0].DoneAt != nil || w.Steps[0].Unanswered != 1 {
+			if w := n.show(id); len(w.Steps) != 1 || !w.Steps[0].DoneAt.IsZero() || w.Steps[0].Unanswered != 1 {
 				t.Errorf("steps: %+v", w.Steps)
 			}
 			// A replay does not help now, because the call is not repeated blindly.
-			if job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Failed != 1 {
+			if job := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})); job.Failed != 1 {
 				t.Errorf("replay: %+v", job)
 			}
 			v.wantCalls(t, "charge 1")
@@ -199,14 +226,19 @@ func TestResolve(t *testing.T) {
 				t.Errorf("Edit = %v, want ErrStepOpen", err)
 			}
 			n.want("revisions", 0, "SELECT count(*) FROM postroom.revision")
-			if err := n.store.Resolve(t.Context(), id, "mail", tt.happened, nil, n.by); !errors.Is(err, deadletter.ErrNotFound) || !strings.Contains(err.Error(), "charge") {
+			if err := n.store.Resolve(t.Context(), id, "mail", tt.happened, json.RawMessage("null"), n.by); !errors.Is(err, deadletter.ErrNotFound) || !strings.Contains(err.Error(), "charge") {
 				t.Errorf("Resolve of another step = %v", err)
 			}
-			if err := n.store.Resolve(t.Context(), id, "charge", tt.happened, []byte("told by the vendor"), n.by); err != nil {
+			for _, result := range []string{"", "told by the vendor"} {
+				if err := n.store.Resolve(t.Context(), id, "charge", true, []byte(result), n.by); err == nil || !strings.Contains(err.Error(), "not JSON") {
+					t.Errorf("Resolve with the result %q = %v", result, err)
+				}
+			}
+			if err := n.store.Resolve(t.Context(), id, "charge", tt.happened, []byte(`"told by the vendor"`), n.by); err != nil {
 				t.Fatal(err)
 			}
 			n.want("in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'resolve' AND actor = 'ann' AND event_id = 'e1' AND details = jsonb_build_object('step', 'charge', 'happened', $1::bool)", tt.happened)
-			if err := n.store.Resolve(t.Context(), id, "charge", tt.happened, nil, n.by); !errors.Is(err, deadletter.ErrNotFound) {
+			if err := n.store.Resolve(t.Context(), id, "charge", tt.happened, json.RawMessage("null"), n.by); !errors.Is(err, deadletter.ErrNotFound) {
 				t.Errorf("a second Resolve = %v", err)
 			}
 			if tt.edit {
@@ -214,7 +246,7 @@ func TestResolve(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 1 {
+			if job := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})); job.Succeeded != 1 {
 				t.Errorf("replay: %+v", job)
 			}
 			v.wantCalls(t, tt.calls...)
@@ -263,19 +295,19 @@ func TestEditRefusesReleasedEvents(t *testing.T) {
 	n := newRig(t)
 	n.die("billing", declined, event("e1"))
 	id := n.number("SELECT id FROM postroom.held")
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})
 	ctx, stop := context.WithCancel(t.Context())
-	_, err := n.store.RunReplay(ctx, job.ID, func(deadletter.Replay) { stop() })
+	_, err := n.store.RunReplay(ctx, job.ID, deadletter.RunOptions{Progress: func(deadletter.Replay) { stop() }})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("RunReplay = %v", err)
 	}
 	if _, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte("1")}, n.by); !errors.Is(err, deadletter.ErrNotDead) {
 		t.Errorf("Edit = %v, want ErrNotDead", err)
 	}
-	if err := n.store.Resolve(t.Context(), id, "charge", true, nil, n.by); !errors.Is(err, deadletter.ErrNotDead) {
+	if err := n.store.Resolve(t.Context(), id, "charge", true, json.RawMessage("null"), n.by); !errors.Is(err, deadletter.ErrNotDead) {
 		t.Errorf("Resolve = %v, want ErrNotDead", err)
 	}
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, n.by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, deadletter.ChangeOptions{}, n.by); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("Discard = %v, want ErrNothing", err)
 	}
 	n.want("revisions", 0, "SELECT count(*) FROM postroom.revision")
@@ -294,7 +326,7 @@ func TestEditBesideAReplay(t *testing.T) {
 	if _, err := pgx.ForEachRow(rows, []any{&id, &event}, func() error { ids[id] = event; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	finished := n.startReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 200}))
+	finished := n.startReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Rate: 200}))
 	edited := map[string]bool{}
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		_, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte(`"edited"`)}, n.by)

@@ -17,7 +17,7 @@ func TestFailuresAreKeptAfterASuccessfulReplay(t *testing.T) {
 	n.die("h0", declined, event("e1"))
 	failed := n.texts("SELECT failures->0->>'text' FROM postroom.held")
 	n.handle("h0", func(postroom.Event) error { return nil })
-	if done := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); done.Succeeded != 1 {
+	if done := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})); done.Succeeded != 1 {
 		t.Fatalf("result: %+v", done)
 	}
 	n.want("held", 0, "SELECT count(*) FROM postroom.held")

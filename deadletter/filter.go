@@ -1,15 +1,23 @@
 package deadletter
 
 import (
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
-	"github.com/postroom/postroom/internal/held"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/text"
 )
 
 // Filter selects events. An event must match every field that is set. The zero value selects all
-// dead events.
+// dead events for what only reads. [Store.Discard], [Store.Reopen] and [Store.CreateReplay] refuse it
+// with [ErrNoFilter], so that a condition that is empty by mistake changes nothing.
 type Filter struct {
+	// All says that the filter selects all events on purpose. It stands alone, or beside Discarded.
+	All bool `json:"all,omitempty"`
+
 	IDs     []int64 `json:"ids,omitempty"`     // ids of the events in the table held
 	Handler string  `json:"handler,omitempty"` // [Outgoing] for events that could not be published
 	Type    string  `json:"type,omitempty"`
@@ -36,10 +44,23 @@ type Filter struct {
 	chosen []int64
 }
 
-// IsZero reports whether the filter selects all dead events.
-func (f Filter) IsZero() bool {
-	return f.IDs == nil && f.Handler == "" && f.Type == "" && f.Key == "" && f.Class == "" && f.Cause == "" && f.Source == "" &&
-		f.EventID == "" && f.Text == "" && f.Since.IsZero() && f.Until.IsZero() && !f.Discarded && f.chosen == nil
+// IsZero reports whether the filter has no condition, so that it selects all dead events, and does not
+// say All.
+func (f Filter) IsZero() bool { return !f.All && !f.Discarded && !f.selects() }
+
+// selects reports whether the filter has a condition.
+func (f Filter) selects() bool {
+	return f.IDs != nil || f.Handler != "" || f.Type != "" || f.Key != "" || f.Class != "" || f.Cause != "" || f.Source != "" ||
+		f.EventID != "" || f.Text != "" || !f.Since.IsZero() || !f.Until.IsZero() || f.chosen != nil
+}
+
+// changes returns the fault that a valid filter has for a change of the events.
+func (f Filter) changes() error {
+	//guard:a-filter-without-a-condition-changes-nothing false
+	if !f.All && !f.selects() {
+		return fmt.Errorf("deadletter: %w", ErrNoFilter)
+	}
+	return nil
 }
 
 // audited returns the filter for the audit, which is kept for ever. A text that an operator searched may
@@ -52,26 +73,70 @@ func (f Filter) audited() Filter {
 	return f
 }
 
+// validate says what is wrong with the filter.
 func (f Filter) validate() error {
-	if err := f.held().Validate(); err != nil {
-		return fmt.Errorf("deadletter: %w", err)
+	var faults []error
+	if cause, err := hex.DecodeString(f.Cause); err != nil || f.Cause != "" && len(cause) != 16 {
+		faults = append(faults, errors.New("deadletter: filter: Cause has to be 32 hexadecimal digits, as a group has"))
 	}
-	return nil
+	for name, value := range map[string]string{
+		"Handler": f.Handler, "Type": f.Type, "Key": f.Key, "Class": f.Class, "Source": f.Source, "EventID": f.EventID, "Text": f.Text,
+	} {
+		if !text.Valid(value) {
+			faults = append(faults, fmt.Errorf("deadletter: filter: %s is no UTF-8", name))
+		}
+	}
+	if f.All && f.chosen == nil && f.selects() {
+		faults = append(faults, errors.New("deadletter: filter: All selects all events: leave out the other conditions"))
+	}
+	if !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
+		faults = append(faults, errors.New("deadletter: filter: Since has to be before Until"))
+	}
+	return errors.Join(faults...)
 }
 
-// arguments returns the parameters of a statement: first those of the filter, then more.
-func (f Filter) arguments(more ...any) []any { return f.held().Arguments(more...) }
+// replayable returns the fault of a filter for a replay, its preview or its dry run.
+func (f Filter) replayable() error {
+	//guard:discarded-events-are-not-replayed false
+	if f.Discarded {
+		return errors.New("deadletter: reopen discarded events before you replay them")
+	}
+	return f.validate()
+}
 
-// held returns the filter for package held.
-func (f Filter) held() held.Filter {
-	h := held.Filter{
-		IDs: f.IDs, Handler: f.Handler, Type: f.Type, Key: f.Key, Class: f.Class, Cause: f.Cause, Source: f.Source, EventID: f.EventID, Text: f.Text,
-		Since: f.Since, Until: f.Until, Discarded: f.Discarded,
-	}
+// arguments returns the arguments of a query: a mode of the driver, the filter's parameters $1 to
+// $11, and the given ones (more). Call validate first. The mode makes the server plan the statement
+// for these values each time, because a general plan would use no index.
+func (f Filter) arguments(more ...any) []any {
+	ids := f.IDs
 	if f.chosen != nil {
-		h.IDs = f.chosen
+		ids = f.chosen
 	}
-	return h
+	var cause []byte
+	if f.Cause != "" {
+		cause, _ = hex.DecodeString(f.Cause) // validate has checked it
+	}
+	args := []any{
+		pgx.QueryExecModeExec, ids, given(f.Handler), given(f.Type), given(f.Key), given(f.Class), cause, given(f.Source),
+		given(f.EventID), given(f.Text), timeOrNil(f.Since), timeOrNil(f.Until),
+	}
+	return append(args, more...)
+}
+
+// given returns a pointer to v, or nil, which is NULL, if v is the zero value.
+func given[T comparable](v T) *T {
+	if v == *new(T) {
+		return nil
+	}
+	return &v
+}
+
+// timeOrNil is given for a time, whose zero value may be in any location.
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
 }
 
 // only returns the filter with chosen events. The list ids may be nil: then the filter selects no

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/internal/devtest"
 )
@@ -102,12 +103,12 @@ func TestBoundsOfASearch(t *testing.T) {
 	n.exec(`UPDATE postroom.held SET data = 'a needle' WHERE event_id = 'e11500'`) // one of the first to die
 	needle := deadletter.Filter{Text: "needle"}
 	var pages, found int
-	for p := (deadletter.Page{}); ; pages++ {
+	for p := (postroom.Page{}); ; pages++ {
 		letters, next, err := n.store.List(t.Context(), needle, p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found += len(letters); next == (deadletter.Cursor{}) {
+		if found += len(letters); next == "" {
 			break
 		}
 		p.After = next
@@ -120,6 +121,9 @@ func TestBoundsOfASearch(t *testing.T) {
 	}
 	if list, err := n.store.Groups(t.Context(), needle); err != nil || list.All != 0 || !list.More {
 		t.Errorf("groups: %+v, %v; want none so far", list, err)
+	}
+	if list, err := n.store.Groups(t.Context(), deadletter.Filter{Text: "cause 1"}); err != nil || len(list.Groups) == 0 || !list.Groups[0].More {
+		t.Errorf("groups: %+v, %v; want one that says that it may have more events", list, err)
 	}
 	if count, more, err := n.store.Count(t.Context(), deadletter.Filter{Text: "cause 1"}); err != nil || count < 1600 || count > 1700 || !more {
 		t.Errorf("counted %d, more: %v, %v; want a third of 5,000, and more", count, more, err)
@@ -140,7 +144,7 @@ func TestReadsUseAReadOnlyTransaction(t *testing.T) {
 			event_id text, text text, since timestamptz, until timestamptz)
 		RETURNS SETOF postroom.held LANGUAGE sql VOLATILE AS $$ SELECT h.* FROM postroom.held h WHERE bad(h) $$`)
 	f := deadletter.Filter{Source: "/shop"}
-	_, _, err1 := n.store.List(t.Context(), f, deadletter.Page{})
+	_, _, err1 := n.store.List(t.Context(), f, postroom.Page{})
 	_, _, err2 := n.store.Count(t.Context(), f)
 	_, err3 := n.store.Groups(t.Context(), f)
 	for _, err := range []error{err1, err2, err3} {

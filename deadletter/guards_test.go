@@ -62,7 +62,7 @@ func TestReplayReleasesOnlyDeadEvents(t *testing.T) {
 	} {
 		n := newRig(t)
 		n.seed(2, 1, 1)
-		job := n.replay(deadletter.Filter{IDs: tt.only}, deadletter.ReplayOptions{})
+		job := n.replay(deadletter.Filter{IDs: tt.only, All: tt.only == nil}, deadletter.ReplayOptions{})
 		n.exec("UPDATE postroom.held SET " + tt.is)
 		n.stepped(job.ID)
 		n.wantSame(tt.name, n.heldNow(), tt.held)
@@ -77,7 +77,7 @@ func TestAsNewIsForOutgoingEvents(t *testing.T) {
 	n := newRig(t)
 	n.seed(1, 1, 1)
 	n.exec("UPDATE postroom.held SET logged_at = '2026-01-01'")
-	n.stepped(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{AsNew: true}).ID)
+	n.stepped(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{AsNew: true}).ID)
 	n.want("released, and logged when it was", 1, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL AND logged_at = '2026-01-01'")
 }
 
@@ -86,8 +86,8 @@ func TestReplayReportsAnEventDiscardedBeforeItsTurn(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.seed(2, 1, 1)
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{1}}, 0, n.by, nil); err != nil {
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{1}}, deadletter.ChangeOptions{}, n.by); err != nil {
 		t.Fatal(err)
 	}
 	n.stepped(job.ID)
@@ -100,7 +100,7 @@ func TestResumeTakesUpEventsThatWereLeftOut(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.seed(4, 1, 1)
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: 1})
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{StopAt: new(1.0)})
 	n.stepped(job.ID)
 	n.exec("UPDATE postroom.held SET dead_at = now(), next_at = NULL WHERE id = 1") // it failed
 	n.stepped(job.ID)
@@ -125,7 +125,7 @@ func TestCancelTakesBackEventsThatHaveNotBegun(t *testing.T) {
 	n.seed(8, 1, 1) // the eighth died first
 	n.exec("UPDATE postroom.held SET handler = 'outbox', dedupe_key = NULL, pos = 1 WHERE id = 7")
 	died := n.texts("SELECT dead_at::text FROM postroom.held WHERE id = 5")
-	job := n.replay(deadletter.Filter{IDs: []int64{1, 2, 3, 4, 5, 7, 8}}, deadletter.ReplayOptions{StopAt: 1, Canary: 6})
+	job := n.replay(deadletter.Filter{IDs: []int64{1, 2, 3, 4, 5, 7, 8}}, deadletter.ReplayOptions{StopAt: new(1.0), Canary: 6})
 	n.stepped(job.ID)
 	n.wantSame("released", n.heldNow(), "1 dead, 2 due, 3 due, 4 due, 5 due, 6 dead, 7 due, 8 due")
 	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 1") // another operator released it
@@ -174,7 +174,7 @@ func TestEventsReleasedByAWorkerAfterACancelAreDead(t *testing.T) {
 	n := newRig(t)
 	n.seed(4, 1, 1)
 	died := n.texts("SELECT dead_at::text FROM postroom.held ORDER BY id")
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})
 	n.stepped(job.ID)
 	n.exec("UPDATE postroom.held SET claimed_by = 'w', next_at = now() + interval '1 minute', epoch = 7")
 	if _, err := n.store.CancelReplay(t.Context(), job.ID, n.by); err != nil {
@@ -212,13 +212,13 @@ func TestReplayStopsAlsoIfAllEventsAreReleased(t *testing.T) {
 	}{
 		{"too few ended", 0.1, 9, deadletter.ReplayRunning, 0, 31},
 		{"too many failed", 0.1, 10, deadletter.ReplayRunning, 29, 1}, // it waits for the one that runs
-		{"the first failed", deadletter.StopAtFirstFailure, 1, deadletter.ReplayRunning, 38, 1},
-		{"it never stops", deadletter.NeverStop, 30, deadletter.ReplayRunning, 0, 10},
+		{"the first failed", 0, 1, deadletter.ReplayRunning, 38, 1},
+		{"it never stops", 1, 30, deadletter.ReplayRunning, 0, 10},
 		{"all failed, and nothing is left to stop", 0.1, 40, deadletter.ReplayDone, 0, 0},
 	} {
 		n := newRig(t)
 		n.seed(40, 1, 1)
-		job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: tt.stopAt})
+		job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{StopAt: &tt.stopAt})
 		n.stepped(job.ID)
 		n.exec("UPDATE postroom.held SET claimed_by = 'w', next_at = now() + interval '1 minute' WHERE id = 40")
 		n.exec("UPDATE postroom.held SET dead_at = now(), next_at = NULL, claimed_by = NULL WHERE id <= $1", tt.failed)
@@ -245,7 +245,7 @@ func TestCanaryNeedsAnEventThatSucceeds(t *testing.T) {
 	n := newRig(t)
 	n.seed(10, 1, 1)
 	n.exec("UPDATE postroom.held SET key = 'k', event_key = 'k', pos = id")
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 10})
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Canary: 10})
 	n.stepped(job.ID)
 	n.want("released of the key", 10, "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL")
 	n.exec("UPDATE postroom.held SET dead_at = now(), next_at = NULL WHERE id = 1") // the first of the key
@@ -262,7 +262,7 @@ func TestOthersTakeThePlaceOfWhatTheCanaryLeftOut(t *testing.T) {
 	n := newRig(t)
 	n.seed(40, 1, 1)
 	n.exec("UPDATE postroom.held SET key = 'k', event_key = 'k', pos = id WHERE id > 35") // they died first
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 10, StopAt: 0.1})
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Canary: 10, StopAt: new(0.1)})
 	n.stepped(job.ID)
 	n.exec("UPDATE postroom.held SET dead_at = now(), next_at = NULL WHERE id = 36") // the first of the key: four wait behind it
 	n.exec("DELETE FROM postroom.held WHERE dead_at IS NULL AND key IS NULL")        // they succeeded
@@ -283,7 +283,7 @@ func TestOthersTakeThePlaceOfWhatTheCanaryLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range []deadletter.Filter{{Key: "k"}, {IDs: []int64{20, 19, 18, 17, 16, 15}}} { // ten events of the new canary
-		if _, err := n.store.Discard(t.Context(), f, 0, n.by, nil); err != nil {
+		if _, err := n.store.Discard(t.Context(), f, deadletter.ChangeOptions{}, n.by); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -335,13 +335,13 @@ func TestPurgeOfTheHistory(t *testing.T) {
 		}
 	}
 	n.exec("UPDATE postroom.revision SET replaced_at = now() - interval '2 h' WHERE held < 4")
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{2}}, 0, n.by, nil); err != nil {
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{2}}, deadletter.ChangeOptions{}, n.by); err != nil {
 		t.Fatal(err)
 	}
 	n.exec("DELETE FROM postroom.held WHERE id IN (3, 4)") // they were settled
 	n.exec(`INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, state, ended_at)
 		SELECT 'ann', '{}', 1, 0, 1, false, 'rest', 0, 'done', now() - i * interval '40 min' FROM generate_series(1, 3) i`)
-	if _, err := n.store.Purge(t.Context(), time.Now().Add(-time.Hour), io.Discard, n.by, nil); err != nil && !errors.Is(err, deadletter.ErrNoMatch) {
+	if _, err := n.store.Purge(t.Context(), io.Discard, deadletter.PurgeOptions{Before: time.Now().Add(-time.Hour)}, n.by); err != nil && !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Fatal(err)
 	}
 	n.wantSame("revisions of", strings.Join(n.texts("SELECT DISTINCT held::text FROM postroom.revision ORDER BY 1"), " "), "1 2 4")

@@ -29,12 +29,12 @@ type rig struct {
 
 	pool  *pgxpool.Pool
 	store *deadletter.Store
-	by    deadletter.Audit
+	by    postroom.Audit
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	n := &rig{T: t, pool: devtest.Pool(t), by: deadletter.Audit{Actor: "ann", Reason: "the vendor is back"}}
+	n := &rig{T: t, pool: devtest.Pool(t), by: postroom.Audit{Actor: "ann", Reason: "the vendor is back"}}
 	n.store = deadletter.New(n.pool, deadletter.Config{})
 	n.exec("CREATE TABLE effect (handler text, id text, body text, n bigint GENERATED ALWAYS AS IDENTITY)")
 	return n
@@ -188,7 +188,7 @@ func (n *rig) runReplay(job deadletter.Replay) deadletter.Replay {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), devtest.Patience(n, patience))
 	defer cancel()
-	done, err := n.store.RunReplay(ctx, job.ID, nil)
+	done, err := n.store.RunReplay(ctx, job.ID, deadletter.RunOptions{})
 	if err != nil {
 		n.Fatal(err)
 	}

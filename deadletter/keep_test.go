@@ -26,7 +26,7 @@ func TestExportKeepsBytes(t *testing.T) {
 	const data, raw = "\"\xff\x9b2J\"", "X-Name: \xe9\r\n"
 	n.exec("UPDATE postroom.held SET data = $1, raw_headers = $2", []byte(data), []byte(raw))
 	var line bytes.Buffer
-	if _, err := n.store.Export(t.Context(), deadletter.Filter{}, &line, nil); err != nil {
+	if _, err := n.store.Export(t.Context(), deadletter.Filter{}, &line, deadletter.ExportOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -64,7 +64,7 @@ func TestPurgeOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.seed(4, 1, 1)
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil); err != nil {
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by); err != nil {
 		t.Fatal(err)
 	}
 	refusal := &pgconn.PgError{Code: "40001"}
@@ -85,7 +85,7 @@ func TestPurgeOfUnknownOutcome(t *testing.T) {
 	for _, tt := range tests {
 		store := deadletter.New(&commits{n.pool, tt.end}, deadletter.Config{})
 		var w strings.Builder
-		_, err := store.Purge(t.Context(), time.Now().Add(time.Hour), &w, n.by, nil)
+		_, err := store.Purge(t.Context(), &w, deadletter.PurgeOptions{Before: time.Now().Add(time.Hour)}, n.by)
 		if err == nil || errors.Is(err, deadletter.ErrUnknownOutcome) != tt.unknown {
 			t.Errorf("%s: %v, want ErrUnsure: %v", tt.name, err, tt.unknown)
 		}
@@ -95,7 +95,7 @@ func TestPurgeOfUnknownOutcome(t *testing.T) {
 		n.want(tt.name+": in the archive", tt.left, "SELECT count(*) FROM postroom.archive")
 	}
 	var w strings.Builder
-	if _, err := n.store.Purge(t.Context(), time.Now().Add(time.Hour), &w, n.by, nil); !errors.Is(err, deadletter.ErrNoMatch) || errors.Is(err, deadletter.ErrUnknownOutcome) {
+	if _, err := n.store.Purge(t.Context(), &w, deadletter.PurgeOptions{Before: time.Now().Add(time.Hour)}, n.by); !errors.Is(err, deadletter.ErrNoMatch) || errors.Is(err, deadletter.ErrUnknownOutcome) {
 		t.Errorf("a purge of nothing = %v", err)
 	}
 }
@@ -105,10 +105,10 @@ func TestShowWhoDiscardedMany(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.seed(3, 1, 1)
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 2, n.by, nil); err != nil {
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{Limit: 2}, n.by); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil); err != nil { // the last event, by itself
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by); err != nil { // the last event, by itself
 		t.Fatal(err)
 	}
 	for _, id := range []int64{1, 2, 3} {

@@ -1,32 +1,37 @@
 package deadletter
 
 import (
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/postroom/postroom/internal/change"
 	"github.com/postroom/postroom/internal/held"
 )
 
 // Letter is a held or discarded event in a list.
 type Letter struct {
-	ID          int64      `json:"id"`
-	Handler     string     `json:"handler"`
-	State       State      `json:"state"`
-	DeadAt      *time.Time `json:"dead_at,omitempty"`
-	DiscardedAt *time.Time `json:"discarded_at,omitempty"`
-	HeldAt      time.Time  `json:"held_at"`
-	Attempts    int        `json:"attempts"`
-	Class       string     `json:"class,omitempty"`     // class of the last failure
-	Cause       string     `json:"cause,omitempty"`     // failures with the same cause have the same value
-	Error       string     `json:"error,omitempty"`     // text of the last failure
-	Revision    int        `json:"revision"`            // how many times it was edited
-	ReplayID    int64      `json:"replay_id,omitempty"` // the last replay that contained it
-	LoggedAt    time.Time  `json:"logged_at"`
-	Source      string     `json:"source"`
-	EventID     string     `json:"event_id"`
-	Type        string     `json:"type"`
-	Subject     string     `json:"subject"`
-	Key         string     `json:"key,omitempty"`
-	Size        int        `json:"size"` // size of the body in bytes
+	ID          int64     `json:"id"`
+	Handler     string    `json:"handler"`
+	State       State     `json:"state"`
+	DeadAt      time.Time `json:"dead_at,omitzero"`
+	DiscardedAt time.Time `json:"discarded_at,omitzero"`
+	HeldAt      time.Time `json:"held_at"`
+	Attempts    int       `json:"attempts"`
+	Class       string    `json:"class,omitempty"`     // class of the last failure
+	Cause       string    `json:"cause,omitempty"`     // failures with the same cause have the same value
+	Error       string    `json:"error,omitempty"`     // text of the last failure
+	Revision    int       `json:"revision"`            // how many times it was edited
+	ReplayID    int64     `json:"replay_id,omitempty"` // the last replay that contained it
+	LoggedAt    time.Time `json:"logged_at"`
+	Source      string    `json:"source"`
+	EventID     string    `json:"event_id"`
+	Type        string    `json:"type"`
+	Subject     string    `json:"subject"`
+	Key         string    `json:"key,omitempty"`
+	Size        int       `json:"size"` // size of the body in bytes
 }
 
 // State is the state of a held or discarded event.
@@ -44,14 +49,13 @@ const (
 
 // newLetter returns a row as a Letter.
 func newLetter(r *held.Row) Letter {
-	e, c := &r.Event, &r.Progress
 	l := Letter{
-		ID: r.ID, Handler: r.Handler, State: stateOf(r), DeadAt: timeOrNil(c.DeadAt), DiscardedAt: timeOrNil(c.DiscardedAt), HeldAt: c.HeldAt,
-		Attempts: c.Attempts, Class: c.Class, Cause: c.Cause, Error: c.Error, Revision: r.Revision, ReplayID: r.ReplayID,
-		LoggedAt: e.LoggedAt, Source: e.Source, EventID: e.ID, Type: e.Type, Subject: e.Subject, Key: e.Key, Size: e.Size,
+		ID: r.ID, Handler: r.Handler, State: stateOf(r), DeadAt: r.DeadAt, DiscardedAt: r.DiscardedAt, HeldAt: r.HeldAt,
+		Attempts: r.Attempts, Class: r.Class, Cause: r.Cause, Error: r.Error, Revision: r.Revision, ReplayID: r.ReplayID,
+		LoggedAt: r.LoggedAt, Source: r.Source, EventID: r.EventID, Type: r.Type, Subject: r.Subject, Key: r.Key, Size: r.Size,
 	}
 	if l.LoggedAt.IsZero() {
-		l.LoggedAt = c.HeldAt
+		l.LoggedAt = r.HeldAt
 	}
 	return l
 }
@@ -61,7 +65,7 @@ func newLetter(r *held.Row) Letter {
 func stateOf(r *held.Row) State {
 	switch r.State {
 	case held.Due, held.Retrying, held.Scheduled:
-		if r.Progress.Class == "" && r.Handler == Outgoing {
+		if r.Class == "" && r.Handler == Outgoing {
 			return Scheduled
 		}
 		return Retrying
@@ -71,35 +75,38 @@ func stateOf(r *held.Row) State {
 	return State(r.State)
 }
 
-func timeOrNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
+// place is a place in a list of events: behind this one. If events are added or removed between two
+// pages, a list still has each event exactly once that was neither added nor removed.
+type place struct {
+	at time.Time
+	id int64
+}
+
+// String returns the place as the text for [postroom.Page]. The zero place is the empty text.
+func (p place) String() string {
+	if p == (place{}) {
+		return ""
 	}
-	return &t
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%s %d", p.at.UTC().Format(time.RFC3339Nano), p.id))
 }
 
-// Page selects a part of a list. The zero value selects the first page.
-type Page struct {
-	// Limit is the largest number of events in the page, at most 1,000.
-	//
-	// Defaults to 50.
-	Limit int
-
-	// After is the cursor that [Store.List] returned with the previous page.
-	After Cursor
+func parsePlace(text string) (p place, err error) {
+	if text == "" {
+		return place{}, nil
+	}
+	plain, err := base64.RawURLEncoding.DecodeString(text)
+	at, id, _ := strings.Cut(string(plain), " ")
+	if err == nil {
+		p.at, err = time.Parse(time.RFC3339Nano, at)
+	}
+	if err == nil {
+		p.id, err = strconv.ParseInt(id, 10, 64)
+	}
+	if err != nil || p.id < 1 {
+		return place{}, change.ErrPlace
+	}
+	return p, nil
 }
-
-// Cursor is a position in a list. If events are added or removed between two pages, [Store.List]
-// still returns exactly once each event that was neither added nor removed.
-type Cursor struct {
-	At time.Time `json:"at"`
-	ID int64     `json:"id"`
-}
-
-const (
-	defaultLimit = 50
-	maxLimit     = 1000
-)
 
 // Group has the dead events with one cause.
 type Group struct {

@@ -15,14 +15,14 @@ import (
 func (n *rig) all(f deadletter.Filter, limit int) []deadletter.Letter {
 	n.Helper()
 	var found []deadletter.Letter
-	p := deadletter.Page{Limit: limit}
+	p := postroom.Page{Limit: limit}
 	for {
 		page, next, err := n.store.List(n.Context(), f, p)
 		if err != nil {
 			n.Fatal(err)
 		}
 		found = append(found, page...)
-		if next == (deadletter.Cursor{}) {
+		if next == "" {
 			return found
 		}
 		if len(page) != limit {
@@ -91,7 +91,7 @@ func TestSearch(t *testing.T) {
 					}
 					seen[l.ID] = true
 				}
-				if !slices.IsSortedFunc(found, func(a, b deadletter.Letter) int { return b.DeadAt.Compare(*a.DeadAt) }) {
+				if !slices.IsSortedFunc(found, func(a, b deadletter.Letter) int { return b.DeadAt.Compare(a.DeadAt) }) {
 					t.Error("the last to die is not first")
 				}
 			}
@@ -116,14 +116,14 @@ func TestSearchRefusesBadFilters(t *testing.T) {
 		},
 	}
 	for name, f := range tests {
-		if _, _, err := n.store.List(t.Context(), f, deadletter.Page{}); err == nil {
+		if _, _, err := n.store.List(t.Context(), f, postroom.Page{}); err == nil {
 			t.Errorf("%s: listed", name)
 		}
 		if _, err := n.store.CreateReplay(t.Context(), f, deadletter.ReplayOptions{}, n.by); err == nil || errors.Is(err, deadletter.ErrNoMatch) {
 			t.Errorf("%s: replayed: %v", name, err)
 		}
 	}
-	if _, _, err := n.store.List(t.Context(), deadletter.Filter{}, deadletter.Page{Limit: 1001}); err == nil {
+	if _, _, err := n.store.List(t.Context(), deadletter.Filter{}, postroom.Page{Limit: 1001}); err == nil {
 		t.Error("a page of 1001")
 	}
 	bad := deadletter.New(n.pool, deadletter.Config{Schema: "x y"})
@@ -218,7 +218,7 @@ func TestLettersWithoutAValueDoNotMatch(t *testing.T) {
 		       '/shop', n::text, 'a.b', 'a.b', 'text/plain', ''
 		FROM generate_series(1, 6000) n`)
 	for name, f := range map[string]deadletter.Filter{"dead": {Key: "k"}, "discarded": {Class: "c", Discarded: true}} {
-		letters, _, err := n.store.List(t.Context(), f, deadletter.Page{})
+		letters, _, err := n.store.List(t.Context(), f, postroom.Page{})
 		if err != nil || len(letters) != 1 || letters[0].EventID != "6000" {
 			t.Errorf("%s: %d events, %v; want one", name, len(letters), err)
 		}

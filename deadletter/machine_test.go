@@ -146,11 +146,11 @@ func (m *machine) job(t *rapid.T) *replaying {
 func (m *machine) replay(t *rapid.T) {
 	o := deadletter.ReplayOptions{
 		Limit: rapid.IntRange(0, 12).Draw(t, "limit"), Canary: rapid.IntRange(0, 4).Draw(t, "canary"),
-		StopAt: rapid.SampledFrom([]float64{0, 1e-9, 0.3, 1}).Draw(t, "stop at"),
+		StopAt: rapid.SampledFrom([]*float64{nil, new(0.0), new(0.3), new(1.0)}).Draw(t, "stop at"),
 	}
-	var f deadletter.Filter
+	f := deadletter.Filter{All: true}
 	if rapid.Bool().Draw(t, "some") {
-		f.IDs = rapid.SliceOfNDistinct(rapid.Int64Range(1, 18), 1, 9, rapid.ID).Draw(t, "ids")
+		f = deadletter.Filter{IDs: rapid.SliceOfNDistinct(rapid.Int64Range(1, 18), 1, 9, rapid.ID).Draw(t, "ids")}
 	}
 	job, err := m.n.store.CreateReplay(m.Context(), f, o, m.n.by)
 	free := m.free(f)
@@ -248,7 +248,7 @@ func (m *machine) know(t *rapid.T, j *replaying) {
 	if job.State == deadletter.ReplayRunning {
 		return
 	}
-	if job.Remaining() != 0 || job.EndedAt == nil {
+	if job.Remaining() != 0 || job.EndedAt.IsZero() {
 		t.Fatalf("%+v ended with events left", job)
 	}
 	m.n.want("items without an outcome", 0, "SELECT count(*) FROM postroom.job_item WHERE job = $1 AND outcome IS NULL", j.id)
@@ -261,12 +261,12 @@ func (m *machine) know(t *rapid.T, j *replaying) {
 // hasFailed reports whether too many events of a replay failed, so that no more may be released.
 // The replay was never resumed.
 func hasFailed(j deadletter.Replay) bool {
-	ended, share := j.Succeeded+j.Failed, j.Options.StopAt
+	ended, share := j.Succeeded+j.Failed, *j.Options.StopAt
 	if j.Phase == deadletter.PhaseCanary {
 		return float64(j.Failed) > share*float64(ended+j.Open()+max(min(j.Options.Canary-j.Released, j.Remaining()), 0))
 	}
 	least := min(10, j.Events)
-	if share <= deadletter.StopAtFirstFailure {
+	if share == 0 {
 		least = 1
 	}
 	return ended >= least && j.Remaining() > 0 && float64(j.Failed) > share*float64(ended)
@@ -343,7 +343,7 @@ func (m *machine) fail(t *rapid.T) {
 
 func (m *machine) discard(t *rapid.T) {
 	id := m.pick(t, isDead)
-	if _, err := m.n.store.Discard(m.Context(), deadletter.Filter{IDs: []int64{id}}, 0, m.n.by, nil); err != nil {
+	if _, err := m.n.store.Discard(m.Context(), deadletter.Filter{IDs: []int64{id}}, deadletter.ChangeOptions{}, m.n.by); err != nil {
 		t.Fatal(err)
 	}
 	m.audits++

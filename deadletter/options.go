@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -32,11 +33,10 @@ type ReplayOptions struct {
 
 	// StopAt is a share from 0 to 1. The replay stops when a larger share of the events that have
 	// ended has failed. Except during a canary, it compares the share only after ten events have
-	// ended. With [StopAtFirstFailure] the first failure stops the replay. With [NeverStop] no
-	// failure does.
+	// ended. With 0 the first failure stops the replay. With 1 no failure does.
 	//
 	// Defaults to 0.1.
-	StopAt float64 `json:"stop_at"`
+	StopAt *float64 `json:"stop_at"`
 
 	// AsNew gives each outgoing event the time of its release as its log time. Use it for events
 	// that are older than the time for which their consumers keep inbox rows. Without AsNew a
@@ -44,28 +44,14 @@ type ReplayOptions struct {
 	AsNew bool `json:"as_new,omitempty"`
 }
 
-// Values of [ReplayOptions.StopAt].
-const (
-	NeverStop          = 1.0  // any share may fail
-	StopAtFirstFailure = 1e-9 // the first failure stops the replay
-)
-
 func (o ReplayOptions) defaults() ReplayOptions {
 	if o.Attempts == 0 {
 		o.Attempts = 1
 	}
-	if o.StopAt == 0 {
-		o.StopAt = 0.1
+	if o.StopAt == nil {
+		o.StopAt = new(0.1)
 	}
 	return o
-}
-
-// limit returns the largest number of events in the replay. The result nil means all.
-func (o ReplayOptions) limit() *int {
-	if o.Limit == 0 {
-		return nil
-	}
-	return &o.Limit
 }
 
 func (o ReplayOptions) validate() error {
@@ -80,8 +66,69 @@ func (o ReplayOptions) validate() error {
 	//guard:a-rate-is-a-number 1 = o.Rate < 0 || math.IsInf(o.Rate, 0)
 	add(!(o.Rate >= 0 && o.Rate <= math.MaxFloat64), "Rate is %g, want 0 or more", o.Rate)
 	add(o.Canary < 0, "Canary is %d, want 0 or more", o.Canary)
-	add(!(o.StopAt >= 0 && o.StopAt <= 1), "StopAt is %g, want a share from 0 to 1", o.StopAt)
+	add(!(*o.StopAt >= 0 && *o.StopAt <= 1), "StopAt is %g, want a share from 0 to 1", *o.StopAt)
 	return errors.Join(faults...)
+}
+
+// DryRunOptions says how to try events. The zero value tries one event of each cause.
+type DryRunOptions struct {
+	// Limit is the largest number of events in the replay that the dry run is about, as in
+	// [ReplayOptions]. Zero means all.
+	Limit int
+
+	// Each is how many events of one cause are tried, at most.
+	//
+	// Defaults to 1.
+	Each int
+
+	// Wait is how long the dry run waits for results. The verdict of an event without a result is
+	// [DryRunUnanswered].
+	//
+	// Defaults to 30 seconds.
+	Wait time.Duration
+}
+
+func (o DryRunOptions) defaults() DryRunOptions {
+	return DryRunOptions{o.Limit, cmp.Or(o.Each, 1), cmp.Or(o.Wait, 30*time.Second)}
+}
+
+func (o DryRunOptions) validate() error {
+	if o.Limit < 0 || o.Each < 0 || o.Wait < 0 {
+		return fmt.Errorf("deadletter: dry run options: Limit is %d, Each is %d, and Wait is %v, want 0 or more of each", o.Limit, o.Each, o.Wait)
+	}
+	return nil
+}
+
+// RunOptions says how to run a replay. The zero value is ready to use.
+type RunOptions struct {
+	// Progress is called after each step with the state of the replay, unless it is nil.
+	Progress func(Replay)
+}
+
+// ChangeOptions says how [Store.Discard] and [Store.Reopen] change events. The zero value changes all
+// that match.
+type ChangeOptions struct {
+	// Limit is how many events are changed, at most. Zero means all.
+	Limit int
+
+	// Progress is called after each transaction that changed events, with the number of events that
+	// were changed so far, unless it is nil.
+	Progress func(n int64)
+}
+
+// ExportOptions says how to export events. The zero value is ready to use.
+type ExportOptions struct {
+	// Progress is called now and then with the number of events that were written, unless it is nil.
+	Progress func(n int64)
+}
+
+// PurgeOptions says what to purge.
+type PurgeOptions struct {
+	// Before is a time: what was discarded, edited or ended before is old. It is required.
+	Before time.Time
+
+	// Progress is called now and then with the number of events that were written, unless it is nil.
+	Progress func(n int64)
 }
 
 // Replay is an operator's order to run dead events again, and its progress.
@@ -101,8 +148,8 @@ type Replay struct {
 	Failed    int `json:"failed"`    // events that are dead again
 	Skipped   int `json:"skipped"`   // events that no process began, or that were no longer dead
 
-	LastStepAt *time.Time `json:"last_step_at,omitempty"` // when RunReplay last stored a step: while it runs, at least every six seconds
-	EndedAt    *time.Time `json:"ended_at,omitempty"`
+	LastStepAt time.Time `json:"last_step_at,omitzero"` // when RunReplay last stored a step: while it runs, at least every six seconds
+	EndedAt    time.Time `json:"ended_at,omitzero"`
 
 	// Idle is the time since the last step, by the database's clock. A running replay makes
 	// progress only while a process runs it with [Store.RunReplay].

@@ -22,7 +22,7 @@ func TestReplayOfAHeadOfAKey(t *testing.T) {
 	wantHeld := with(all("waiting", names("k", 2, 5)...), all("dead", e1))
 	r.eventuallyHeld(wantHeld)
 
-	job := r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	job := r.runReplay(r.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{}))
 	if job.State != deadletter.ReplayDone || job.Events != 1 || job.Failed != 1 {
 		t.Errorf("a replay that fails: %+v", job)
 	}
@@ -33,7 +33,7 @@ func TestReplayOfAHeadOfAKey(t *testing.T) {
 	}
 
 	s.set(false, e1)
-	job = r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	job = r.runReplay(r.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{}))
 	if job.State != deadletter.ReplayDone || job.Succeeded != 1 {
 		t.Errorf("a replay: %+v", job)
 	}
@@ -74,7 +74,7 @@ func TestDiscardOfAHeadOfAKey(t *testing.T) {
 		s.set(false, e1)
 		open := s.gate(e1)
 		defer open()
-		job := r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
+		job := r.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})
 		finished := r.startReplay(job)
 		r.eventually("the reopened event to run", func() bool { return s.runs(e1) == 2 })
 		r.publish("k", 42+waiting, 42+waiting) // these do not wait for the reopened event
@@ -104,7 +104,7 @@ func TestReplayOfSkippedEvents(t *testing.T) {
 	s.set(false, e4)
 	open := s.gate(e2)
 	defer open()
-	job := r.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: 1})
+	job := r.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{StopAt: new(1.0)})
 	r.want("items of one chain", 2, "SELECT count(*) FROM postroom.job_item WHERE chain = format(E'replay %s\tk', job) AND through = 2")
 	finished := r.startReplay(job)
 	r.eventuallyHeld(with(all("running", e2), all("waiting", e4)))
@@ -120,7 +120,7 @@ func TestReplayOfSkippedEvents(t *testing.T) {
 	}
 
 	s.set(false, e2)
-	if done := r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); done.Succeeded != 1 {
+	if done := r.runReplay(r.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})); done.Succeeded != 1 {
 		t.Errorf("only the other event: %+v", done)
 	}
 	r.wantEffects("k", name("k", 1), name("k", 3), name("k", 5), e4, e2)
@@ -158,7 +158,7 @@ func TestReplayOfLateEvents(t *testing.T) {
 	r.eventuallyEffects("z", 1)
 	r.lates("k", 1, 5)
 	before := r.dead()
-	job := r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: 1}))
+	job := r.runReplay(r.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{StopAt: new(1.0)}))
 	if job.State != deadletter.ReplayDone || job.Failed != 1 || job.Skipped != 4 {
 		t.Errorf("where the first fails: %+v", job)
 	}
@@ -170,7 +170,7 @@ func TestReplayOfLateEvents(t *testing.T) {
 	r.wantEffects("k")
 
 	s.set(false, name("k", 1))
-	job = r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	job = r.runReplay(r.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{}))
 	if job.Succeeded != 5 {
 		t.Errorf("the second replay: %+v", job)
 	}
@@ -222,7 +222,7 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 			open := s.gate(head)
 			defer open()
 			// All events that are released first fail, except the late events.
-			job := r.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 5})
+			job := r.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Canary: 5})
 			finished := r.startReplay(job)
 			r.eventually("the head to run", func() bool { return s.runs(head) == 1 })
 			if tt.end == deadletter.ReplayCancelled {
@@ -269,7 +269,7 @@ func TestReplayOfLongKeys(t *testing.T) {
 	r.eventuallyEffects("z", 1)
 	r.lates("k", 1, 3)
 	r.exec("UPDATE postroom.held SET event_key = repeat('ä', 127)")
-	if job := r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 3 {
+	if job := r.runReplay(r.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})); job.Succeeded != 3 {
 		t.Errorf("replay: %+v", job)
 	}
 	r.wantEffects("k", names("k", 1, 3)...)

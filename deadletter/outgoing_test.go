@@ -17,7 +17,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
@@ -25,6 +24,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // outgoingRig is a log, a relay, and a stream that takes no large messages.
@@ -85,7 +85,7 @@ func (o *outgoingRig) event(key string, number, size int) postroom.Event {
 
 func (o *outgoingRig) relay() (stop func()) {
 	o.Helper()
-	r := relay.New(outbox.NewLog(o.pool), natsjs.NewPublisher(o.nc), relay.Config{
+	r := relay.New(o.pool, natsjs.NewPublisher(o.nc), relay.Config{
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Accept: []broker.Risk{natsjs.SmallMessages},
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(o.Context()))
@@ -230,13 +230,13 @@ func TestIDsOfReplays(t *testing.T) {
 		}
 	}
 	stop()
-	job := o.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
+	job := o.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := o.store.RunReplay(ctx, job.ID, func(j deadletter.Replay) {
+	_, err := o.store.RunReplay(ctx, job.ID, deadletter.RunOptions{Progress: func(j deadletter.Replay) {
 		if j.Released == 1 {
 			cancel()
 		}
-	})
+	}})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("RunReplay = %v", err)
 	}
@@ -284,7 +284,7 @@ func TestTwoDeadOutgoingEventsOfAKey(t *testing.T) {
 		o.eventuallyHeld(map[string]string{e2: "dead", name("k", 3): "waiting", e4: "waiting"})
 		o.exec(`UPDATE postroom.held SET dead_at = now(), class = 'js_10054' WHERE event_id = $1`, e4)
 		o.takes(-1)
-		f := deadletter.Filter{}
+		f := deadletter.Filter{All: true}
 		if !first {
 			f = only(e4)
 		}
@@ -314,7 +314,7 @@ func TestReplayAsNew(t *testing.T) {
 	o.eventuallyHeld(all("dead", name("k", 1)))
 	o.exec("UPDATE postroom.held SET logged_at = now() - interval '29 days 1 minute'")
 	o.takes(-1)
-	if _, err := o.store.CreateReplay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}, o.by); !errors.Is(err, deadletter.ErrTooOld) {
+	if _, err := o.store.CreateReplay(t.Context(), deadletter.Filter{All: true}, deadletter.ReplayOptions{}, o.by); !errors.Is(err, deadletter.ErrTooOld) {
 		t.Errorf("Replay = %v, want ErrTooOld", err)
 	}
 	o.want("replays", 0, "SELECT count(*) FROM postroom.job")
@@ -324,7 +324,7 @@ func TestReplayAsNew(t *testing.T) {
 		t.Errorf("Preview = %+v, %v", forecasts, err)
 	}
 	before := time.Now().Add(-time.Minute)
-	if job := o.runReplay(o.replay(deadletter.Filter{}, deadletter.ReplayOptions{AsNew: true})); job.Succeeded != 1 {
+	if job := o.runReplay(o.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{AsNew: true})); job.Succeeded != 1 {
 		t.Errorf("replay: %+v", job)
 	}
 	o.wantPublished("/office#" + name("k", 1) + "#r1")
@@ -334,8 +334,8 @@ func TestReplayAsNew(t *testing.T) {
 	}
 	o.want("noted", 1, "SELECT count(*) FROM postroom.audit WHERE details #>> '{options,as_new}' = 'true'")
 
-	// The process with the shortest time counts: this one keeps inbox rows for an hour.
-	in := inbox.New(o.pool, nil, inbox.Config{DedupeWindow: time.Hour, MaxEventAge: 30 * time.Minute})
+	// The process with the shortest time counts: this one keeps inbox rows for half an hour.
+	in := inbox.New(o.pool, nil, inbox.Config{DedupeWindow: 30 * time.Minute})
 	in.Handle(sub("short"), newScript().handler("short"))
 	o.run(in)
 	o.takes(small)
@@ -343,7 +343,7 @@ func TestReplayAsNew(t *testing.T) {
 	o.eventuallyHeld(all("dead", name("k", 2)))
 	o.exec("UPDATE postroom.held SET logged_at = now() - interval '31 minutes'")
 	devtest.Eventually(o, patience, "the process to be known", func() bool { return o.number("SELECT count(*) FROM postroom.node") == 1 })
-	if _, err := o.store.CreateReplay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}, o.by); !errors.Is(err, deadletter.ErrTooOld) {
+	if _, err := o.store.CreateReplay(t.Context(), deadletter.Filter{All: true}, deadletter.ReplayOptions{}, o.by); !errors.Is(err, deadletter.ErrTooOld) {
 		t.Errorf("Replay = %v, want ErrTooOld", err)
 	}
 
@@ -374,7 +374,7 @@ func TestOutgoingReplaysWhileRelaysComeAndGo(t *testing.T) {
 		return o.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL") == keys && o.number("SELECT count(*) FROM postroom.held") == keys*each
 	})
 	o.takes(-1)
-	job := o.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 100})
+	job := o.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Rate: 100})
 	finished := o.startReplay(job)
 	running := true
 	life := 100 * time.Millisecond // how long a relay lives; it grows, so that even a slow machine gets past the start

@@ -34,7 +34,7 @@ func TestPurgeKeepsWhatWasDiscardedAgainMeanwhile(t *testing.T) {
 	n := newRig(t)
 	n.die("h", declined, event("e1"))
 	id := n.number("SELECT id FROM postroom.held")
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil); err != nil {
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by); err != nil {
 		t.Fatal(err)
 	}
 	var before time.Time
@@ -42,17 +42,17 @@ func TestPurgeKeepsWhatWasDiscardedAgainMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &meanwhile{do: func() {
-		if _, err := n.store.Reopen(t.Context(), deadletter.Filter{}, 0, n.by, nil); err != nil {
+		if _, err := n.store.Reopen(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by); err != nil {
 			t.Error(err)
 		}
 		if _, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte(`{"edited":true}`)}, n.by); err != nil {
 			t.Error(err)
 		}
-		if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil); err != nil {
+		if _, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by); err != nil {
 			t.Error(err)
 		}
 	}}
-	purged, err := n.store.Purge(t.Context(), before, w, n.by, nil)
+	purged, err := n.store.Purge(t.Context(), w, deadletter.PurgeOptions{Before: before}, n.by)
 	if left := n.number("SELECT count(*) FROM postroom.archive"); left == 0 && !strings.Contains(w.String(), "edited") {
 		t.Errorf("purged %d (%v) of what was discarded after its time; the edited body is lost, the export has only %s", purged, err, w.String())
 	}
@@ -64,34 +64,34 @@ func TestPurgeDoesNotLetARunningReplaySucceed(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.die("h", declined, event("e1"))
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil); err != nil {
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by); err != nil {
 		t.Fatal(err)
 	}
 	var job deadletter.Replay
 	w := &meanwhile{do: func() {
-		if _, err := n.store.Reopen(t.Context(), deadletter.Filter{}, 0, n.by, nil); err != nil {
+		if _, err := n.store.Reopen(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by); err != nil {
 			t.Error(err)
 		}
-		job = n.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: deadletter.NeverStop})
+		job = n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{StopAt: new(1.0)})
 		stop := n.handle("h", func(postroom.Event) error { return postroom.Permanent(errDeclined) })
 		defer stop()
 		released := false
 		ctx, cancel := withCancel(t)
 		defer cancel()
-		_, _ = n.store.RunReplay(ctx, job.ID, func(r deadletter.Replay) {
+		_, _ = n.store.RunReplay(ctx, job.ID, deadletter.RunOptions{Progress: func(r deadletter.Replay) {
 			if r.Released == 1 && !released { // the process that runs the replay ends here
 				released = true
 				cancel()
 			}
-		})
+		}})
 		eventually(t, func() bool {
 			return n.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL") == 1
 		})
-		if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil); err != nil {
+		if _, err := n.store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by); err != nil {
 			t.Error(err)
 		}
 	}}
-	purged, err := n.store.Purge(t.Context(), time.Now(), w, n.by, nil)
+	purged, err := n.store.Purge(t.Context(), w, deadletter.PurgeOptions{Before: time.Now()}, n.by)
 	if done := n.runReplay(job); done.Succeeded != 0 {
 		t.Errorf("purge %d, %v: the replay says that %d succeeded; no handler ever applied the event", purged, err, done.Succeeded)
 	}
@@ -102,3 +102,18 @@ func withCancel(t *testing.T) (context.Context, context.CancelFunc) {
 }
 
 func eventually(t *testing.T, f func() bool) { devtest.Eventually(t, patience, "dead again", f) }
+
+// A time that was forgotten is no time before which everything is old.
+func TestPurgeBeforeNoTime(t *testing.T) {
+	t.Parallel()
+	n := newRig(t)
+	n.die("billing", declined, events(1)...)
+	n.discarded(deadletter.Filter{All: true}, 1)
+	var out bytes.Buffer
+	if got, err := n.store.Purge(t.Context(), &out, deadletter.PurgeOptions{Before: time.Time{}}, n.by); err == nil || got != 0 || out.Len() != 0 {
+		t.Errorf("Purge = %d, %v, and wrote %d bytes; want an error", got, err, out.Len())
+	}
+	if got := n.number("SELECT count(*) FROM postroom.archive"); got != 1 {
+		t.Errorf("the archive has %d events, want 1", got)
+	}
+}

@@ -76,7 +76,7 @@ func TestNoRelayWaitsForAProducerThatAnOperatorWaitsFor(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(n *rig, job int64) error{
 		"discard": func(n *rig, _ int64) error {
-			_, err := n.store.Discard(n.Context(), deadletter.Filter{}, 0, n.by, nil)
+			_, err := n.store.Discard(n.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by)
 			return err
 		},
 		"replay": func(n *rig, job int64) error {
@@ -88,7 +88,7 @@ func TestNoRelayWaitsForAProducerThatAnOperatorWaitsFor(t *testing.T) {
 			t.Parallel()
 			n := newRig(t)
 			n.holdOutgoing(2, 100)
-			job, err := n.store.CreateReplay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}, n.by)
+			job, err := n.store.CreateReplay(t.Context(), deadletter.Filter{All: true}, deadletter.ReplayOptions{}, n.by)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +106,7 @@ func TestNoRelayWaitsForAHandlerThatAnOperatorWaitsFor(t *testing.T) {
 	n.seed(1, 1, 1)
 	n.exec("UPDATE postroom.held SET key = 'k', pos = 1 WHERE handler = 'h0'")
 	n.meanwhile(n.begin("SELECT pg_advisory_xact_lock(postroom.key_lock('h0', 'k'))"), func() error {
-		_, err := n.store.Discard(n.Context(), deadletter.Filter{}, 0, n.by, nil)
+		_, err := n.store.Discard(n.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by)
 		return err
 	})
 	n.want("discarded events", 2, "SELECT count(*) FROM postroom.archive")
@@ -124,11 +124,11 @@ func TestOperatorsWriteOutgoingEventsInPortions(t *testing.T) {
 			t.Errorf("%s: one transaction moved %d bytes of outgoing events", what, bytes)
 		}
 	}
-	if all, err := n.store.Discard(n.Context(), deadletter.Filter{}, 0, n.by, nil); err != nil || all != 30 {
+	if all, err := n.store.Discard(n.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by); err != nil || all != 30 {
 		t.Errorf("discarded %d, %v", all, err)
 	}
 	check("discard")
-	if all, err := n.store.Reopen(n.Context(), deadletter.Filter{Discarded: true}, 0, n.by, nil); err != nil || all != 30 {
+	if all, err := n.store.Reopen(n.Context(), deadletter.Filter{All: true, Discarded: true}, deadletter.ChangeOptions{}, n.by); err != nil || all != 30 {
 		t.Errorf("reopened %d, %v", all, err)
 	}
 	check("reopen")

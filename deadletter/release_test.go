@@ -15,7 +15,7 @@ func TestHugeRateIsNoBound(t *testing.T) {
 	n := newRig(t)
 	n.seed(4, 1, 1)
 	n.handle("h0", nil)
-	if done := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 1e22})); done.Succeeded != 4 {
+	if done := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Rate: 1e22})); done.Succeeded != 4 {
 		t.Errorf("result: %+v", done)
 	}
 }
@@ -27,7 +27,7 @@ func TestReleaseEndsFormerClaims(t *testing.T) {
 	n := newRig(t)
 	n.seed(1, 1, 1)
 	n.exec("UPDATE postroom.held SET epoch = 7")
-	n.release(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	n.release(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{}))
 	n.want("released, and still the former claim's", 0, "SELECT count(*) FROM postroom.held WHERE epoch = 7 AND dead_at IS NULL")
 }
 
@@ -58,13 +58,13 @@ func TestLongIDsAndKeys(t *testing.T) {
 		t.Error(err)
 	}
 	one := deadletter.Filter{IDs: []int64{1}}
-	if _, err := n.store.Discard(t.Context(), one, 0, n.by, nil); err != nil {
+	if _, err := n.store.Discard(t.Context(), one, deadletter.ChangeOptions{}, n.by); err != nil {
 		t.Error(err)
 	}
-	if _, err := n.store.Reopen(t.Context(), one, 0, n.by, nil); err != nil {
+	if _, err := n.store.Reopen(t.Context(), one, deadletter.ChangeOptions{}, n.by); err != nil {
 		t.Error(err)
 	}
-	n.release(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	n.release(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{}))
 	n.want("due", 1, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL")
 	n.want("waiting behind it", 2, "SELECT count(*) FROM postroom.held WHERE next_at IS NULL AND dead_at IS NULL")
 }
@@ -75,10 +75,10 @@ func (n *rig) release(job deadletter.Replay) {
 	ctx, stop := context.WithTimeout(n.Context(), devtest.Patience(n, 30*time.Second))
 	defer stop()
 	released := 0
-	_, err := n.store.RunReplay(ctx, job.ID, func(j deadletter.Replay) {
+	_, err := n.store.RunReplay(ctx, job.ID, deadletter.RunOptions{Progress: func(j deadletter.Replay) {
 		released = j.Released
 		stop()
-	})
+	}})
 	if released == 0 {
 		n.Fatalf("nothing was released: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/postroomtest"
 )
@@ -17,14 +18,14 @@ import (
 // its number and is not done again.
 func TestActsWhoseAnswersAreLost(t *testing.T) {
 	t.Parallel()
-	by := deadletter.Audit{Actor: "ann", Reason: "the vendor is back"}
+	by := postroom.Audit{Actor: "ann", Reason: "the vendor is back"}
 	var look *pgxpool.Pool
 	var phase int
 	var counts []string // what the acts returned
 	var edited, replay int64
 	acts := []func(ctx context.Context, s *deadletter.Store) (string, error){
 		func(ctx context.Context, s *deadletter.Store) (string, error) {
-			n, err := s.Discard(ctx, deadletter.Filter{}, 1, by, nil)
+			n, err := s.Discard(ctx, deadletter.Filter{All: true}, deadletter.ChangeOptions{Limit: 1}, by)
 			return fmt.Sprint("discarded ", n), err
 		},
 		func(ctx context.Context, s *deadletter.Store) (string, error) {
@@ -32,7 +33,7 @@ func TestActsWhoseAnswersAreLost(t *testing.T) {
 			return fmt.Sprint("revision ", r.Revision), err
 		},
 		func(ctx context.Context, s *deadletter.Store) (string, error) {
-			_, err := s.CreateReplay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{}, by)
+			_, err := s.CreateReplay(ctx, deadletter.Filter{All: true}, deadletter.ReplayOptions{}, by)
 			if errors.Is(err, deadletter.ErrNoMatch) { // it was made, but could not be read
 				err = nil
 			}
@@ -44,9 +45,9 @@ func TestActsWhoseAnswersAreLost(t *testing.T) {
 		func(ctx context.Context, s *deadletter.Store) (string, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
-			j, err := s.RunReplay(ctx, replay, func(deadletter.Replay) { // what is released takes effect
+			j, err := s.RunReplay(ctx, replay, deadletter.RunOptions{Progress: func(deadletter.Replay) { // what is released takes effect
 				_, _ = look.Exec(ctx, "DELETE FROM postroom.held WHERE dead_at IS NULL")
-			})
+			}})
 			return fmt.Sprintf("%d of %d succeeded", j.Succeeded, j.Events), err
 		},
 	}

@@ -9,7 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/change"
+	"github.com/postroom/postroom/internal/held"
 )
 
 // The pauses of RunReplay between two steps. After a step that changed something the pause is
@@ -25,11 +27,11 @@ const (
 // filter.
 func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) (groups []PreviewGroup, these Filter, err error) {
 	o = o.defaults()
-	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
+	if err := errors.Join(s.err, f.replayable(), o.validate()); err != nil {
 		return nil, Filter{}, err
 	}
 	var all []int64
-	rows, _ := s.db.Query(ctx, s.sql.Preview, f.arguments(o.limit())...) // CollectRows reports the error
+	rows, _ := s.db.Query(ctx, s.sql.Preview, f.arguments(given(o.Limit))...) // CollectRows reports the error
 	groups, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (g PreviewGroup, err error) {
 		var ids []int64
 		err = row.Scan(&g.Handler, &g.Type, &g.Events, &g.InReplay, &g.KeysWaiting, &g.Isolated, &g.StepsDone, &g.StepsOpen, &g.Committed, &g.TooOld, &g.HasProcess, &ids)
@@ -43,20 +45,17 @@ func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) (groups 
 	return groups, f.only(all), nil
 }
 
-// DryRun tries events that a replay would release. The parameter each is the largest number of
-// events that it tries of one cause. A process that has the handler runs it in a transaction,
-// checks deferred constraints, and rolls back. A rollback does not undo everything: for instance,
-// numbers that the handler took from a sequence stay used. DryRun does not run handlers that call
-// other systems, and no event whose handler ended its transaction itself. The parameter wait is the
-// longest time that it waits for results. The verdict of an event without a result is
-// [DryRunUnanswered].
-func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int, wait time.Duration) (trials []DryRun, err error) {
+// DryRun tries events that a replay would release. A process that has the handler runs it in a
+// transaction, checks deferred constraints, and rolls back. A rollback does not undo everything: for
+// instance, numbers that the handler took from a sequence stay used. DryRun does not run handlers
+// that call other systems, and no event whose handler ended its transaction itself.
+func (s *Store) DryRun(ctx context.Context, f Filter, o DryRunOptions) (trials []DryRun, err error) {
 	o = o.defaults()
-	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
+	if err := errors.Join(s.err, f.replayable(), o.validate()); err != nil {
 		return nil, err
 	}
 	run := dryRunner{&s.database, nil}
-	if trials, err = run.choose(ctx, f, o, each); err != nil || len(trials) == 0 {
+	if trials, err = run.choose(ctx, f, o); err != nil || len(trials) == 0 {
 		return trials, err
 	}
 	var handlers []string
@@ -84,19 +83,32 @@ func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int,
 		return nil, fmt.Errorf("deadletter: ask for dry runs: %w", s.explain(err))
 	}
 	defer func() { err = errors.Join(err, run.remove(ctx)) }()
-	return trials, run.wait(ctx, wait)
+	return trials, run.wait(ctx, o.Wait)
+}
+
+// Replay replays the dead events that match now, and returns when the replay has ended: it calls
+// [Store.CreateReplay] and [Store.RunReplay]. If it returns an error and a replay with an id, the
+// replay goes on when RunReplay is called with this id.
+func (s *Store) Replay(ctx context.Context, f Filter, o ReplayOptions, audit postroom.Audit) (Replay, error) {
+	created, err := s.CreateReplay(ctx, f, o, audit)
+	if err != nil {
+		return created, err
+	}
+	ended, err := s.RunReplay(ctx, created.ID, RunOptions{})
+	if err != nil {
+		return created, err
+	}
+	return ended, nil
 }
 
 // CreateReplay creates a replay of the dead events that match now. It releases none of them:
 // [Store.RunReplay] releases events. CreateReplay skips events that are in another running replay.
-// So if several operators replay an event at the same time, it is replayed once.
-func (s *Store) CreateReplay(ctx context.Context, f Filter, o ReplayOptions, audit Audit) (Replay, error) {
+// So if several operators replay an event at the same time, it is replayed once. If it returns an error
+// and a replay with an id, that replay was created.
+func (s *Store) CreateReplay(ctx context.Context, f Filter, o ReplayOptions, audit postroom.Audit) (Replay, error) {
 	o = o.defaults()
-	if err := errors.Join(s.err, f.validate(), o.validate(), audit.validate()); err != nil {
+	if err := errors.Join(s.err, f.replayable(), f.changes(), o.validate(), validAudit(audit)); err != nil {
 		return Replay{}, err
-	}
-	if f.Discarded {
-		return Replay{}, errors.New("deadletter: reopen discarded events before you replay them")
 	}
 	var id int64
 	err := s.inTx(ctx, func(tx pgx.Tx) (err error) {
@@ -106,7 +118,10 @@ func (s *Store) CreateReplay(ctx context.Context, f Filter, o ReplayOptions, aud
 	if err != nil {
 		return Replay{}, fmt.Errorf("deadletter: replay: %w", s.explain(err))
 	}
-	return s.GetReplay(ctx, id)
+	created, err := s.GetReplay(ctx, id)
+	//guard:a-created-replay-is-never-without-its-id remove
+	created.ID = id // also with an error
+	return created, err
 }
 
 // GetReplay returns a replay.
@@ -121,15 +136,24 @@ func (s *Store) GetReplay(ctx context.Context, id int64) (Replay, error) {
 	return jobs[0], nil
 }
 
-// ListReplays returns at most limit replays, the newest first. If the parameter before is not zero,
-// it is the id of a replay, and ListReplays returns only replays with smaller ids. If the parameter
-// running is true, ListReplays returns only running replays.
-func (s *Store) ListReplays(ctx context.Context, limit int, before int64, running bool) ([]Replay, error) {
-	var behind *int64
-	if before != 0 {
-		behind = &before
+// ReplayFilter selects replays. The zero value selects all.
+type ReplayFilter struct {
+	Running bool // only replays that run
+}
+
+// Replays returns a page of the replays that match f, the newest first, and where the next page
+// begins. With the last page, next is empty.
+func (s *Store) Replays(ctx context.Context, f ReplayFilter, p postroom.Page) (replays []Replay, next string, err error) {
+	limit, errLimit := change.Limit(p)
+	behind, errAfter := change.Before(p)
+	if err := errors.Join(errLimit, errAfter); err != nil {
+		return nil, "", fmt.Errorf("deadletter: replays: %w", err)
 	}
-	return s.jobs(ctx, nil, limit, behind, running)
+	if replays, err = s.jobs(ctx, nil, limit+1, behind, f.Running); err != nil {
+		return nil, "", err
+	}
+	replays, next = change.Next(replays, limit, func(r Replay) int64 { return r.ID })
+	return replays, next, nil
 }
 
 // RunReplay runs a replay until it has ended, and returns it. It releases events as the options
@@ -137,10 +161,9 @@ func (s *Store) ListReplays(ctx context.Context, limit int, before int64, runnin
 // that locks the replay. If no process runs the replay any longer, it makes no progress until
 // RunReplay is called again.
 //
-// RunReplay calls the function progress after each step, if progress is not nil. When ctx ends,
-// RunReplay returns an error, and does not cancel the replay. If ctx ends in the pause between two
-// steps, RunReplay also returns the last state of the replay.
-func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) (Replay, error) {
+// When ctx ends, RunReplay returns an error, and does not cancel the replay. If ctx ends in the pause
+// between two steps, RunReplay also returns the last state of the replay.
+func (s *Store) RunReplay(ctx context.Context, id int64, o RunOptions) (Replay, error) {
 	for rest := leastPause; ; rest = min(2*rest, mostPause) {
 		moved, err := s.step(ctx, id)
 		if err != nil {
@@ -150,8 +173,8 @@ func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) 
 		if err != nil {
 			return Replay{}, err
 		}
-		if progress != nil {
-			progress(job)
+		if o.Progress != nil {
+			o.Progress(job)
 		}
 		if job.State != ReplayRunning {
 			return job, nil
@@ -183,8 +206,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // out, RunReplay makes the event dead again. CancelReplay does not take back released outgoing
 // events, because the relay may be publishing them. CancelReplay returns [ErrReplayEnded] if the
 // replay has ended.
-func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
-	if err := errors.Join(s.err, audit.validate()); err != nil {
+func (s *Store) CancelReplay(ctx context.Context, id int64, audit postroom.Audit) (Replay, error) {
+	if err := errors.Join(s.err, validAudit(audit)); err != nil {
 		return Replay{}, err
 	}
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
@@ -198,7 +221,7 @@ func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay
 		if err := t.stopReleasing(ctx, ReplayCancelled); err != nil {
 			return err
 		}
-		if _, err := s.tables.Audit(ctx, tx, change.Action{Name: "cancel", By: change.By(audit), Events: int64(t.j.added.skipped), Replay: id}); err != nil {
+		if _, err := s.tables.Audit(ctx, tx, change.Action{Name: "cancel", By: audit, Events: int64(t.j.added.skipped), Replay: id}); err != nil {
 			return err
 		}
 		return t.save(ctx)
@@ -214,8 +237,8 @@ func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay
 // canary, if the options have one. When it compares the share of failures with StopAt, it counts only
 // events that end after the call of ResumeReplay. If the replay has not ended, ResumeReplay only
 // records in the audit who goes on with it, and returns [ErrReplayRunning].
-func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
-	if err := errors.Join(s.err, audit.validate()); err != nil {
+func (s *Store) ResumeReplay(ctx context.Context, id int64, audit postroom.Audit) (Replay, error) {
+	if err := errors.Join(s.err, validAudit(audit)); err != nil {
 		return Replay{}, err
 	}
 	running := false
@@ -262,12 +285,12 @@ func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay
 }
 
 // resumed records who goes on with the replay.
-func (s *replayStep) resumed(ctx context.Context, audit Audit, events int) error {
-	_, err := s.tables.Audit(ctx, s.tx, change.Action{Name: "resume", By: change.By(audit), Events: int64(events), Replay: s.j.id})
+func (s *replayStep) resumed(ctx context.Context, audit postroom.Audit, events int) error {
+	_, err := s.tables.Audit(ctx, s.tx, change.Action{Name: "resume", By: audit, Events: int64(events), Replay: s.j.id})
 	return err
 }
 
-func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions, audit Audit) (id int64, err error) {
+func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions, audit postroom.Audit) (id int64, err error) {
 	if _, err := tx.Exec(ctx, s.sql.ReplaySerialize); err != nil {
 		return 0, fmt.Errorf("wait for another transaction that chooses events for a replay: %w", err)
 	}
@@ -279,12 +302,12 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions
 	if o.Rate > 0 {
 		rate = &o.Rate
 	}
-	err = tx.QueryRow(ctx, s.sql.ReplayCreate, audit.Actor, audit.Reason, filter, o.Attempts, rate, o.Canary, o.StopAt, o.AsNew).Scan(&id)
+	err = tx.QueryRow(ctx, s.sql.ReplayCreate, audit.Actor, audit.Reason, filter, o.Attempts, rate, o.Canary, *o.StopAt, o.AsNew).Scan(&id)
 	if err != nil {
 		return 0, fmt.Errorf("create the replay: %w", err)
 	}
 	var items, old int64
-	if err := tx.QueryRow(ctx, s.sql.ReplayItems, f.arguments(id, o.limit())...).Scan(&items, &old); err != nil {
+	if err := tx.QueryRow(ctx, s.sql.ReplayItems, f.arguments(id, given(o.Limit))...).Scan(&items, &old); err != nil {
 		return 0, fmt.Errorf("select its events: %w", err)
 	}
 	switch {
@@ -293,7 +316,7 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions
 	case old > 0 && !o.AsNew:
 		return 0, fmt.Errorf("%w: %d outgoing events; replay them as new only if their consumers have not handled them already", ErrTooOld, old)
 	}
-	_, err = s.tables.Audit(ctx, tx, change.Action{Name: "replay", By: change.By(audit), Events: items, Replay: id, Details: struct {
+	_, err = s.tables.Audit(ctx, tx, change.Action{Name: "replay", By: audit, Events: items, Replay: id, Details: struct {
 		Filter  Filter        `json:"filter"`
 		Options ReplayOptions `json:"options"`
 	}{f.audited(), o}})
@@ -308,13 +331,13 @@ func (s *Store) jobs(ctx context.Context, id *int64, limit int, behind *int64, r
 	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (j Replay, err error) {
 		var filter []byte
 		var rate *float64
-		var rests float64
-		err = row.Scan(&j.ID, &j.CreatedAt, &j.Actor, &j.Reason, &filter, &j.Options.Attempts, &rate, &j.Options.Canary, &j.Options.StopAt,
-			&j.Options.AsNew, &j.State, &j.Phase, &j.Events, &j.Released, &j.Succeeded, &j.Failed, &j.Skipped, &j.LastStepAt, &j.EndedAt, &rests)
+		var rests, stopAt float64
+		err = row.Scan(&j.ID, &j.CreatedAt, &j.Actor, &j.Reason, &filter, &j.Options.Attempts, &rate, &j.Options.Canary, &stopAt,
+			&j.Options.AsNew, &j.State, &j.Phase, &j.Events, &j.Released, &j.Succeeded, &j.Failed, &j.Skipped, held.Time(&j.LastStepAt), held.Time(&j.EndedAt), &rests)
 		if err == nil {
 			err = json.Unmarshal(filter, &j.Filter)
 		}
-		j.Options.Rate, j.Idle = value(rate), time.Duration(rests*float64(time.Second))
+		j.Options.Rate, j.Options.StopAt, j.Idle = value(rate), &stopAt, time.Duration(rests*float64(time.Second))
 		return j, err
 	})
 	if err != nil {

@@ -28,11 +28,11 @@ func TestReplay(t *testing.T) {
 	n.want("released before it runs", 0, "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL")
 	n.handle("billing", nil)
 	first := 0
-	done, err := n.store.RunReplay(t.Context(), job.ID, func(j deadletter.Replay) {
+	done, err := n.store.RunReplay(t.Context(), job.ID, deadletter.RunOptions{Progress: func(j deadletter.Replay) {
 		if first == 0 {
 			first = j.Released
 		}
-	})
+	}})
 	if err != nil || first != 40 {
 		t.Errorf("the first step released %d, want all: %v", first, err)
 	}
@@ -61,7 +61,7 @@ func TestAttemptsOfAReplay(t *testing.T) {
 			calls.Add(1)
 			return errDeclined
 		})
-		job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Attempts: attempts}))
+		job := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Attempts: attempts}))
 		if job.State != deadletter.ReplayDone || job.Failed != 1 || calls.Load() != int32(attempts) {
 			t.Errorf("%d attempts: %d calls, %+v", attempts, calls.Load(), job)
 		}
@@ -79,7 +79,7 @@ func TestCanaryStops(t *testing.T) {
 		calls.Add(1)
 		return errDeclined
 	})
-	job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 5, StopAt: 0.4}))
+	job := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Canary: 5, StopAt: new(0.4)}))
 	if job.State != deadletter.ReplayStopped || job.Failed < 3 || job.Failed > 5 || job.Failed+job.Skipped != 50 {
 		t.Errorf("result: %+v", job)
 	}
@@ -104,11 +104,11 @@ func TestCanaryIsWaitedFor(t *testing.T) {
 		}
 		return nil
 	})
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 4})
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Canary: 4})
 	finished := make(chan deadletter.Replay, 1)
 	steps := 0
 	go func() {
-		done, err := n.store.RunReplay(context.WithoutCancel(t.Context()), job.ID, func(j deadletter.Replay) {
+		done, err := n.store.RunReplay(context.WithoutCancel(t.Context()), job.ID, deadletter.RunOptions{Progress: func(j deadletter.Replay) {
 			if j.Phase == deadletter.PhaseCanary && j.Succeeded == 3 {
 				if steps++; steps == 3 { // another event could have been released by now
 					if j.Released != 4 {
@@ -117,7 +117,7 @@ func TestCanaryIsWaitedFor(t *testing.T) {
 					close(enough)
 				}
 			}
-		})
+		}})
 		if err != nil {
 			t.Error(err)
 		}
@@ -134,7 +134,7 @@ func TestStopsWithoutACanary(t *testing.T) {
 	n := newRig(t)
 	n.seed(2000, 1, 1)
 	n.handle("h0", declined)
-	job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	job := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{}))
 	if job.State != deadletter.ReplayStopped || job.Failed < 10 || job.Failed > 600 || job.Failed+job.Skipped != 2000 {
 		t.Errorf("result: %+v", job)
 	}
@@ -147,7 +147,7 @@ func TestRate(t *testing.T) {
 	n.die("billing", declined, events(6)...)
 	n.handle("billing", nil)
 	began := time.Now()
-	job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 10}))
+	job := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Rate: 10}))
 	if took := time.Since(began); job.Succeeded != 6 || took < 500*time.Millisecond { // the first event takes a tenth of a second too
 		t.Errorf("6 events at 10 a second took %s: %+v", took, job)
 	}
@@ -158,17 +158,17 @@ func TestReplayWithoutARateReleasesToTheBound(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.seed(1200, 1, 1)
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})
 	ctx, stop := context.WithCancel(t.Context())
 	steps := 0
-	_, err := n.store.RunReplay(ctx, job.ID, func(j deadletter.Replay) {
+	_, err := n.store.RunReplay(ctx, job.ID, deadletter.RunOptions{Progress: func(j deadletter.Replay) {
 		if steps++; j.Released != 500 {
 			t.Errorf("released in step %d: %+v", steps, j)
 		}
 		if steps == 3 {
 			stop()
 		}
-	})
+	}})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("RunReplay = %v", err)
 	}
@@ -180,7 +180,7 @@ func TestItemsAreFixed(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.die("billing", declined, events(3)...)
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Limit: 2})
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Limit: 2})
 	n.die("billing", declined, event("later"))
 	n.exec("DELETE FROM postroom.held WHERE event_id = 'e2'") // as if an operator settled it by hand
 	n.handle("billing", nil)
@@ -218,7 +218,7 @@ func TestTwoReplaysOfOneFilter(t *testing.T) {
 		}
 		for range 2 {
 			operators.Go(func() {
-				done, err := n.store.RunReplay(t.Context(), job.ID, nil)
+				done, err := n.store.RunReplay(t.Context(), job.ID, deadletter.RunOptions{})
 				if err != nil || done.State != deadletter.ReplayDone || done.Succeeded != done.Events {
 					t.Errorf("result: %+v, %v", done, err)
 				}
@@ -244,13 +244,13 @@ func TestCancelAndResume(t *testing.T) {
 		}
 		return nil
 	})
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})
 	ctx, stop := context.WithCancel(t.Context())
-	_, err := n.store.RunReplay(ctx, job.ID, func(j deadletter.Replay) {
+	_, err := n.store.RunReplay(ctx, job.ID, deadletter.RunOptions{Progress: func(j deadletter.Replay) {
 		if j.Succeeded == 20 {
 			stop()
 		}
-	})
+	}})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("RunReplay = %v", err)
 	}
@@ -293,7 +293,7 @@ func TestResumeAfterAStop(t *testing.T) {
 	const all, canary = 700, 30 // more than are released at once
 	n.seed(all, 1, 1)
 	stop := n.handle("h0", declined)
-	job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: canary, StopAt: 0.97}))
+	job := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Canary: canary, StopAt: new(0.97)}))
 	if job.State != deadletter.ReplayStopped || job.Failed != canary || job.Skipped != all-canary {
 		t.Errorf("stopped: %+v", job)
 	}
@@ -301,7 +301,7 @@ func TestResumeAfterAStop(t *testing.T) {
 	n.exec("UPDATE postroom.job SET stop_at = 0.01") // earlier failures do not count
 	n.handle("h0", nil)
 	resumed, err := n.store.ResumeReplay(t.Context(), job.ID, n.by)
-	if err != nil || resumed.Remaining() != all-canary || resumed.State != deadletter.ReplayRunning || resumed.EndedAt != nil {
+	if err != nil || resumed.Remaining() != all-canary || resumed.State != deadletter.ReplayRunning || !resumed.EndedAt.IsZero() {
 		t.Fatalf("Resume = %+v, %v", resumed, err)
 	}
 	if _, err := n.store.ResumeReplay(t.Context(), job.ID, n.by); !errors.Is(err, deadletter.ErrReplayRunning) {
@@ -325,7 +325,7 @@ func TestAResumedReplayHasACanary(t *testing.T) {
 	const all, canary = 60, 3
 	n.seed(all, 1, 1)
 	n.handle("h0", declined)
-	job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: canary}))
+	job := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Canary: canary}))
 	for times := 1; times <= 3; times++ {
 		if job.State != deadletter.ReplayStopped || job.Failed > times*canary || job.Skipped+job.Failed != all {
 			t.Fatalf("stopped for the %d. time: %+v, want %d failures at most", times, job, times*canary)
@@ -343,8 +343,8 @@ func TestResumeOfAnIdleReplayIsRecorded(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.seed(5, 1, 1)
-	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
-	if _, err := n.store.ResumeReplay(t.Context(), job.ID, deadletter.Audit{Actor: "bob", Reason: "ann's machine died"}); !errors.Is(err, deadletter.ErrReplayRunning) {
+	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})
+	if _, err := n.store.ResumeReplay(t.Context(), job.ID, postroom.Audit{Actor: "bob", Reason: "ann's machine died"}); !errors.Is(err, deadletter.ErrReplayRunning) {
 		t.Fatalf("Resume = %v", err)
 	}
 	n.want("rows of the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'resume' AND actor = 'bob' AND job = $1 AND events = 5", job.ID)
@@ -372,7 +372,7 @@ func TestRepeatedEventsDuringAReplayHaveNoEffect(t *testing.T) {
 			}
 		}
 	})
-	done := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	done := n.runReplay(n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{}))
 	stop()
 	again.Wait()
 	if done.Succeeded != 100 {
@@ -391,15 +391,15 @@ func TestJobs(t *testing.T) {
 	}
 	n.handle("h1", nil)
 	n.runReplay(deadletter.Replay{ID: ids[1]})
-	all, err := n.store.ListReplays(t.Context(), 2, 0, false)
-	if err != nil || len(all) != 2 || all[0].ID != ids[2] || all[1].ID != ids[1] || all[0].Filter.Handler != "h2" || all[0].Options.Rate != 5 {
+	all, next, err := n.store.Replays(t.Context(), deadletter.ReplayFilter{}, postroom.Page{Limit: 2})
+	if err != nil || next == "" || len(all) != 2 || all[0].ID != ids[2] || all[1].ID != ids[1] || all[0].Filter.Handler != "h2" || all[0].Options.Rate != 5 {
 		t.Errorf("Jobs = %+v, %v", all, err)
 	}
-	rest, err := n.store.ListReplays(t.Context(), 2, ids[1], false)
-	if err != nil || len(rest) != 1 || rest[0].ID != ids[0] {
+	rest, next, err := n.store.Replays(t.Context(), deadletter.ReplayFilter{}, postroom.Page{Limit: 2, After: next})
+	if err != nil || next != "" || len(rest) != 1 || rest[0].ID != ids[0] {
 		t.Errorf("the next page = %+v, %v", rest, err)
 	}
-	running, err := n.store.ListReplays(t.Context(), 10, 0, true)
+	running, _, err := n.store.Replays(t.Context(), deadletter.ReplayFilter{Running: true}, postroom.Page{Limit: 2})
 	if err != nil || len(running) != 2 {
 		t.Errorf("running: %+v, %v", running, err)
 	}

@@ -3,9 +3,10 @@ package deadletter_test
 import (
 	"testing"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/operator"
 )
 
 // If the broker refuses an event of a republish, the event stays part of the republish when it
@@ -16,25 +17,25 @@ func TestRepublishedEventKeepsItsRepublish(t *testing.T) {
 	o.takes(-1)
 	o.relay()
 	o.write("k", 1, 2, 1)
-	store := republish.New(o.pool)
+	store := operator.New(o.pool, operator.Config{})
 	devtest.Eventually(t, patience, "the events to be recorded as published", func() bool {
-		p, err := store.Preview(t.Context(), republish.Request{})
+		p, err := store.PreviewRepublish(t.Context(), operator.RepublishRequest{})
 		return err == nil && p.Events == 2
 	})
 	o.takes(small)
-	r, err := store.Start(t.Context(), republish.Request{Actor: "ann"})
+	r, err := store.Republish(t.Context(), operator.RepublishRequest{All: true}, postroom.Audit{Actor: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e1 := name("k", 1)
 	o.eventuallyHeld(all("dead", e1))
 	o.want("held for the republish", 1, "SELECT count(*) FROM postroom.held WHERE republish = $1 AND key IS NULL", r.ID)
-	by := deadletter.Audit{Actor: "ann", Reason: "why"}
-	if n, err := o.store.Discard(t.Context(), only(e1), 0, by, nil); err != nil || n != 1 {
+	by := postroom.Audit{Actor: "ann", Reason: "why"}
+	if n, err := o.store.Discard(t.Context(), only(e1), deadletter.ChangeOptions{}, by); err != nil || n != 1 {
 		t.Fatalf("Discard = %d, %v", n, err)
 	}
 	o.want("archived for the republish", 1, "SELECT count(*) FROM postroom.archive WHERE republish = $1", r.ID)
-	if n, err := o.store.Reopen(t.Context(), only(e1), 0, by, nil); err != nil || n != 1 {
+	if n, err := o.store.Reopen(t.Context(), only(e1), deadletter.ChangeOptions{}, by); err != nil || n != 1 {
 		t.Fatalf("Reopen = %d, %v", n, err)
 	}
 	o.takes(-1)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/change"
 	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/snapshot"
 	"github.com/postroom/postroom/schema"
@@ -21,36 +23,32 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.explain(schema.Require(ctx, s.db, s.name))
 }
 
-// List returns a page of the events that match f, and the cursor of the next page. The most
-// recently dead or discarded events come first. On the last page, List returns the zero Cursor.
+// List returns a page of the events that match f, and where the next page begins. The most recently
+// dead or discarded events come first. With the last page, next is empty. If events are added or
+// removed between two pages, the pages still have each other event exactly once.
 //
 // For a page, List reads at most 50,000 events, or 10,000 if f has a Text. So a page can have fewer
 // events than p.Limit, or no events, although there is a next page.
-func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, error) {
-	if err := errors.Join(s.err, f.validate()); err != nil {
-		return nil, Cursor{}, err
-	}
-	limit := p.Limit
-	if limit == 0 {
-		limit = defaultLimit
-	}
-	if limit < 0 || limit > maxLimit {
-		return nil, Cursor{}, fmt.Errorf("deadletter: page: Limit is %d, want 1 to %d", limit, maxLimit)
+func (s *Store) List(ctx context.Context, f Filter, p postroom.Page) (letters []Letter, next string, err error) {
+	limit, errLimit := change.Limit(p)
+	after, errAfter := parsePlace(p.After)
+	if err := errors.Join(s.err, f.validate(), errLimit, errAfter); err != nil {
+		return nil, "", fmt.Errorf("deadletter: list: %w", err)
 	}
 	var rows []held.Row
-	var next held.Cursor
-	err := snapshot.Read(ctx, s.db, func(ctx context.Context, tx pgx.Tx) (err error) {
-		rows, next, err = s.held.List(ctx, tx, f.held(), held.Cursor(p.After), limit)
+	var last place
+	err = snapshot.Read(ctx, s.db, func(ctx context.Context, tx pgx.Tx) (err error) {
+		rows, last, err = s.reader(tx).list(ctx, f, after, limit)
 		return err
 	})
 	if err != nil {
-		return nil, Cursor{}, fmt.Errorf("deadletter: list: %w", s.explain(err))
+		return nil, "", fmt.Errorf("deadletter: list: %w", s.explain(err))
 	}
-	letters := make([]Letter, len(rows))
+	letters = make([]Letter, len(rows))
 	for i := range rows {
 		letters[i] = newLetter(&rows[i])
 	}
-	return letters, Cursor(next), nil
+	return letters, last.String(), nil
 }
 
 // Count returns how many events match f, and whether there may be more. It reads at most 5,000
@@ -61,7 +59,7 @@ func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err er
 		return 0, false, err
 	}
 	err = snapshot.Read(ctx, s.db, func(ctx context.Context, tx pgx.Tx) (err error) {
-		n, more, err = s.held.Count(ctx, tx, f.held())
+		n, more, err = s.reader(tx).count(ctx, f)
 		return err
 	})
 	if err != nil {
@@ -75,7 +73,7 @@ func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err er
 // those that died first or were discarded first. Show this number to a person before you call
 // [Store.Discard] or [Store.Reopen] with the filter. [Store.Preview] does the same for a replay.
 func (s *Store) Choose(ctx context.Context, f Filter, limit int) (Filter, int64, error) {
-	b := bulkChange{database: &s.database, filter: f, limit: limit}
+	b := bulkChange{database: &s.database, filter: f, options: ChangeOptions{Limit: limit}}
 	err := b.validate()
 	var ids []int64
 	if err == nil {
@@ -144,11 +142,11 @@ func (s *Store) Get(ctx context.Context, id int64) (Details, error) {
 // body, its failures, and in "revisions" what it was before each edit. The body is in "data" if it
 // is JSON, in "text" if it is UTF-8, and otherwise in "data_base64". Export returns how many events
 // it wrote. If w has a method Flush, like a bufio.Writer, Export calls it at the end.
-func (s *Store) Export(ctx context.Context, f Filter, w io.Writer, progress func(n int64)) (int64, error) {
+func (s *Store) Export(ctx context.Context, f Filter, w io.Writer, o ExportOptions) (int64, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return 0, err
 	}
-	n, _, err := s.reader(s.db).export(ctx, f, false, w, progress)
+	n, _, err := s.reader(s.db).export(ctx, f, false, w, o.Progress)
 	if err != nil {
 		return n, fmt.Errorf("deadletter: export: %w", s.explain(err))
 	}

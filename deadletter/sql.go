@@ -12,6 +12,8 @@ var files embed.FS
 
 // statements are the SQL statements of this package, for one schema. Each has a file in sql.
 type statements struct {
+	List, ListDiscarded, Count, CountDiscarded                        string
+	Find, FindDiscarded, Show                                         string
 	Groups, GroupsFound                                               string
 	Steps, Revisions, History                                         string
 	ReplaySerialize, ReplayCreate, ReplayItems, Replays               string

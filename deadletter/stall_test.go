@@ -70,7 +70,7 @@ func TestAnOperatorWhoseProgramStallsStopsNoRelay(t *testing.T) {
 	}}, deadletter.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, patience))
 	defer cancel()
-	n, err := store.Discard(ctx, only(name("k", 1)), 0, o.by, nil)
+	n, err := store.Discard(ctx, only(name("k", 1)), deadletter.ChangeOptions{}, o.by)
 	if err == nil || n != 0 || stalls != 1 {
 		t.Errorf("Discard = %d, %v after %d stalls; want an error after one", n, err, stalls)
 	}

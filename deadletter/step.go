@@ -118,7 +118,7 @@ func (j *replayState) failsTooOften() bool {
 		return float64(since.failed) > j.stopAt*float64(ended+j.open+unreleased)
 	}
 	least := min(minEnded, items)
-	if j.stopAt <= StopAtFirstFailure {
+	if j.stopAt == 0 {
 		//guard:the-first-failure-stops remove
 		least = 1
 	}

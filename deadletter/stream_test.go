@@ -160,7 +160,7 @@ func (r *river) handle(order inbox.Order, s *script) (stop func()) {
 	})
 	in.Handle(inbox.Subscription{
 		Name: "o", Stream: r.stream, Types: []string{r.stream + ".placed"}, Order: order, Workers: 4,
-		Schedule: postroom.Backoff{10 * time.Millisecond},
+		Schedule: postroom.Backoff{10 * time.Millisecond}, Attempts: 8,
 	}, s.handler("o"))
 	return r.run(in)
 }
@@ -246,7 +246,7 @@ func (n *rig) discarded(f deadletter.Filter, want int64) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), devtest.Patience(n, patience))
 	defer cancel()
-	if got, err := n.store.Discard(ctx, f, 0, n.by, nil); err != nil || got != want {
+	if got, err := n.store.Discard(ctx, f, deadletter.ChangeOptions{}, n.by); err != nil || got != want {
 		n.Fatalf("Discard = %d, %v; want %d", got, err, want)
 	}
 }
@@ -255,7 +255,7 @@ func (n *rig) reopened(f deadletter.Filter, want int64) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), devtest.Patience(n, patience))
 	defer cancel()
-	if got, err := n.store.Reopen(ctx, f, 0, n.by, nil); err != nil || got != want {
+	if got, err := n.store.Reopen(ctx, f, deadletter.ChangeOptions{}, n.by); err != nil || got != want {
 		n.Fatalf("Reopen = %d, %v; want %d", got, err, want)
 	}
 }
@@ -298,7 +298,7 @@ func (n *rig) startReplay(job deadletter.Replay) <-chan deadletter.Replay {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.Context()), devtest.Patience(n, 2*patience))
 		defer cancel()
-		done, err := n.store.RunReplay(ctx, job.ID, nil)
+		done, err := n.store.RunReplay(ctx, job.ID, deadletter.RunOptions{})
 		if err != nil {
 			n.Error(err)
 		}

@@ -49,7 +49,7 @@ func TestAWaitingReplayMakesFewStatements(t *testing.T) {
 		waited, steps = waited+d, steps+1
 		return waited < waits
 	})
-	job, err := store.RunReplay(t.Context(), n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}).ID, nil)
+	job, err := store.RunReplay(t.Context(), n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{}).ID, deadletter.RunOptions{})
 	if err == nil || job.Open() != 1 {
 		t.Fatalf("the replay does not wait: %+v, %v", job, err)
 	}

@@ -39,4 +39,4 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 )
 
-replace github.com/postroom/postroom v0.0.0 => ../
+replace github.com/postroom/postroom => ../

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,8 +16,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/idempotency"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbound"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -46,8 +49,8 @@ func (b *bank) charge(_ context.Context, key string) (string, error) {
 }
 
 // lookupReturns answers whether a call happened.
-func (b *bank) lookupReturns(found bool, err error) idempotency.CallOption {
-	return idempotency.Lookup(func(_ context.Context, key string) (string, bool, error) {
+func (b *bank) lookupReturns(found bool, err error) postroom.CallOption {
+	return postroom.Lookup(func(_ context.Context, key string) (string, bool, error) {
 		b.asked = append(b.asked, key)
 		return "found_" + key, found, err
 	})
@@ -56,7 +59,7 @@ func (b *bank) lookupReturns(found bool, err error) idempotency.CallOption {
 const callTimeout = 10 * time.Minute // which is taken off a key's window
 
 // pay is one attempt at an operation that charges once.
-func (b *bank) pay(options ...idempotency.CallOption) (string, error) {
+func (b *bank) pay(options ...postroom.CallOption) (string, error) {
 	op := idempotency.Operation{Scope: "pay", Key: "k", Timeout: callTimeout}
 	id, _, err := idempotency.DoLease(b.Context(), b.guard, op, func(ctx context.Context) (string, error) {
 		return idempotency.Call(ctx, "charge", b.charge, options...)
@@ -98,11 +101,11 @@ func newBank(t *testing.T, answers ...error) *bank {
 func TestBeginOfACallIsNoted(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		option idempotency.CallOption
+		option postroom.CallOption
 		noted  int
-	}{"none": {nil, 0}, "window": {idempotency.VendorWindow(time.Hour), 1}, "no keys": {idempotency.VendorWindow(0), 1}} {
+	}{"none": {nil, 0}, "window": {postroom.VendorWindow(time.Hour), 1}, "no keys": {postroom.VendorWindow(0), 1}} {
 		b := newBank(t)
-		var options []idempotency.CallOption
+		var options []postroom.CallOption
 		if tt.option != nil {
 			options = append(options, tt.option)
 		}
@@ -125,7 +128,7 @@ func TestCallIsRepeatedWithinTheVendorsWindow(t *testing.T) {
 	t.Parallel()
 	for ago, again := range map[time.Duration]bool{0: true, 49 * time.Minute: true, 51 * time.Minute: false, 24 * time.Hour: false} {
 		b := newBank(t, errLost, errLost)
-		window := idempotency.VendorWindow(time.Hour)
+		window := postroom.VendorWindow(time.Hour)
 		if _, err := b.pay(window); !errors.Is(err, errLost) || errors.Is(err, idempotency.ErrOutcomeUnknown) {
 			t.Errorf("the first attempt: %v", err)
 		}
@@ -163,8 +166,8 @@ func TestCallIsRepeatedWithinTheVendorsWindow(t *testing.T) {
 // A vendor that accepts no keys is called once, and not again while the outcome is unknown.
 func TestVendorWithoutKeysIsCalledOnce(t *testing.T) {
 	t.Parallel()
-	for name, option := range map[string]idempotency.CallOption{
-		"0": idempotency.VendorWindow(0), "less than 0": idempotency.VendorWindow(-1), "less than the handler's time": idempotency.VendorWindow(callTimeout),
+	for name, option := range map[string]postroom.CallOption{
+		"0": postroom.VendorWindow(0), "less than 0": postroom.VendorWindow(-1), "less than the handler's time": postroom.VendorWindow(callTimeout),
 	} {
 		b := newBank(t, errLost)
 		if _, err := b.pay(option); !errors.Is(err, errLost) || !errors.Is(err, idempotency.ErrOutcomeUnknown) {
@@ -209,8 +212,8 @@ func TestLookup(t *testing.T) {
 
 	// The vendor is not asked while it recognises the key.
 	b = newBank(t, errLost)
-	_, _ = b.pay(b.lookupReturns(true, nil), idempotency.VendorWindow(time.Hour))
-	if id, err := b.pay(idempotency.VendorWindow(time.Hour), b.lookupReturns(true, nil)); err != nil || id != "ch_"+b.keys[0] {
+	_, _ = b.pay(b.lookupReturns(true, nil), postroom.VendorWindow(time.Hour))
+	if id, err := b.pay(postroom.VendorWindow(time.Hour), b.lookupReturns(true, nil)); err != nil || id != "ch_"+b.keys[0] {
 		t.Errorf("within the window: %q, %v", id, err)
 	}
 	b.wantCharged(2, 0)
@@ -240,34 +243,70 @@ func TestLookupResultIsRecorded(t *testing.T) {
 	b.wantCharged(1, 1)
 }
 
+// A client of package outbound says whether the vendor may have acted. The handler has not to pass
+// this on.
+func TestACallKnowsTheErrorsOfOutbound(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer server.Close()
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	client := outbound.NewClient(outbound.Config{Protocol: outbound.NoKeys(), Attempts: 1})
+	post := func(url string) error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.Fetch(req)
+		return err
+	}
+	refused, unknown := post(gone.URL), post(server.URL)
+	for name, tt := range map[string]struct {
+		err     error
+		unknown bool
+	}{
+		"refused": {refused, false}, "unknown": {unknown, true},
+		"joined": {errors.Join(refused, unknown), true}, "joined, and said": {postroom.NotApplied(errors.Join(refused, unknown)), true},
+		"unknown, and said": {postroom.NotApplied(unknown), false},
+	} {
+		b := newBank(t, tt.err)
+		if _, err := b.pay(postroom.VendorWindow(0)); err == nil || errors.Is(err, idempotency.ErrOutcomeUnknown) != tt.unknown || (b.begun() == 1) != tt.unknown {
+			t.Errorf("%s: %v, %d are noted", name, err, b.begun())
+		}
+		if _, err := b.pay(postroom.VendorWindow(0)); (err != nil) != tt.unknown {
+			t.Errorf("%s, the next attempt: %v", name, err)
+		}
+	}
+}
+
 // A call that did not happen leaves no unknown outcome. The unknown outcome of an earlier call
 // stays.
 func TestNotApplied(t *testing.T) {
 	t.Parallel()
-	if idempotency.NotApplied(nil) != nil {
+	if postroom.NotApplied(nil) != nil {
 		t.Error("no error became one")
 	}
 	refused := errors.New("refused")
-	b := newBank(t, idempotency.NotApplied(refused), idempotency.NotApplied(refused))
+	b := newBank(t, postroom.NotApplied(refused), postroom.NotApplied(refused))
 	for range 2 {
-		if _, err := b.pay(idempotency.VendorWindow(0)); !errors.Is(err, refused) || errors.Is(err, idempotency.ErrOutcomeUnknown) || b.begun() != 0 {
+		if _, err := b.pay(postroom.VendorWindow(0)); !errors.Is(err, refused) || errors.Is(err, idempotency.ErrOutcomeUnknown) || b.begun() != 0 {
 			t.Errorf("%v, %d are noted", err, b.begun())
 		}
 	}
-	if _, err := b.pay(idempotency.VendorWindow(0)); err != nil {
+	if _, err := b.pay(postroom.VendorWindow(0)); err != nil {
 		t.Error(err)
 	}
 	b.wantCharged(3, 0)
 
-	b = newBank(t, errLost, idempotency.NotApplied(refused))
+	b = newBank(t, errLost, postroom.NotApplied(refused))
 	for range 2 {
-		_, _ = b.pay(idempotency.VendorWindow(time.Hour))
+		_, _ = b.pay(postroom.VendorWindow(time.Hour))
 	}
 	if b.begun() != 1 {
 		t.Errorf("%d are noted, want the first call", b.begun())
 	}
 	b.ago(time.Hour)
-	if _, err := b.pay(idempotency.VendorWindow(time.Hour)); !errors.Is(err, idempotency.ErrOutcomeUnknown) {
+	if _, err := b.pay(postroom.VendorWindow(time.Hour)); !errors.Is(err, idempotency.ErrOutcomeUnknown) {
 		t.Errorf("the first call's outcome is not known: %v", err)
 	}
 	b.wantCharged(2, 0)
@@ -279,11 +318,11 @@ func TestOptionsOfConcurrentCallsDoNotMix(t *testing.T) {
 	b := newBank(t)
 	_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
 		return idempotency.Call(ctx, "charge", func(ctx context.Context, key string) (string, error) {
-			if _, err := idempotency.Call(ctx, "charge", b.charge, idempotency.VendorWindow(0)); err == nil || !strings.Contains(err.Error(), "is running") {
+			if _, err := idempotency.Call(ctx, "charge", b.charge, postroom.VendorWindow(0)); err == nil || !strings.Contains(err.Error(), "is running") {
 				t.Errorf("the call within itself: %v", err)
 			}
 			return b.charge(ctx, key)
-		}, idempotency.VendorWindow(0))
+		}, postroom.VendorWindow(0))
 	})
 	if err != nil {
 		t.Error(err)
@@ -311,7 +350,7 @@ func TestConcurrentCallsAreEachNoted(t *testing.T) {
 						return 0, errLost
 					}
 					return i, nil
-				}, idempotency.VendorWindow(time.Hour))
+				}, postroom.VendorWindow(time.Hour))
 				if errors.Is(err, errLost) != (i%2 == 0) {
 					t.Errorf("charge %d: %v", i, err)
 				}
@@ -338,7 +377,7 @@ func TestMisusedCalls(t *testing.T) {
 					t.Errorf("a Lookup of another type: %q", text)
 				}
 			}()
-			_, _ = idempotency.Call(ctx, "charge", b.charge, idempotency.Lookup(func(context.Context, string) (int, bool, error) { return 0, false, nil }))
+			_, _ = idempotency.Call(ctx, "charge", b.charge, postroom.Lookup(func(context.Context, string) (int, bool, error) { return 0, false, nil }))
 		}()
 		if _, err := idempotency.Call(ctx, "", b.charge); err == nil {
 			t.Error("a call without a name was made")
@@ -353,11 +392,11 @@ func TestMisusedCalls(t *testing.T) {
 // A request without its optional key has no row, but its calls can still have unknown outcomes.
 func TestCallsOfARequestWithoutKey(t *testing.T) {
 	t.Parallel()
-	b := newBank(t, errLost, idempotency.NotApplied(errLost))
+	b := newBank(t, errLost, postroom.NotApplied(errLost))
 	var got []error
 	path := b.mount(leased, func(_ http.ResponseWriter, req *http.Request) {
 		for range 3 {
-			_, err := idempotency.Call(req.Context(), "charge", b.charge, idempotency.VendorWindow(0))
+			_, err := idempotency.Call(req.Context(), "charge", b.charge, postroom.VendorWindow(0))
 			got = append(got, err)
 		}
 	})
@@ -372,7 +411,7 @@ func TestCallsOfARequestWithoutKey(t *testing.T) {
 func TestAnswersAfterAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, errLost)
-	option := idempotency.VendorWindow(0)
+	option := postroom.VendorWindow(0)
 	path := b.mount(leased, func(w http.ResponseWriter, req *http.Request) {
 		id, err := idempotency.Call(req.Context(), "charge", b.charge, option)
 		if errors.Is(err, idempotency.ErrOutcomeUnknown) {
@@ -414,7 +453,7 @@ func TestVendorKeysOfTwoPostrooms(t *testing.T) {
 					}
 					keys[key] = name
 					return "", errLost
-				}, idempotency.VendorWindow(time.Hour))
+				}, postroom.VendorWindow(time.Hour))
 			})
 			if !errors.Is(err, errLost) {
 				t.Fatalf("%s: %v", name, err)
@@ -458,22 +497,22 @@ func TestKnownOutcomesAreRecorded(t *testing.T) {
 		b := newBank(t)
 		b.meant = func() { b.failUpdates(code, 2) }
 		for range 2 {
-			if _, err := b.pay(idempotency.VendorWindow(0)); err != nil {
+			if _, err := b.pay(postroom.VendorWindow(0)); err != nil {
 				t.Errorf("%s: %v", code, err)
 			}
 			b.meant = nil
 		}
 		b.wantCharged(1, 0)
 
-		b = newBank(t, idempotency.NotApplied(refused))
+		b = newBank(t, postroom.NotApplied(refused))
 		b.meant = func() { b.failUpdates(code, 2) }
-		if _, err := b.pay(idempotency.VendorWindow(0)); !errors.Is(err, refused) || b.begun() != 0 {
+		if _, err := b.pay(postroom.VendorWindow(0)); !errors.Is(err, refused) || b.begun() != 0 {
 			t.Errorf("%s: %v, %d are noted", code, err, b.begun())
 		}
 	}
 	b := newBank(t)
 	b.meant = func() { b.failUpdates("23514", 1) } // the row is refused, and would be again
-	if _, err := b.pay(idempotency.VendorWindow(0)); err == nil {
+	if _, err := b.pay(postroom.VendorWindow(0)); err == nil {
 		t.Error("a refused record was repeated")
 	}
 }
@@ -482,12 +521,12 @@ func TestKnownOutcomesAreRecorded(t *testing.T) {
 // with an unknown outcome still counts.
 func TestCallThatDidNotHappenIsCountedBackOnce(t *testing.T) {
 	t.Parallel()
-	b := newBank(t, errLost, idempotency.NotApplied(errors.New("refused")))
-	_, _ = b.pay(idempotency.VendorWindow(time.Hour))
+	b := newBank(t, errLost, postroom.NotApplied(errors.New("refused")))
+	_, _ = b.pay(postroom.VendorWindow(time.Hour))
 	b.meant = func() { // the record of it was committed, but its answer was lost
 		b.exec(`UPDATE postroom.idempotency SET checkpoints = jsonb_set(checkpoints #- '{"",charge,call}', '{"",charge,calls}', '1')`)
 	}
-	_, _ = b.pay(idempotency.VendorWindow(time.Hour))
+	_, _ = b.pay(postroom.VendorWindow(time.Hour))
 	if b.begun() != 1 {
 		t.Errorf("%d are noted, want the first call", b.begun())
 	}
@@ -498,7 +537,7 @@ func TestCallThatDidNotHappenIsCountedBackOnce(t *testing.T) {
 // reached until the time of the attempt is up, the next attempt makes the call.
 func TestCallsWhoseAnswersAreLost(t *testing.T) {
 	t.Parallel()
-	refused := idempotency.NotApplied(errors.New("refused"))
+	refused := postroom.NotApplied(errors.New("refused"))
 	for name, tt := range map[string]struct {
 		statement string
 		answers   []error
@@ -520,13 +559,13 @@ func TestCallsWhoseAnswersAreLost(t *testing.T) {
 			losing := &devtest.Losing{Mark: firstLine(t, tt.statement)}
 			b.guard = idempotency.New(losing.Pool(t, b.pool), idempotency.Config{Logger: slog.New(slog.DiscardHandler)})
 			for n := range max(len(tt.answers), 1) {
-				_, err := b.pay(idempotency.VendorWindow(tt.window))
+				_, err := b.pay(postroom.VendorWindow(tt.window))
 				if (err != nil) != tt.fails || errors.Is(err, idempotency.ErrOutcomeUnknown) {
 					t.Errorf("attempt %d: %v", n+1, err)
 				}
 			}
 			if tt.statement == "take" {
-				if _, err := b.pay(idempotency.VendorWindow(0)); err != nil {
+				if _, err := b.pay(postroom.VendorWindow(0)); err != nil {
 					t.Errorf("the next attempt: %v", err)
 				}
 			}
@@ -558,12 +597,12 @@ func TestBeginInDoubtIsTakenBack(t *testing.T) {
 			losing.Down.Store(false)
 			cancel()
 		}()
-		return idempotency.Call(ctx, "charge", b.charge, idempotency.VendorWindow(0))
+		return idempotency.Call(ctx, "charge", b.charge, postroom.VendorWindow(0))
 	})
 	if err == nil || b.begun() != 0 {
 		t.Errorf("%v, and %d calls are noted, want none", err, b.begun())
 	}
-	if _, err := b.pay(idempotency.VendorWindow(0)); err != nil {
+	if _, err := b.pay(postroom.VendorWindow(0)); err != nil {
 		t.Errorf("the next attempt: %v", err)
 	}
 	b.wantCharged(1, 0)
@@ -574,4 +613,69 @@ func firstLine(t *testing.T, statement string) string {
 	t.Helper()
 	line, _, _ := strings.Cut(devtest.SQL(t, "internal/claim/sql/"+statement+".sql"), "\n")
 	return line
+}
+
+// The error of another call can be the cause for which the context of a call ends. A client that
+// returns the cause says nothing about its own call.
+func TestTheCauseOfAContextSaysNothingAboutACall(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	op := idempotency.Operation{Scope: "pay", Key: "k", Timeout: callTimeout}
+	_, _, err := idempotency.DoLease(t.Context(), b.guard, op, func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		return idempotency.Call(ctx, "charge", func(ctx context.Context, key string) (string, error) {
+			_, _ = b.charge(ctx, key)
+			cancel(postroom.NotApplied(errors.New("another call was refused")))
+			return "", context.Cause(ctx)
+		}, postroom.VendorWindow(0))
+	})
+	if !errors.Is(err, idempotency.ErrOutcomeUnknown) || b.begun() != 1 {
+		t.Errorf("%v, and %d calls have an unknown outcome, want one", err, b.begun())
+	}
+	b.wantCharged(1, 0)
+}
+
+// A call has no function. Nothing is called, so no outcome is unknown.
+func TestACallWithoutAFunction(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	op := idempotency.Operation{Scope: "pay", Key: "k", Timeout: callTimeout}
+	_, _, err := idempotency.DoLease(t.Context(), b.guard, op, func(ctx context.Context) (result string, err error) {
+		defer func() {
+			said := fmt.Sprint(recover())
+			if n := b.begun(); !strings.Contains(said, "call charge has no function") || n != 0 {
+				t.Errorf("%s, and %d calls have an unknown outcome, want none", said, n)
+			}
+		}()
+		return idempotency.Call[string](ctx, "charge", nil, postroom.VendorWindow(0))
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// sly is a result that does not encode. Its error says that a call had no effect.
+type sly struct{}
+
+func (sly) MarshalJSON() ([]byte, error) { return nil, postroom.NotApplied(errors.New("no form")) }
+
+// The result of a call does not encode. The call was made, and no vendor recognises its key.
+func TestAResultThatDoesNotEncodeIsUnknown(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	op := idempotency.Operation{Scope: "pay", Key: "k", Timeout: callTimeout}
+	for range 2 {
+		_, _, err := idempotency.DoLease(t.Context(), b.guard, op, func(ctx context.Context) (string, error) {
+			_, err := idempotency.Call(ctx, "charge", func(ctx context.Context, key string) (sly, error) {
+				_, err := b.charge(ctx, key)
+				return sly{}, err
+			}, postroom.VendorWindow(0))
+			return "", err
+		})
+		if !errors.Is(err, idempotency.ErrOutcomeUnknown) || b.begun() != 1 {
+			t.Errorf("%v, and %d calls have an unknown outcome, want one", err, b.begun())
+		}
+	}
+	b.wantCharged(1, 0)
 }

@@ -134,7 +134,7 @@ func clientOf(t *testing.T, cfg idempotency.Config, route idempotency.Route) {
 		if !errors.As(err, &e) || e.Class != class || r.effects() != effects {
 			t.Errorf("%s: %v, %d effects; want class %s, and %d effects", what, err, r.effects(), class, effects)
 		}
-		if outbound.NotApplied(err) != notDone || errors.Is(outbound.ForHandler(err), postroom.ErrPermanent) != permanent {
+		if errors.Is(err, postroom.ErrNotApplied) != notDone || errors.Is(outbound.ForHandler(err), postroom.ErrPermanent) != permanent {
 			t.Errorf("%s: NotApplied = %t, permanent: %t; want %t, %t", what, !notDone, !permanent, notDone, permanent)
 		}
 	}
@@ -246,7 +246,7 @@ func TestClientOfAGuardWithoutADatabase(t *testing.T) {
 	away.Close()
 	_, err := c.call(path, "k1", `{}`)
 	var e *outbound.Error
-	if !errors.As(err, &e) || e.Class != outbound.ClassUnavailable || e.Attempts != 2 || outbound.NotApplied(err) || e.Last.Status != http.StatusServiceUnavailable {
+	if !errors.As(err, &e) || e.Class != outbound.ClassUnavailable || e.Attempts != 2 || errors.Is(err, postroom.ErrNotApplied) || e.Last.Status != http.StatusServiceUnavailable {
 		t.Errorf("%v; want class %s after two attempts, and 503", err, outbound.ClassUnavailable)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/idempotency"
 	"github.com/postroom/postroom/internal/devtest"
 )
@@ -20,17 +21,17 @@ import (
 func TestNextAttemptKnowsOfACallThatDied(t *testing.T) { // E5, E6
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		options func(b *bank) []idempotency.CallOption
+		options func(b *bank) []postroom.CallOption
 		status  int
 		calls   int
 		body    string
 	}{
-		"window open": {func(*bank) []idempotency.CallOption {
-			return []idempotency.CallOption{idempotency.VendorWindow(time.Hour)}
+		"window open": {func(*bank) []postroom.CallOption {
+			return []postroom.CallOption{postroom.VendorWindow(time.Hour)}
 		}, 201, 2, "ch_"},
-		"no keys":   {func(*bank) []idempotency.CallOption { return []idempotency.CallOption{idempotency.VendorWindow(0)} }, 502, 1, "it is not known"},
-		"found":     {func(b *bank) []idempotency.CallOption { return []idempotency.CallOption{b.lookupReturns(true, nil)} }, 201, 1, "found_"},
-		"not found": {func(b *bank) []idempotency.CallOption { return []idempotency.CallOption{b.lookupReturns(false, nil)} }, 201, 2, "ch_"},
+		"no keys":   {func(*bank) []postroom.CallOption { return []postroom.CallOption{postroom.VendorWindow(0)} }, 502, 1, "it is not known"},
+		"found":     {func(b *bank) []postroom.CallOption { return []postroom.CallOption{b.lookupReturns(true, nil)} }, 201, 1, "found_"},
+		"not found": {func(b *bank) []postroom.CallOption { return []postroom.CallOption{b.lookupReturns(false, nil)} }, 201, 2, "ch_"},
 	} {
 		b := newBank(t)
 		var late error
@@ -94,7 +95,7 @@ func TestHolderWithoutAClaimDoesNotCall(t *testing.T) { // E5
 		var cause error
 		_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
 			b.exec("UPDATE postroom.idempotency SET " + take)
-			id, err := idempotency.Call(ctx, "charge", b.charge, idempotency.VendorWindow(0))
+			id, err := idempotency.Call(ctx, "charge", b.charge, postroom.VendorWindow(0))
 			cause = context.Cause(ctx)
 			return id, err
 		})
@@ -108,9 +109,9 @@ func TestHolderWithoutAClaimDoesNotCall(t *testing.T) { // E5
 func TestHolderWithoutAClaimTakesNoBeginBack(t *testing.T) { // E5
 	t.Parallel()
 	refused := errors.New("refused")
-	b := newBank(t, idempotency.NotApplied(refused))
+	b := newBank(t, postroom.NotApplied(refused))
 	b.meant = func() { b.exec("UPDATE postroom.idempotency SET fence = fence + 1") }
-	if _, err := b.pay(idempotency.VendorWindow(0)); !errors.Is(err, idempotency.ErrLeaseLost) || !errors.Is(err, refused) || b.begun() != 1 {
+	if _, err := b.pay(postroom.VendorWindow(0)); !errors.Is(err, idempotency.ErrLeaseLost) || !errors.Is(err, refused) || b.begun() != 1 {
 		t.Errorf("%v; %d are noted", err, b.begun())
 	}
 }
@@ -123,7 +124,7 @@ func TestAnEndedAttemptDoesNotCall(t *testing.T) {
 	_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		cancel(cause)
-		return idempotency.Call(ctx, "charge", b.charge, idempotency.VendorWindow(0))
+		return idempotency.Call(ctx, "charge", b.charge, postroom.VendorWindow(0))
 	})
 	if !errors.Is(err, cause) || len(b.keys) != 0 || b.begun() != 0 {
 		t.Errorf("%v; %d calls, %d noted", err, len(b.keys), b.begun())
@@ -196,9 +197,9 @@ func TestPanicInACallLeavesItsOutcomeUnknown(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_, _ = b.pay(idempotency.VendorWindow(0))
+		_, _ = b.pay(postroom.VendorWindow(0))
 	}()
-	if _, err := b.pay(idempotency.VendorWindow(0)); !errors.Is(err, idempotency.ErrOutcomeUnknown) {
+	if _, err := b.pay(postroom.VendorWindow(0)); !errors.Is(err, idempotency.ErrOutcomeUnknown) {
 		t.Errorf("after it: %v", err)
 	}
 	b.wantCharged(1, 0)

@@ -23,7 +23,8 @@ var (
 	// ErrOutcomeUnknown says that it is not known whether something was done. If a guard returns
 	// this error, usually the database did not answer a commit: try the same key again to find out.
 	// If [Call] returns it, this attempt or an earlier one began the call, and the vendor might not
-	// recognise a repetition. So Call does not repeat the call: ask the vendor, or use a [Lookup].
+	// recognise a repetition. So Call does not repeat the call: ask the vendor, or use a
+	// [postroom.Lookup].
 	ErrOutcomeUnknown = errors.New("it is not known whether it was done")
 
 	// ErrContention says that the transaction conflicted with another one and was rolled back.

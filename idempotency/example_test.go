@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/idempotency"
 	"github.com/postroom/postroom/outbound"
 )
@@ -25,12 +26,9 @@ type postOffice struct {
 func (p *postOffice) Send(ctx context.Context, reference, to string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.base+"/parcels?reference="+reference, strings.NewReader(to))
 	if err != nil {
-		return "", idempotency.NotApplied(err)
+		return "", postroom.NotApplied(err)
 	}
-	number, err := p.api.Fetch(req)
-	if outbound.NotApplied(err) { // nothing was sent, or it was rejected
-		err = idempotency.NotApplied(err)
-	}
+	number, err := p.api.Fetch(req) // its error says whether the vendor may have acted
 	return string(number), err
 }
 
@@ -59,7 +57,7 @@ func ExampleCall() {
 		order := r.PathValue("order")
 		number, err := idempotency.Call(r.Context(), "parcel", func(ctx context.Context, key string) (string, error) {
 			return post.Send(ctx, key, order)
-		}, idempotency.Lookup(post.Find))
+		}, postroom.Lookup(post.Find))
 		if err != nil {
 			http.Error(w, "the parcel could not be sent yet", http.StatusServiceUnavailable) // this answer is not kept, so the same key can be used again
 			return

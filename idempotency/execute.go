@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/idempotency/internal/fingerprint"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/lent"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 )
 
 // Outcome says whether a call with a key ran.
@@ -111,7 +111,7 @@ func (g *Guard) execute(ctx context.Context, op *operation) callResult {
 			retries++
 			continue
 		case errors.Is(e.err, ErrInProgress) && ctx.Err() == nil && time.Until(deadline) > 0:
-			pause.For(ctx, min(rest, time.Until(deadline)))
+			sleep.For(ctx, min(rest, time.Until(deadline)))
 			rest = min(2*rest, pollMost)
 			round = 0
 			continue

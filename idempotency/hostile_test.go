@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/idempotency"
 )
 
@@ -96,18 +97,18 @@ func TestCallbacksThatFail(t *testing.T) {
 // An error that contains itself ends an attempt in lease mode like any other.
 func TestErrorThatContainsItselfEndsAnAttempt(t *testing.T) {
 	t.Parallel()
-	b := &bank{rig: newRig(t), answers: []error{endless{}, idempotency.NotApplied(endless{})}}
+	b := &bank{rig: newRig(t), answers: []error{endless{}, postroom.NotApplied(endless{})}}
 	for range 2 {
-		if _, err := b.pay(idempotency.VendorWindow(callTimeout * 2)); !strings.Contains(err.Error(), "endless") {
+		if _, err := b.pay(postroom.VendorWindow(callTimeout * 2)); !strings.Contains(err.Error(), "endless") {
 			t.Errorf("%v, want the vendor's error", err)
 		}
 	}
-	if _, err := b.pay(idempotency.VendorWindow(callTimeout * 2)); err != nil || len(b.keys) != 3 {
+	if _, err := b.pay(postroom.VendorWindow(callTimeout * 2)); err != nil || len(b.keys) != 3 {
 		t.Errorf("%v after %d calls, want none and the third to succeed", err, len(b.keys))
 	}
-	lost := &bank{rig: newRig(t), answers: []error{idempotency.NotApplied(endless{})}}
+	lost := &bank{rig: newRig(t), answers: []error{postroom.NotApplied(endless{})}}
 	lost.meant = func() { lost.exec("DELETE FROM postroom.idempotency") } // the claim, too
-	if _, err := lost.pay(idempotency.VendorWindow(callTimeout * 2)); !errors.Is(err, idempotency.ErrLeaseLost) {
+	if _, err := lost.pay(postroom.VendorWindow(callTimeout * 2)); !errors.Is(err, idempotency.ErrLeaseLost) {
 		t.Errorf("%v, want the loss of the claim", err)
 	}
 	_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "p", Key: "k"}, func(ctx context.Context) (string, error) {
@@ -185,7 +186,7 @@ func TestOddCausesEndNothing(t *testing.T) {
 					return idempotency.Call(ctx, "one", func(ctx context.Context, _ string) (int, error) {
 						cancel(strange)
 						return 1, ctx.Err()
-					}, idempotency.VendorWindow(time.Hour))
+					}, postroom.VendorWindow(time.Hour))
 				})
 				return err
 			}))
@@ -193,7 +194,7 @@ func TestOddCausesEndNothing(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				_, _, err := idempotency.DoLease(ctx, r.guard, op("f"), func(ctx context.Context) (int, error) {
 					cancel(strange)
-					return idempotency.Call(ctx, "one", func(context.Context, string) (int, error) { return 1, nil }, idempotency.VendorWindow(time.Hour))
+					return idempotency.Call(ctx, "one", func(context.Context, string) (int, error) { return 1, nil }, postroom.VendorWindow(time.Hour))
 				})
 				return err
 			}))

@@ -19,8 +19,8 @@ import (
 	"github.com/postroom/postroom/internal/clock"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/lent"
-	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/session"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -97,7 +97,7 @@ func (g *Guard) Run(ctx context.Context) error {
 			g.cfg.Logger.WarnContext(ctx, "expired idempotency keys were not removed", "error", err, "failures", failures)
 			g.store.renew(ctx, err)
 		}
-		pause.For(ctx, wait)
+		sleep.For(ctx, wait)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/idempotency"
 	"github.com/postroom/postroom/internal/devtest"
 )
@@ -185,7 +186,7 @@ func TestStepReportsThatItsClaimIsLost(t *testing.T) { // E5
 		},
 		"noted call": func(ctx context.Context) error {
 			_, err := idempotency.Call(ctx, "s", func(ctx context.Context, _ string) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
-				idempotency.VendorWindow(time.Hour))
+				postroom.VendorWindow(time.Hour))
 			return err
 		},
 	}
@@ -216,7 +217,7 @@ func TestStepDoesNotBeginWithinItself(t *testing.T) {
 		})
 		return err
 	}
-	call := func(options ...idempotency.CallOption) func(ctx context.Context, within func(ctx context.Context)) error {
+	call := func(options ...postroom.CallOption) func(ctx context.Context, within func(ctx context.Context)) error {
 		return func(ctx context.Context, within func(ctx context.Context)) error {
 			_, err := idempotency.Call(ctx, "book", func(ctx context.Context, _ string) (int, error) {
 				within(ctx)
@@ -227,7 +228,7 @@ func TestStepDoesNotBeginWithinItself(t *testing.T) {
 		}
 	}
 	steps := map[string]func(ctx context.Context, within func(ctx context.Context)) error{
-		"a phase": phase, "a call": call(), "a noted call": call(idempotency.VendorWindow(time.Hour)),
+		"a phase": phase, "a call": call(), "a noted call": call(postroom.VendorWindow(time.Hour)),
 	}
 	for what, outer := range steps {
 		for with, inner := range steps {

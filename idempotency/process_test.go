@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/idempotency"
 	"github.com/postroom/postroom/internal/devtest"
 )
@@ -85,7 +86,7 @@ func charges(vendor *pgxpool.Pool) http.HandlerFunc {
 			err = vendor.QueryRow(ctx, "INSERT INTO charge (reference) VALUES ($1) RETURNING id", key).Scan(&id)
 			dieIf(r, "called")
 			return id, err
-		}, idempotency.Lookup(func(ctx context.Context, key string) (id int64, found bool, err error) {
+		}, postroom.Lookup(func(ctx context.Context, key string) (id int64, found bool, err error) {
 			err = vendor.QueryRow(ctx, "SELECT id FROM charge WHERE reference = $1", key).Scan(&id)
 			if errors.Is(err, pgx.ErrNoRows) {
 				return 0, false, nil

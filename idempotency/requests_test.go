@@ -208,6 +208,35 @@ func TestRequestsWithinARequest(t *testing.T) {
 	r.wantCalls(1, 1)
 }
 
+// A part of a batch that answers with an error leaves its effects in the transaction of the batch, unless
+// the batch runs it in a savepoint.
+func TestPartOfABatchThatFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	part := r.mount(idempotency.Route{}, r.failing(http.StatusConflict))
+	batch := func(run func(ctx context.Context)) string {
+		return r.mount(idempotency.Route{}, func(w http.ResponseWriter, req *http.Request) {
+			run(req.Context())
+			w.WriteHeader(http.StatusMultiStatus)
+		})
+	}
+	inSavepoint := batch(func(ctx context.Context) {
+		savepoint, err := idempotency.Tx(ctx).Begin(ctx)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		r.want(r.send(part, sending{ctx: ctx}), http.StatusConflict, "")
+		if err := savepoint.Rollback(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	r.want(r.post(inSavepoint, "k"), http.StatusMultiStatus, "")
+	r.wantCalls(1, 0)
+	r.want(r.post(batch(func(ctx context.Context) { r.send(part, sending{ctx: ctx}) }), "k"), http.StatusMultiStatus, "")
+	r.wantCalls(2, 1)
+}
+
 // A request with a key that is sent inside another request with a key has no transaction of its own
 // in which its answer could be kept. The guard refuses it, whichever way the handler made it.
 func TestAKeyInsideARequestWithAKeyIsRefused(t *testing.T) {

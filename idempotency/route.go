@@ -192,8 +192,8 @@ type Route struct {
 	// connection ends. It is for transaction mode only.
 	CancelOnDisconnect bool
 
-	// Lease is how long a claim lasts if it is not renewed. A live process renews its claim. Lease
-	// is for lease mode only.
+	// Lease is how long a claim lasts if it is not renewed. A live process renews its claim until
+	// Timeout. Lease is for lease mode only.
 	//
 	// Defaults to a minute.
 	Lease time.Duration

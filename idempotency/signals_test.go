@@ -13,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/idempotency"
 )
 
@@ -123,9 +124,9 @@ func TestOwnAnswersAreNotKept(t *testing.T) { // E36
 func TestSignalsOfCalls(t *testing.T) {
 	t.Parallel()
 	b := &bank{rig: newRig(t, func(c *idempotency.Config) { c.RedactKeys = true }), answers: []error{errLost, errLost, errLost}}
-	_, _ = b.pay(idempotency.VendorWindow(time.Hour))
-	_, _ = b.pay(idempotency.VendorWindow(time.Hour))
-	_, _ = b.pay(idempotency.VendorWindow(0))
+	_, _ = b.pay(postroom.VendorWindow(time.Hour))
+	_, _ = b.pay(postroom.VendorWindow(time.Hour))
+	_, _ = b.pay(postroom.VendorWindow(0))
 	_, _ = b.pay(b.lookupReturns(false, nil))
 	log := b.log.String()
 	for _, want := range []string{

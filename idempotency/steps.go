@@ -10,11 +10,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/idempotency/internal/claim"
 	"github.com/postroom/postroom/idempotency/internal/failure"
 	"github.com/postroom/postroom/idempotency/internal/watched"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/lent"
+	"github.com/postroom/postroom/internal/vendorcall"
 )
 
 // Phase runs a step of a handler in lease mode. It runs fn in a transaction, and records in the
@@ -142,39 +144,6 @@ func (l *lease) checkpoint(name string, into any) (bool, error) {
 	return true, nil
 }
 
-// NotApplied wraps an error of a call's function. Use it if the call certainly had no effect: the
-// connection was refused, or the vendor rejected the request. Then Call treats the call as not
-// begun. Do not wrap an error after which the call may have had an effect, such as a timeout.
-// NotApplied returns nil if err is nil.
-func NotApplied(err error) error { return failure.NotApplied(err) }
-
-// CallOption changes how one [Call] is made.
-type CallOption func(*callOptions)
-
-type callOptions struct {
-	noted  bool // if true, Call records that the call begins
-	window time.Duration
-	lookup any // func(ctx context.Context, key string) (T, bool, error)
-}
-
-// VendorWindow sets how long a vendor recognises a key after the first call with it. Use 0 for a
-// vendor that accepts no keys. Call subtracts the handler's timeout from d, because a call that
-// begins at the end of the window may take that long.
-//
-// By default the window has no end. With a [Lookup], the default is 0.
-func VendorWindow(d time.Duration) CallOption {
-	return func(o *callOptions) { o.noted, o.window = true, max(d, 0) }
-}
-
-// Lookup sets a function that asks the vendor whether a call happened. Call runs f if the outcome
-// is unknown and the vendor may no longer recognise the key. f gets the key of the earlier calls.
-// If f finds a call, its result must be what the call's function would have returned, with the same
-// type. If f finds no call, Call makes the call again. So f must find every call that reached the
-// vendor. If f returns an error, Call returns it.
-func Lookup[T any](f func(ctx context.Context, key string) (result T, found bool, err error)) CallOption {
-	return func(o *callOptions) { o.noted, o.lookup = true, f }
-}
-
 var (
 	errStepName = errors.New("a step must have a name")
 	errStepBusy = errors.New("a step of this name is running; each step of a handler must have its own name")
@@ -187,32 +156,29 @@ var (
 // survive encoding as JSON, without U+0000. Names must be unique within an operation.
 //
 // Without options Call assumes that the vendor recognises the key for ever. If the vendor
-// recognises keys only for a time, or not at all, use [VendorWindow], and use [Lookup] to ask the
-// vendor about a call. With an option, Call records the beginning of the call before it runs fn. If
-// fn then returns an error or the process ends, the outcome is unknown. While the vendor recognises
-// the key, Call makes the call again with the same key. After that Call asks Lookup. Without a
-// Lookup, Call returns an error that matches [ErrOutcomeUnknown], now and in every later attempt:
-// Call never repeats a call blindly. If fn wraps an error in [NotApplied], the outcome is known. If
-// the database does not accept the record of a beginning or of a known outcome, Call tries again
-// until ctx ends.
+// recognises keys only for a time, or not at all, use [postroom.VendorWindow], and use
+// [postroom.Lookup] to ask the vendor about a call. With an option, Call records the beginning of
+// the call before it runs fn. If fn then returns an error or the process ends, the outcome is
+// unknown. While the vendor recognises the key, Call makes the call again with the same key. After
+// that Call asks Lookup. Without a Lookup, Call returns an error that matches [ErrOutcomeUnknown],
+// now and in every later attempt: Call never repeats a call blindly. If the error of fn says that
+// the vendor certainly did nothing (see [postroom.NotApplied]), the call counts as not made. If the
+// database does not accept the record of a beginning or of a known outcome, Call tries again until
+// ctx ends.
 //
 // If Call returns [ErrLeaseLost], another attempt has the operation: return from the handler. Call
-// panics outside a handler of lease mode, and if the result of a Lookup has another type than the
-// result of fn.
-func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, key string) (T, error), options ...CallOption) (T, error) {
+// panics outside a handler of lease mode, if fn is nil, and if the result of a Lookup has another
+// type than the result of fn.
+func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, key string) (T, error), options ...postroom.CallOption) (T, error) {
 	l := leaseFrom(ctx, "Call")
-	var o callOptions
-	for _, option := range options {
-		option(&o)
+	//guard:a-call-without-a-function-does-not-begin false
+	if fn == nil {
+		panic("idempotency: call " + name + " has no function")
 	}
+	var o vendorcall.Options
+	vendorcall.Set(&o, options)
 	// A call that begins at the end of the window may take the handler's whole time limit.
-	c := &call[T]{l: l, name: name, fn: fn, window: max(o.window-l.op.timeout, 0)}
-	if o.lookup != nil {
-		var ok bool
-		if c.lookup, ok = o.lookup.(func(context.Context, string) (T, bool, error)); !ok {
-			panic(fmt.Sprintf("idempotency: the Lookup of call %s is a %T: its result must have the type of the call's result, %T", name, o.lookup, *new(T)))
-		}
-	}
+	c := &call[T]{l: l, name: name, fn: fn, window: max(o.Window-l.op.timeout, 0), lookup: vendorcall.LookupOf[T](o, "call "+name)}
 	var out T
 	if err := l.enter("call", name); err != nil {
 		return out, err
@@ -221,7 +187,7 @@ func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, 
 	if done, err := l.checkpoint(name, &out); done || err != nil {
 		return out, err
 	}
-	if !o.noted {
+	if !o.HasWindow && o.Lookup == nil {
 		out, err := fn(ctx, l.derived(name))
 		if err != nil {
 			return out, because(ctx, err)
@@ -271,10 +237,16 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 		return none, errors.Join(causeOf(ctx), c.l.Undo(ctx, c.name, noted.Call))
 	}
 	result, err := c.fn(ctx, noted.Key)
+	answered := err == nil
+	var text []byte
+	if answered {
+		text, err = encode(c.name, result)
+	}
 	switch {
 	case err == nil:
-		return result, c.l.done(ctx, c.name, result)
-	case failure.IsNotApplied(err):
+		return result, c.l.Finish(ctx, c.name, text)
+	//guard:a-call-whose-result-does-not-encode-is-in-doubt 1 true
+	case !answered && vendorcall.IsNotApplied(ctx, err):
 		return result, errors.Join(err, c.l.Undo(ctx, c.name, noted.Call))
 	//guard:a-call-without-a-window-is-in-doubt false
 	case c.window == 0 && c.lookup == nil: // there is no way to find out
@@ -317,9 +289,18 @@ func (l *lease) tell(ctx context.Context, level slog.Level, what, name string, n
 
 // done records that a call is done, with its result.
 func (l *lease) done(ctx context.Context, name string, result any) error {
-	text, err := json.Marshal(result)
+	text, err := encode(name, result)
 	if err != nil {
-		return fmt.Errorf("encode the result of call %s: %w", name, err)
+		return err
 	}
 	return l.Finish(ctx, name, text)
+}
+
+// encode returns the result of a call as JSON.
+func encode(name string, result any) ([]byte, error) {
+	text, err := json.Marshal(result)
+	if err != nil {
+		return nil, fmt.Errorf("encode the result of call %s: %w", name, err)
+	}
+	return text, nil
 }

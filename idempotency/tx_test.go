@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/idempotency"
 	"github.com/postroom/postroom/internal/devtest"
 )
@@ -162,13 +163,13 @@ func TestChangeOfModeAfterAStep(t *testing.T) {
 	// begin is not a step.
 	var failure error
 	calls := r.mount(rt, func(w http.ResponseWriter, req *http.Request) {
-		_, _ = idempotency.Call(req.Context(), "charge", func(context.Context, string) (int, error) { return 0, failure }, idempotency.VendorWindow(0))
+		_, _ = idempotency.Call(req.Context(), "charge", func(context.Context, string) (int, error) { return 0, failure }, postroom.VendorWindow(0))
 		w.WriteHeader(http.StatusBadGateway)
 	})
 	failure = errors.New("no answer")
 	r.want(r.post(calls, "begun"), 502, "")
 	r.want(r.post(inTx, "begun"), 503, "idempotency_outcome_unknown")
-	failure = idempotency.NotApplied(failure)
+	failure = postroom.NotApplied(failure)
 	r.want(r.post(calls, "not-begun"), 502, "")
 	r.want(r.post(inTx, "not-begun"), 201, "")
 	r.wantCalls(1, 2)

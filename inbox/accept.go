@@ -12,20 +12,20 @@ import (
 )
 
 // AcceptResult says what [Inbox.Accept] did with an event.
-type AcceptResult = delivery.AcceptResult
+type AcceptResult string
 
 // The results of [Inbox.Accept].
 const (
 	// Stored says that the event is committed, and that its handler will run.
-	Stored = delivery.Accepted
+	Stored = AcceptResult(delivery.Accepted)
 	// Duplicate says that the handler has decided this event already: it took effect or is held.
-	Duplicate = delivery.AcceptedBefore
+	Duplicate = AcceptResult(delivery.AcceptedBefore)
 	// Changed says that the handler has decided an event with the same identity and other content,
 	// and that Accept dropped this event: see [Acceptance.IgnoreChanged].
-	Changed = delivery.AcceptChanged
+	Changed = AcceptResult(delivery.AcceptChanged)
 	// Conflict says that the handler has decided another event with the same identity. Accept
 	// stores this event too: it is held as dead, of class conflict.
-	Conflict = delivery.AcceptConflict
+	Conflict = AcceptResult(delivery.AcceptConflict)
 )
 
 // Acceptance is an event to accept for a handler.
@@ -109,11 +109,18 @@ func (in *Inbox) accept(ctx context.Context, tx pgx.Tx, all []Acceptance) ([]Acc
 	for i, a := range all {
 		events[i] = accept.Event(a)
 	}
-	results, err := in.acceptor.Accept(ctx, tx, events)
+	decided, err := in.acceptor.Accept(ctx, tx, events)
 	if tx == nil {
 		in.renew(ctx, err)
 	}
-	return results, err
+	if err != nil {
+		return nil, err
+	}
+	results := make([]AcceptResult, len(decided))
+	for i, d := range decided {
+		results[i] = AcceptResult(d)
+	}
+	return results, nil
 }
 
 // acceptsFor registers a subscription for Accept. The parameter h is its handler, or nil. If the
@@ -125,7 +132,7 @@ func (in *Inbox) acceptsFor(s Subscription, h postroom.Handler) {
 	}
 	types := func() []string { return s.Types }
 	//guard:a-handlers-types-are-those-it-accepts 2 false
-	if typed, ok := h.(interface{ Types() []string }); ok && len(s.Types) == 0 {
+	if typed, ok := h.(postroom.TypedHandler); ok && len(s.Types) == 0 {
 		types = typed.Types // only when an event comes: a Mux may get more handlers until then
 	}
 	in.acceptor.Handlers[s.Name] = accept.Handler{Types: types, Ordered: s.Order != Unordered, DedupeKey: s.DedupeKey, Timeout: s.Timeout}

@@ -2,42 +2,30 @@ package inbox
 
 import (
 	"context"
-	"time"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/steps"
+	"github.com/postroom/postroom/internal/vendorcall"
 )
-
-// NotApplied wraps an error of a step's function (see [Attempt.Step]) to say that its call to the
-// vendor certainly had no effect: for instance, the connection was refused, or the vendor rejected
-// the request. Step then treats the call as not made. So the next attempt may make the call, even
-// if the vendor does not recognise repeated calls. If the call may have had an effect, for instance
-// after a timeout, do not wrap the error. NotApplied returns nil if err is nil.
-func NotApplied(err error) error {
-	return steps.NotApplied(err)
-}
 
 // ExternalHandler handles one event by calling other systems; see [Inbox.HandleExternal].
 // If it returns nil, the event is done.
 type ExternalHandler func(ctx context.Context, attempt *Attempt) error
 
-// StepOption changes how [Attempt.Step] runs one step.
-type StepOption func(*steps.Options)
-
-// VendorWindow sets for how long the vendor of a step recognises a key that it got before. The time
-// begins with the step's first call. For this step, d replaces [Subscription.VendorWindow].
-func VendorWindow(d time.Duration) StepOption {
-	return func(o *steps.Options) { o.Window = d }
-}
-
-// Lookup sets the function f, which asks the vendor whether a step happened. If earlier calls have
-// an unknown outcome and the vendor may no longer recognise their key, Step calls f with that key.
-// If f finds the call, f must return what the step's function would have returned. If f finds no
-// call, Step calls the step's function again. If f returns an error, Step returns it.
-func Lookup(f func(ctx context.Context, key string) (result []byte, found bool, err error)) StepOption {
-	return func(o *steps.Options) { o.Lookup = f }
+// External turns a function with a typed payload into an [ExternalHandler], as [postroom.JSON] does
+// for a handler with a transaction. It decodes the event's data into a T first. If the data does
+// not decode, the error is [postroom.Permanent].
+func External[T any](f func(ctx context.Context, attempt *Attempt, payload T) error) ExternalHandler {
+	return func(ctx context.Context, attempt *Attempt) error {
+		var payload T
+		if err := attempt.Event.JSON(&payload); err != nil {
+			return err
+		}
+		return f(ctx, attempt, payload)
+	}
 }
 
 // Attempt is one attempt of an external handler to handle an event. It is valid until the
@@ -52,6 +40,15 @@ type Attempt struct {
 	steps *steps.Attempt
 }
 
+// OnSuccess registers f. When the handler has returned nil, f runs in the transaction that records
+// the event as done. So the changes that f makes with tx, including events that it writes to the
+// outbox, are committed exactly once. If the inbox must repeat the transaction, it calls f again.
+// If f returns an error, this counts as an error of the handler. Functions run in the order in
+// which they were registered.
+func (c *Attempt) OnSuccess(f func(ctx context.Context, tx pgx.Tx) error) {
+	c.steps.OnSuccess(f)
+}
+
 // Step calls another system, the vendor, so that the call has one effect. The function f makes the
 // call. f gets a key of 32 hexadecimal digits. Unless an operator edits the event, each attempt has
 // the same key, so that the vendor recognises a repeated call. Step records in the database that
@@ -61,26 +58,42 @@ type Attempt struct {
 //
 // If f returned an error, or the process ended before the result was recorded, the outcome of the
 // call is not known. In later attempts, Step calls f again with the same key, as long as the vendor
-// recognises it ([Subscription.VendorWindow], [VendorWindow]). After that, Step calls the [Lookup]
-// function. Without one, it returns [ErrOutcomeUnknown]. So Step never makes a second call if the
-// vendor could carry out both. If f wraps its error in [NotApplied], the call counts as not made.
+// recognises it ([Subscription.VendorWindow], [postroom.VendorWindow]). After that, Step calls the
+// [postroom.Lookup] function. Without one, it returns [ErrOutcomeUnknown]. So Step never makes a
+// second call if the vendor could carry out both. If the error of f says that the vendor certainly
+// did nothing, the call counts as not made. Errors of package outbound say so themselves, for
+// instance after a refused connection. Wrap other such errors in [postroom.NotApplied].
+//
+// The result is recorded as JSON, and Step returns what it decodes from this JSON, also in the
+// attempt that made the call. So a field that JSON leaves out is always empty. A []byte is recorded
+// as a text in base64. A [encoding/json.RawMessage] is recorded as the JSON that it has, without
+// spaces and with <, > and & escaped. A nil one is recorded as null, and an empty one does not encode:
+// so use it only for a vendor whose answers are JSON. A struct{} is recorded as {}. As in all JSON of
+// Go, U+FFFD replaces bytes of a string that are not UTF-8, and a number in an interface becomes a
+// float64, which is exact only up to 2^53. If the result does not encode, the call was made all the same: its outcome counts
+// as unknown. If a recorded result does not decode into a T, for instance because a new version of
+// the program has another T, Step returns an error and does not call f. The next attempt reads the
+// same result, so correct the type.
 //
 // The parameter name identifies the step within the handler and must be the same in each attempt.
 // The database keeps the result as long as it keeps the event's row in the inbox. So return a short
-// result, such as the vendor's reference, and not a document.
-func (c *Attempt) Step(ctx context.Context, name string, f func(ctx context.Context, key string) ([]byte, error), options ...StepOption) ([]byte, error) {
-	o := c.steps.Options()
-	for _, option := range options {
-		option(&o)
+// result, such as the vendor's reference, and not a document. Step panics if f is nil, or if the
+// result of a Lookup has another type than the result of f.
+func Step[T any](ctx context.Context, attempt *Attempt, name string, f func(ctx context.Context, key string) (T, error), options ...postroom.CallOption) (T, error) {
+	//guard:a-step-without-a-function-does-not-begin false
+	if f == nil {
+		panic(fmt.Sprintf("inbox: step %.40s has no function", name))
 	}
-	return c.steps.Do(ctx, name, f, o)
-}
-
-// OnSuccess registers f. When the handler has returned nil, f runs in the transaction that records
-// the event as done. So the changes that f makes with tx, including events that it writes to the
-// outbox, are committed exactly once. If the inbox must repeat the transaction, it calls f again.
-// If f returns an error, this counts as an error of the handler. Functions run in the order in
-// which they were registered.
-func (c *Attempt) OnSuccess(f func(ctx context.Context, tx pgx.Tx) error) {
-	c.steps.OnSuccess(f)
+	set := vendorcall.Options{Window: attempt.steps.Window()}
+	vendorcall.Set(&set, options)
+	o := steps.Options{Window: set.Window}
+	if lookup := vendorcall.LookupOf[T](set, "step "+name); lookup != nil {
+		o.Lookup = func(ctx context.Context, key string) (any, bool, error) { return lookup(ctx, key) }
+	}
+	var result, none T
+	err := attempt.steps.Do(ctx, name, func(ctx context.Context, key string) (any, error) { return f(ctx, key) }, o, &result)
+	if err != nil {
+		return none, err
+	}
+	return result, nil
 }

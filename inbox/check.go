@@ -6,10 +6,10 @@ import (
 	"fmt"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/preflight"
 	"github.com/postroom/postroom/inbox/internal/share"
+	"github.com/postroom/postroom/internal/sameschema"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -28,6 +28,9 @@ func (in *Inbox) check(ctx context.Context, set func(*preflight.Inbox, context.C
 	if err := in.checkSettings(); err != nil {
 		return fmt.Errorf("inbox: %w", postroom.Unrecoverable(err))
 	}
+	_, name := in.Tables()
+	//guard:an-inbox-tells-its-schema do _, _ = name, sameschema.Of
+	ctx = sameschema.Of(ctx, name)
 	//guard:an-inbox-checks-its-intakes 0 = error(nil)
 	if err := in.checkIntakes(ctx); err != nil {
 		return fmt.Errorf("inbox: %w", err)
@@ -78,7 +81,18 @@ func (in *Inbox) needs() []share.Handler {
 }
 
 // Lag is the number of events that a handler still has to handle.
-type Lag = delivery.Lag
+type Lag struct {
+	Handler string
+
+	// Pending is the number of messages of the handler's stream that are not decided. For
+	// an ordered handler, all messages that were not read yet may count as one.
+	Pending int64
+
+	// Retrying is the number of held events that are or will be due. Waiting is the number
+	// of events that wait behind an earlier event of their key. Dead is the number of
+	// events that wait for an operator. Each of the three is counted up to 10,000.
+	Retrying, Waiting, Dead int64
+}
 
 // Lag returns how many events each handler still has to handle. It asks the database and the
 // broker. Use it in tests that wait until all events are handled, and to choose the number of
@@ -92,5 +106,13 @@ func (in *Inbox) Lag(ctx context.Context) ([]Lag, error) {
 			return nil, fmt.Errorf("inbox: handler %s: %w", c.sub.Name, in.advise(err))
 		}
 	}
-	return ledger.Upkeep{DB: in.db}.Lag(ctx, pending) // ask the database last: an event that the inbox holds after the broker's answer must be counted too
+	counted, err := ledger.Upkeep{DB: in.db}.Lag(ctx, pending) // ask the database last: an event that the inbox holds after the broker's answer must be counted too
+	if err != nil {
+		return nil, err
+	}
+	lags := make([]Lag, len(counted))
+	for i, c := range counted {
+		lags[i] = Lag(c)
+	}
+	return lags, nil
 }

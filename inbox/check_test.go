@@ -41,7 +41,7 @@ func migrated(t *testing.T, url string) *pgxpool.Pool {
 func TestServersThatAreTooOld(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	nc, err := nats.Connect(devtest.NATSOfVersion(t, "2.9.10"), natsjs.ConnectOptions()...)
+	nc, err := nats.Connect(devtest.NATSOfVersion(t, "2.10.26"), natsjs.ConnectOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestServersThatAreTooOld(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, time.Minute)) // for the case that Run does not refuse it
 	defer cancel()
 	for what, err := range map[string]error{"Check": b.in.Check(ctx), "Run": b.in.Run(ctx)} {
-		if !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "has version 2.9.10, which has no consumers") {
+		if !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "has version 2.10.26, on which handlers can stop") {
 			t.Errorf("%s = %v, want that the server is too old", what, err)
 		}
 	}

@@ -6,11 +6,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // large is the size of an event's data. Forty such events do not fit into the bounds of these tests.
@@ -95,6 +97,42 @@ func TestAnEventThatIsLargerThanTheBoundIsClaimed(t *testing.T) {
 	if got, _ := bytes.Load("huge"); got != len(ev.Data) {
 		t.Errorf("the large event was run with %v bytes, want %d", got, len(ev.Data))
 	}
+}
+
+// A run takes very long, and the first due event does not fit beside it. The events that are due behind
+// it do not wait for the end of that run: after a minute, the large event is claimed beside it.
+func TestALargeEventWaitsForNoLongRun(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.anew(func(cfg *inbox.Config) { cfg.PullBytes = 2 << 20 })
+	begun, end := make(chan struct{}), make(chan struct{})
+	var ran sync.Map
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 4, Timeout: time.Hour}, func(_ context.Context, attempt *inbox.Attempt) error {
+		if attempt.Event.ID == "long" {
+			close(begun)
+			<-end
+		}
+		ran.Store(attempt.Event.ID, true)
+		return nil
+	})
+	b.accept("h", "long")
+	b.run()
+	t.Cleanup(func() { close(end) })
+	devtest.Receive(t, time.Minute, "the long run", begun)
+	ev := largeEvent(b, "huge", "")
+	for len(ev.Data) < 4<<20 {
+		ev.Data = append(ev.Data[:len(ev.Data)-1], ev.Data[1:]...)
+	}
+	if _, err := b.in.Accept(t.Context(), "h", ev); err != nil {
+		t.Fatal(err)
+	}
+	b.exec("UPDATE postroom.held SET next_at = now() - interval '61 seconds' WHERE event_id = 'huge'")
+	b.accept("h", "small")
+	b.eventually("the events beside the long run", func() bool {
+		_, huge := ran.Load("huge")
+		_, small := ran.Load("small")
+		return huge && small
+	})
 }
 
 // Many keys have a small head with a large event behind it. The transaction that settles a

@@ -16,7 +16,7 @@ import (
 func (b *bench) holdMany(name string, ids ...string) {
 	b.Helper()
 	sub := b.subscription(name)
-	sub.Schedule = postroom.Backoff{time.Hour}
+	sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 	b.in.Handle(sub, failing(name, errors.New("not now")))
 	stop := b.run()
 	b.publish(ids...)

@@ -21,7 +21,7 @@ import (
 func (b *bench) holdOne(name string) {
 	b.Helper()
 	sub := b.subscription(name)
-	sub.Schedule = postroom.Backoff{time.Hour}
+	sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 	b.in.Handle(sub, failing(name, errors.New("not now")))
 	stop := b.run()
 	b.publish("bad")
@@ -143,7 +143,7 @@ func TestShutdownReleasesClaims(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	sub := b.subscription("h")
-	sub.Schedule, sub.Workers = postroom.Backoff{time.Hour}, 8
+	sub.Schedule, sub.Attempts, sub.Workers = postroom.Backoff{time.Hour}, 8, 8
 	b.in.Handle(sub, failing("h", errors.New("not now")))
 	stop := b.run()
 	for i := range 10 {
@@ -221,7 +221,7 @@ func TestProcessClaimsOnlyTypesThatItTakes(t *testing.T) {
 	b := newBench(t)
 	types := []string{b.stream + ".placed", b.stream + ".paid"}
 	sub := b.subscription("h")
-	sub.Types, sub.Schedule = types, postroom.Backoff{time.Hour}
+	sub.Types, sub.Schedule, sub.Attempts = types, postroom.Backoff{time.Hour}, 8
 	b.in.Handle(sub, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return errors.New("not now") }))
 	stop := b.run()
 	for _, name := range types {
@@ -251,7 +251,7 @@ func TestClaimWithALostAnswerIsGivenBack(t *testing.T) {
 	b := newBench(t)
 	b.holdOne("h")
 	sub := b.subscription("h")
-	sub.Schedule = postroom.Backoff{time.Hour}
+	sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 	b.in.Handle(sub, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return errors.New("not now") }))
 	name := inbox.LoseAnswer(b.in)
 	b.exec("UPDATE postroom.held SET claimed_by = $1, next_at = now() + interval '1 h', attempts = 2", name)

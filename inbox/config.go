@@ -44,20 +44,15 @@ type Config struct {
 	// or in the archive, its row stays. [Subscription.DedupeWindow] sets the time for one handler.
 	// If two processes give a handler different times, the longer one counts.
 	//
+	// An event that is older than 29 thirtieths of the window (29 days of 30) when it is delivered
+	// does not run, because its row may be gone: it is held as dead, of class too_old. Events that
+	// were in the stream before the handler existed are exempt, until rows of the handler have
+	// expired and its reader begins again. So if a handler cannot handle these events within
+	// DedupeWindow, set a longer one. If DedupeWindow was shorter in the past, rows of younger
+	// events may be gone too. Such events do not run.
+	//
 	// Defaults to 30 days.
 	DedupeWindow time.Duration
-
-	// MaxEventAge is how old an event may be when it is delivered. The inbox row of an older event
-	// may be gone, so an older event does not run: it is held as dead, of class too_old. Events
-	// that were in the stream before the handler existed are exempt, until rows of the handler have
-	// expired and its reader begins again. So if a handler cannot handle these events within
-	// DedupeWindow, set a longer one. MaxEventAge must be at least one percent shorter than
-	// DedupeWindow. If DedupeWindow was shorter in the past, rows of events younger than MaxEventAge
-	// may be gone too. Such events do not run. For a handler with [Subscription.DedupeWindow], the
-	// greatest age is 29 thirtieths of that window.
-	//
-	// Defaults to 29 thirtieths of DedupeWindow, which is 29 days.
-	MaxEventAge time.Duration
 
 	// PullBytes limits, approximately, the bytes of events that all handlers together request from
 	// the broker and keep in memory. Each handler gets at least 2 MiB. PullBytes must be well below
@@ -67,7 +62,8 @@ type Config struct {
 	// PullBytes also limits the bytes of the held events that all handlers together have claimed.
 	// Later events of the same key may run in the transaction of a claimed event. For the bytes of
 	// these later events, there is a second limit of the same size. No limit stops a handler from
-	// claiming 2 MiB, or one event of any size. Because of the limits, a handler of large events
+	// claiming 2 MiB, or one event of any size. An event that does not fit beside running ones is
+	// claimed when they end, or after a minute. Because of the limits, a handler of large events
 	// may run fewer events than it has workers.
 	//
 	// Defaults to 32 MiB.
@@ -121,22 +117,16 @@ func (c Config) defaults() Config {
 	c.AckWait = cmp.Or(c.AckWait, 30*time.Second)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
 	c.DedupeWindow = cmp.Or(c.DedupeWindow, 30*24*time.Hour)
-	c.MaxEventAge = cmp.Or(c.MaxEventAge, ageWithin(c.DedupeWindow))
 	c.PullBytes = cmp.Or(c.PullBytes, 32<<20)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
 	c.Logger, c.LogOutcomes = guard.Logger(cmp.Or(c.Logger, slog.Default())), guard.Leveler(c.LogOutcomes)
 	return c
 }
 
-// ageWithin returns the default greatest age of an event for a DedupeWindow.
-func ageWithin(dedupeWindow time.Duration) time.Duration { return dedupeWindow / 30 * 29 }
-
 // window returns how long a handler needs its inbox rows, and how old its events may be.
 func (c Config) window(s Subscription) delivery.Window {
-	if s.DedupeWindow != 0 {
-		return delivery.Window{Handler: s.Name, Keep: s.DedupeWindow, Age: ageWithin(s.DedupeWindow)}
-	}
-	return delivery.Window{Handler: s.Name, Keep: c.DedupeWindow, Age: c.MaxEventAge}
+	keep := cmp.Or(s.DedupeWindow, c.DedupeWindow)
+	return delivery.Window{Handler: s.Name, Keep: keep, Age: keep / 30 * 29}
 }
 
 func (c Config) validate() error {
@@ -152,10 +142,6 @@ func (c Config) validate() error {
 	}
 	if c.DedupeWindow < time.Second {
 		faults = append(faults, fmt.Errorf("config: DedupeWindow is %s, want at least 1s", c.DedupeWindow))
-	}
-	if c.MaxEventAge <= 0 || c.MaxEventAge > c.DedupeWindow-c.DedupeWindow/100 {
-		faults = append(faults, fmt.Errorf("config: MaxEventAge is %s, want at least one percent less than DedupeWindow (%s): an event whose inbox row is gone would be applied again",
-			c.MaxEventAge, c.DedupeWindow))
 	}
 	if c.PullBytes < share.Least {
 		faults = append(faults, fmt.Errorf("config: PullBytes is %d, want at least %d", c.PullBytes, share.Least))

@@ -46,7 +46,7 @@ var (
 // inbox ends this transaction, after the handler returned.
 var ErrTxOwned = ledger.ErrTxOwned
 
-// ErrOutcomeUnknown is returned by [Attempt.Step] if the outcome of a call of the step is unknown,
+// ErrOutcomeUnknown is returned by [Step] if the outcome of a call of the step is unknown,
 // and the vendor might not recognise a second call as a repetition. If a handler returns
 // ErrOutcomeUnknown, the event is dead, of class outcome_unknown: a person must ask the vendor.
 var ErrOutcomeUnknown = delivery.ErrOutcomeUnknown

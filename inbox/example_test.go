@@ -24,9 +24,9 @@ type order struct {
 // payments is a client of a vendor who recognises keys for a day.
 type payments struct{}
 
-func (payments) Charge(_ context.Context, _ string, amount int) ([]byte, error) {
+func (payments) Charge(_ context.Context, _ string, amount int) (string, error) {
 	fmt.Println("the vendor charges", amount)
-	return []byte("ch_1"), nil
+	return "ch_1", nil
 }
 
 // A charge for each order: the charge and the record that its event was handled commit
@@ -53,7 +53,7 @@ func ExampleInbox_Handle() {
 		return outbox.New(outbox.Config{Source: "/shop"}).Write(ctx, tx, postroom.NewEvent("order.placed", order{"o-1", 4200}))
 	})
 	fmt.Println("write:", err)
-	err = postroom.Run(ctx, in, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{}))
+	err = postroom.Run(ctx, in, relay.New(pool, natsjs.NewPublisher(nc), relay.Config{}))
 	fmt.Println("run:", err)
 
 	var charged int
@@ -77,12 +77,8 @@ func ExampleInbox_HandleExternal() {
 
 	in := inbox.New(pool, nil, inbox.Config{}) // its events come from Accept, so it needs no broker
 	in.HandleExternal(inbox.Subscription{Name: "billing.charge", VendorWindow: 24 * time.Hour},
-		func(ctx context.Context, attempt *inbox.Attempt) error {
-			var o order
-			if err := attempt.Event.JSON(&o); err != nil {
-				return err
-			}
-			charge, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+		inbox.External(func(ctx context.Context, attempt *inbox.Attempt, o order) error {
+			charge, err := inbox.Step(ctx, attempt, "charge", func(ctx context.Context, key string) (string, error) {
 				return vendor.Charge(ctx, key, o.Amount)
 			})
 			if err != nil {
@@ -90,11 +86,11 @@ func ExampleInbox_HandleExternal() {
 			}
 			attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error {
 				defer stop() // the example ends here
-				_, err := tx.Exec(ctx, "INSERT INTO charge VALUES ($1, $2)", o.ID, string(charge))
+				_, err := tx.Exec(ctx, "INSERT INTO charge VALUES ($1, $2)", o.ID, charge)
 				return err
 			})
 			return nil
-		})
+		}))
 
 	ev := postroom.NewEvent("order.placed", order{"o-1", 4200})
 	ev.Source = "/shop"
@@ -142,7 +138,7 @@ func ExampleInbox_Handle_ordered() {
 		})
 		fmt.Println("write:", err)
 	}
-	err = postroom.Run(ctx, in, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{}))
+	err = postroom.Run(ctx, in, relay.New(pool, natsjs.NewPublisher(nc), relay.Config{}))
 	fmt.Println("run:", err)
 
 	var moves []int

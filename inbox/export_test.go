@@ -13,6 +13,12 @@ import (
 // LookOften makes an inbox check its consumers, and record its floors, every d.
 func LookOften(in *Inbox, d time.Duration) { in.lookEvery, in.floorEvery = d, d }
 
+// PauseOverridingProbes returns a Pause whose first probe, and whose further ones, come after other
+// times than a second and up to a minute.
+func PauseOverridingProbes(first, most time.Duration) Pause {
+	return Pause{probe: first, maxProbe: most}
+}
+
 // Register registers the process of an inbox that is not running.
 func Register(ctx context.Context, in *Inbox) error { return in.node.Beat(ctx) }
 

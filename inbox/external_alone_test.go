@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/held"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/held"
 )
 
 // If a process dies during several calls, these calls are repeated at the same time. The same holds
@@ -77,7 +77,7 @@ func TestEventsOfADeadProcess(t *testing.T) {
 func TestAFailureIsNoDeath(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1, Schedule: postroom.Backoff{time.Hour}}, func(context.Context, *inbox.Attempt) error {
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1, Schedule: postroom.Backoff{time.Hour}, Attempts: 8}, func(context.Context, *inbox.Attempt) error {
 		return errors.New("it fails")
 	})
 	b.accept("h", "a")
@@ -205,12 +205,12 @@ func TestRescheduledEventThatNeverRanIsNotDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.exec("UPDATE postroom.held SET attempts = 1, epoch = 1, claimed_by = 'gone', next_at = now()")
-	s := held.New(b.pool, held.Config{})
+	s := held.NewStore(b.pool, "postroom")
 	set, err := s.Select(t.Context(), held.Filter{Handler: "h"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if done, err := s.Reschedule(t.Context(), set, time.Now(), held.Audit{Actor: "ann", Reason: "later"}, nil); err != nil || done.Events != 1 {
+	if done, err := s.Reschedule(t.Context(), set, time.Now(), postroom.Audit{Actor: "ann", Reason: "later"}, nil); err != nil || done.Events != 1 {
 		t.Fatal(done, err)
 	}
 	b.run()

@@ -43,7 +43,7 @@ func (b *bench) claimEnds(id string) time.Duration {
 // blocking is a step's function that reports each call, and waits.
 func blocking(v *vendor, entered chan<- string, resume <-chan struct{}) inbox.ExternalHandler {
 	return func(ctx context.Context, attempt *inbox.Attempt) error {
-		result, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+		result, err := inbox.Step(ctx, attempt, "charge", func(ctx context.Context, key string) (string, error) {
 			entered <- attempt.Event.ID
 			<-resume
 			return v.charge(context.WithoutCancel(ctx), key)
@@ -114,7 +114,7 @@ func TestStalledOwnerOfACallSettlesNothing(t *testing.T) {
 			entered, resume, told := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			sub := inbox.Subscription{Name: "h", Workers: 1, VendorWindow: time.Hour}
 			b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
-				_, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+				_, err := inbox.Step(ctx, attempt, "charge", func(ctx context.Context, key string) (string, error) {
 					result, err := v.charge(ctx, key)
 					close(entered)
 					<-resume
@@ -134,7 +134,7 @@ func TestStalledOwnerOfACallSettlesNothing(t *testing.T) {
 			other := b.secondProcess(func(in *inbox.Inbox) {
 				in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 					attempt.OnSuccess(noting("h", "second"))
-					_, err := attempt.Step(ctx, "charge", v.charge)
+					_, err := inbox.Step(ctx, attempt, "charge", v.charge)
 					return err
 				})
 			})
@@ -171,7 +171,7 @@ func TestAStalledOwnerBeginsNoStep(t *testing.T) {
 	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(ctx context.Context, attempt *inbox.Attempt) error {
 		b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'other', next_at = now() + interval '1 h'")
 		close(takenOver)
-		_, err := attempt.Step(context.WithoutCancel(ctx), "charge", v.charge)
+		_, err := inbox.Step(context.WithoutCancel(ctx), attempt, "charge", v.charge)
 		return errors.Join(err, errors.New("or so it seems"))
 	})
 	b.accept("h", "e")
@@ -299,7 +299,7 @@ func TestOutageWhileAStepIsNotedCostsNoAttempt(t *testing.T) {
 					if first && when == "before the call" {
 						do(tt.begin)
 					}
-					_, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+					_, err := inbox.Step(ctx, attempt, "charge", func(ctx context.Context, key string) (string, error) {
 						if first && when == "in the call" {
 							do(tt.begin)
 						}

@@ -47,11 +47,31 @@ func TestExternalHandlerCallsAndSettles(t *testing.T) {
 	}
 }
 
+// The event is held, and its message is acknowledged, while the call still runs.
+func TestAMessageIsAcknowledgedBeforeTheCallEnds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	v := newVendor(t)
+	entered, resume := make(chan string, 10), make(chan struct{})
+	b.anew(func(cfg *inbox.Config) { cfg.AckWait = time.Minute }) // so that the message would stay unacknowledged
+	b.in.HandleExternal(b.subscription("h"), blocking(v, entered, resume))
+	b.run()
+	b.publish("e")
+	devtest.Receive(t, time.Minute, "the call", entered)
+	b.drained()
+	if got, want := b.held("h")["/shop e"], (heldEntry{Key: "/shop e", State: "claimed", Attempts: 1}); got != want {
+		t.Errorf("held: %+v, want %+v", got, want)
+	}
+	close(resume)
+	b.waitUntilNoneHeld("h")
+	b.wantOnce("h", "e")
+}
+
 // externally accepts one event and runs an external handler for it, until it is settled or
 // waits an hour for its next attempt.
 func externally(b *bench, change func(*inbox.Subscription), h inbox.ExternalHandler) heldEntry {
 	b.Helper()
-	sub := inbox.Subscription{Name: "h", Workers: 2, Schedule: postroom.Backoff{time.Hour}}
+	sub := inbox.Subscription{Name: "h", Workers: 2, Schedule: postroom.Backoff{time.Hour}, Attempts: 8}
 	if change != nil {
 		change(&sub)
 	}
@@ -69,10 +89,10 @@ func TestStepsOfOneHandler(t *testing.T) {
 	var late *inbox.Attempt
 	o := externally(b, nil, func(ctx context.Context, attempt *inbox.Attempt) error {
 		late = attempt
-		first, err := attempt.Step(ctx, "charge", v.charge)
-		again, err2 := attempt.Step(ctx, "charge", v.charge)
-		other, err3 := attempt.Step(ctx, "mail", v.charge)
-		if string(first) != string(again) || string(first) == string(other) {
+		first, err := inbox.Step(ctx, attempt, "charge", v.charge)
+		again, err2 := inbox.Step(ctx, attempt, "charge", v.charge)
+		other, err3 := inbox.Step(ctx, attempt, "mail", v.charge)
+		if first != again || first == other {
 			t.Errorf("results: %s, again %s, other %s", first, again, other)
 		}
 		errs := []error{err, err2, err3}
@@ -80,14 +100,14 @@ func TestStepsOfOneHandler(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 20 {
 			all.Go(func() {
-				_, err := attempt.Step(ctx, fmt.Sprint("of many ", i), v.charge)
+				_, err := inbox.Step(ctx, attempt, fmt.Sprint("of many ", i), v.charge)
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, err)
 			})
 		}
 		all.Wait()
-		empty, err := attempt.Step(ctx, "nothing", func(context.Context, string) ([]byte, error) { return []byte{}, nil })
+		empty, err := inbox.Step(ctx, attempt, "nothing", func(context.Context, string) ([]byte, error) { return []byte{}, nil })
 		if len(empty) > 0 {
 			t.Errorf("no result: %q", empty)
 		}
@@ -99,7 +119,7 @@ func TestStepsOfOneHandler(t *testing.T) {
 	if got := v.seen(); len(got) != 22 || v.total() != 22 {
 		t.Errorf("the vendor saw %v, want each of 22 keys once", got)
 	}
-	if _, err := late.Step(t.Context(), "late", v.charge); err == nil || !strings.Contains(err.Error(), "the attempt is over") || v.total() != 22 {
+	if _, err := inbox.Step(t.Context(), late, "late", v.charge); err == nil || !strings.Contains(err.Error(), "the attempt is over") || v.total() != 22 {
 		t.Errorf("a step after the attempt: %v", err)
 	}
 	late.OnSuccess(func(context.Context, pgx.Tx) error { t.Error("called after the attempt"); return nil })
@@ -111,8 +131,8 @@ func TestAStepIsBusy(t *testing.T) {
 	b := newBench(t)
 	v := newVendor(t)
 	o := externally(b, nil, func(ctx context.Context, attempt *inbox.Attempt) error {
-		_, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
-			if _, err := attempt.Step(ctx, "charge", v.charge); err == nil || !strings.Contains(err.Error(), "under way") {
+		_, err := inbox.Step(ctx, attempt, "charge", func(ctx context.Context, key string) (string, error) {
+			if _, err := inbox.Step(ctx, attempt, "charge", v.charge); err == nil || !strings.Contains(err.Error(), "under way") {
 				t.Errorf("the step within itself: %v", err)
 			}
 			return v.charge(ctx, key)
@@ -127,9 +147,10 @@ func TestAStepIsBusy(t *testing.T) {
 func TestHowExternalHandlersFail(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("wrong")
+	uncalled := func(context.Context, string) ([]byte, error) { t.Error("called"); return nil, nil }
 	step := func(name string, f func(ctx context.Context, key string) ([]byte, error)) inbox.ExternalHandler {
 		return func(ctx context.Context, attempt *inbox.Attempt) error {
-			_, err := attempt.Step(ctx, name, f)
+			_, err := inbox.Step(ctx, attempt, name, f)
 			return err
 		}
 	}
@@ -173,13 +194,15 @@ func TestHowExternalHandlersFail(t *testing.T) {
 		},
 		{
 			"permanent, and not done", nil,
-			step("charge", func(context.Context, string) ([]byte, error) { return nil, postroom.Permanent(inbox.NotApplied(wrong)) }),
+			step("charge", func(context.Context, string) ([]byte, error) {
+				return nil, postroom.Permanent(postroom.NotApplied(wrong))
+			}),
 			heldEntry{State: "dead", Attempts: 1, Class: "permanent"},
 			"wrong",
 		},
-		{"a step without a name", nil, step("", nil), heldEntry{State: "due", Attempts: 1, Class: "error"}, "name"},
-		{"a step with a long name", nil, step(strings.Repeat("x", 129), nil), heldEntry{State: "due", Attempts: 1, Class: "error"}, "name"},
-		{"a step with no text as its name", nil, step("a\xff", nil), heldEntry{State: "due", Attempts: 1, Class: "error"}, "name"},
+		{"a step without a name", nil, step("", uncalled), heldEntry{State: "due", Attempts: 1, Class: "error"}, "name"},
+		{"a step with a long name", nil, step(strings.Repeat("x", 129), uncalled), heldEntry{State: "due", Attempts: 1, Class: "error"}, "name"},
+		{"a step with no text as its name", nil, step("a\xff", uncalled), heldEntry{State: "due", Attempts: 1, Class: "error"}, "name"},
 		{"an error when it settles", nil, settle(func(context.Context, pgx.Tx) error { return wrong }), heldEntry{State: "due", Attempts: 1, Class: "error"}, "wrong"},
 		{"a panic when it settles", nil, settle(func(context.Context, pgx.Tx) error { panic("no") }), heldEntry{State: "due", Attempts: 1, Class: "panic"}, "no"},
 		{
@@ -253,9 +276,9 @@ func TestExternalAttemptsAreSpent(t *testing.T) {
 func TestExternalHandlerChoosesItsNextAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	o := externally(b, func(s *inbox.Subscription) { s.Schedule = postroom.Backoff{time.Minute} }, func(ctx context.Context, attempt *inbox.Attempt) error {
-		_, err := attempt.Step(ctx, "charge", func(context.Context, string) ([]byte, error) {
-			return nil, postroom.RetryAfter(24*time.Hour, inbox.NotApplied(errors.New("too many requests")))
+	o := externally(b, func(s *inbox.Subscription) { s.Schedule, s.Attempts = postroom.Backoff{time.Minute}, 8 }, func(ctx context.Context, attempt *inbox.Attempt) error {
+		_, err := inbox.Step(ctx, attempt, "charge", func(context.Context, string) ([]byte, error) {
+			return nil, postroom.RetryAfter(24*time.Hour, postroom.NotApplied(errors.New("too many requests")))
 		})
 		return err
 	})
@@ -277,10 +300,10 @@ func TestSettlingFails(t *testing.T) {
 	b := newBench(t)
 	v := newVendor(t)
 	var attempts atomic.Int32
-	sub := inbox.Subscription{Name: "h", Workers: 1, Schedule: postroom.Backoff{10 * time.Millisecond}}
+	sub := inbox.Subscription{Name: "h", Workers: 1, Schedule: postroom.Backoff{10 * time.Millisecond}, Attempts: 8}
 	b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 		for _, name := range []string{"charge", "mail"} {
-			if _, err := attempt.Step(ctx, name, v.charge); err != nil {
+			if _, err := inbox.Step(ctx, attempt, name, v.charge); err != nil {
 				return err
 			}
 		}

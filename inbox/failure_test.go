@@ -251,7 +251,7 @@ func TestAThousandFailingEventsDoNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	sub := b.subscription("mixed")
-	sub.Schedule, sub.Workers = postroom.Backoff{time.Hour}, 4
+	sub.Schedule, sub.Attempts, sub.Workers = postroom.Backoff{time.Hour}, 8, 4
 	sub.Pause.Off = true // otherwise the handler would pause
 	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		if ev.ID != "good" {

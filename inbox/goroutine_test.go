@@ -113,7 +113,7 @@ func TestAGoroutineThatKeepsTheTransactionDoesNoHarm(t *testing.T) {
 				b.exec("CREATE TABLE copied (n int)")
 				sub := b.subscription("h")
 				sub.Workers, sub.Batch, sub.Attempts, sub.Pause = 2, batch, 2, inbox.Pause{Off: true}
-				sub.Schedule = postroom.Backoff{time.Millisecond}
+				sub.Schedule, sub.Attempts = postroom.Backoff{time.Millisecond}, 8
 				var left busy
 				b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 					if err := effect("h").Handle(ctx, tx, ev); err != nil {
@@ -173,7 +173,7 @@ func TestAGoroutineThatKeepsTheTransactionOfAFailedEventDoesNoHarm(t *testing.T)
 			b := newBench(t)
 			sub := b.subscription("h")
 			sub.Workers, sub.Timeout, sub.Attempts, sub.Pause = 4, 500*time.Millisecond, 2, inbox.Pause{Off: true}
-			sub.Schedule = postroom.Backoff{time.Millisecond}
+			sub.Schedule, sub.Attempts = postroom.Backoff{time.Millisecond}, 8
 			var left busy
 			b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 				if err := effect("h").Handle(ctx, tx, ev); err != nil || !strings.HasPrefix(ev.ID, "bad") {

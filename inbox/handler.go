@@ -46,7 +46,7 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 	h.signals = in.signals.Of(sub.Name, sub.Stream, h.log)
 	of := stream.Config{Conn: in.nc, Handler: sub.Name, Stream: sub.Stream, Filter: sub.filter(), Instance: in.node.Instance}
 	h.pending = stream.NewPendingCounter(of, h.isOrdered())
-	h.gate = in.gates.Add(sub.Name, gate.Config(sub.Pause).WithDefaults())
+	h.gate = in.gates.Add(sub.Name, sub.Pause.gate().WithDefaults())
 	h.ledger = ledger.NewHandler(in.db, sub.Name, sub.Isolation, sub.Timeout+h.grace())
 	return h
 }

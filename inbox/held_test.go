@@ -96,7 +96,7 @@ func TestHowFailuresAreHeld(t *testing.T) {
 				b := newBench(t)
 				sub := b.subscription("h")
 				b.exec("CREATE TABLE checked (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
-				sub.Schedule, sub.Batch, sub.Workers = postroom.Backoff{time.Hour}, batch, 1 // each commit begins the next transaction
+				sub.Schedule, sub.Attempts, sub.Batch, sub.Workers = postroom.Backoff{time.Hour}, 8, batch, 1 // each commit begins the next transaction
 				if tt.sub != nil {
 					tt.sub(&sub)
 				}
@@ -461,7 +461,7 @@ func TestEventsTooOldForTheInboxAreHeld(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()
-	cfg.DedupeWindow, cfg.MaxEventAge = 48*time.Hour, 24*time.Hour
+	cfg.DedupeWindow = 24 * time.Hour
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	b.in.Handle(b.subscription("h"), effect("h"))
 	old := func(id string, age time.Duration) {
@@ -540,7 +540,7 @@ func TestASuspectThatIsTooOldHasItsOwnKeyAfterAReplay(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	old := func(cfg *inbox.Config) {
-		cfg.AckWait, cfg.DedupeWindow, cfg.MaxEventAge = time.Minute, 48*time.Hour, 24*time.Hour
+		cfg.AckWait, cfg.DedupeWindow = time.Minute, 24*time.Hour
 	}
 	b.anew(old)
 	sub := b.subscription("h")

@@ -147,7 +147,7 @@ func TestErrorsWhoseMethodsFailAreFailedAttempts(t *testing.T) {
 	transactional := func(batch int) func(*bench) {
 		return func(b *bench) {
 			sub := b.subscription("h")
-			sub.Schedule, sub.Batch, sub.Workers, sub.Timeout = postroom.Backoff{time.Hour}, batch, 2, time.Second
+			sub.Schedule, sub.Attempts, sub.Batch, sub.Workers, sub.Timeout = postroom.Backoff{time.Hour}, 8, batch, 2, time.Second
 			b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 				if do := doing(ev); do != nil {
 					return do()
@@ -159,7 +159,7 @@ func TestErrorsWhoseMethodsFailAreFailedAttempts(t *testing.T) {
 	external := func(handle func(ctx context.Context, attempt *inbox.Attempt, do func() error) error) func(*bench) {
 		return func(b *bench) {
 			sub := b.subscription("h")
-			sub.Schedule, sub.Timeout, sub.VendorWindow = postroom.Backoff{time.Hour}, time.Second, time.Hour
+			sub.Schedule, sub.Attempts, sub.Timeout, sub.VendorWindow = postroom.Backoff{time.Hour}, 8, time.Second, time.Hour
 			b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 				if do := doing(attempt.Event); do != nil {
 					return handle(ctx, attempt, do)
@@ -177,7 +177,7 @@ func TestErrorsWhoseMethodsFailAreFailedAttempts(t *testing.T) {
 		{"a handler of batches", transactional(10)},
 		{"an external handler", external(func(_ context.Context, _ *inbox.Attempt, do func() error) error { return do() })},
 		{"a step", external(func(ctx context.Context, attempt *inbox.Attempt, do func() error) error {
-			_, err := attempt.Step(ctx, "charge", func(context.Context, string) ([]byte, error) { return nil, do() })
+			_, err := inbox.Step(ctx, attempt, "charge", func(context.Context, string) ([]byte, error) { return nil, do() })
 			return err
 		})},
 		{"a settlement", external(func(_ context.Context, attempt *inbox.Attempt, do func() error) error {
@@ -312,7 +312,7 @@ func TestStatementWithNUL(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			sub := b.subscription("h")
-			sub.Schedule = postroom.Backoff{time.Hour}
+			sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 			var mu sync.Mutex
 			runs := 0
 			b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
@@ -360,7 +360,7 @@ func TestPanicInRowsOfACopyIsAFailedAttempt(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			sub := b.subscription("h")
-			sub.Schedule = postroom.Backoff{time.Hour}
+			sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 			b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error { return copyBad(ctx, tx) }))
 			b.publish("bad")
 			b.run()
@@ -463,7 +463,7 @@ func TestWhatIsLoggedIsBounded(t *testing.T) {
 			cfg.Logger = slog.New(log)
 			b.in = inbox.New(b.pool, b.nc, cfg)
 			sub := b.subscription("h")
-			sub.Schedule = postroom.Backoff{time.Hour}
+			sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 			b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 				if ev.ID == "bad" {
 					panic(strings.Repeat("x", 42<<20))

@@ -38,9 +38,9 @@ import (
 	"github.com/postroom/postroom/inbox/internal/stream"
 	"github.com/postroom/postroom/inbox/internal/upkeep"
 	"github.com/postroom/postroom/internal/jsremedy"
-	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/repeat"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -126,14 +126,19 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 // Handle registers a transactional handler. The changes that the handler makes in its transaction
 // are committed once for each event. Call Handle before Run. Handle panics if the name has a
 // handler already, or if h is nil. [Inbox.Check] and [Inbox.Run] return other faults of the
-// subscription, and call h.Check(ctx) if h has that method. If h has a method Types, as a Mux does,
-// they check that the subscriptions of h have all these types; if a subscription has no Types,
-// [Inbox.Accept] takes only these types. If h has a method CheckSubscription(types []string, order
+// subscription, and call h.Check(ctx) if h has that method. If h has a method Types, as a
+// postroom.TypedHandler does, they check that the subscriptions of h have all these types. A
+// subscription without Types takes them from h: see [Subscription.Types]. If h has a method CheckSubscription(types []string, order
 // string) error, they call it with the subscription's Types and the name of its Order, such as
 // "HoldKey".
 func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("inbox: Handle: no handler for %q", sub.Name))
+	}
+	typed, ok := h.(postroom.TypedHandler)
+	//guard:a-subscription-takes-the-types-of-its-handler false
+	if ok && sub.Stream != "" && len(sub.Subjects) == 0 && len(sub.Types) == 0 {
+		sub.Types = typed.Types()
 	}
 	in.register(sub, h, nil)
 }
@@ -145,7 +150,7 @@ func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 // that process dies or stalls, another process takes over after Config.AckWait. The receipts tell
 // the new process which steps are done.
 //
-// A step happens at least once, and only once if the vendor recognises keys: see [Attempt.Step].
+// A step happens at least once, and only once if the vendor recognises keys: see [Step].
 // The changes of the functions of [Attempt.OnSuccess] are committed once. Call HandleExternal
 // before Run. It panics as [Inbox.Handle] does.
 func (in *Inbox) HandleExternal(sub Subscription, h ExternalHandler) {
@@ -258,7 +263,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	for _, c := range in.loops {
 		loops.Add(1)
-		parts = append(parts, delivery.RunnerFunc(func(ctx context.Context) error {
+		parts = append(parts, postroom.RunnerFunc(func(ctx context.Context) error {
 			defer loops.Done()
 			return c.Run(ctx)
 		}))
@@ -299,7 +304,7 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 		}
 		in.revive(ctx, err)
 		in.renew(ctx, err)
-		pause.For(ctx, outage.Delay(failures))
+		sleep.For(ctx, outage.Delay(failures))
 	}
 	return nil
 }
@@ -321,7 +326,7 @@ var outage = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 50
 func (in *core) outage(life delivery.Lifetime, log *slog.Logger, err error, failures int) {
 	in.lines.Warn(life.Work, log, "database out of reach, waiting", in.advise(err), "failures", failures)
 	in.renew(life.Work, err)
-	pause.For(life.Take, outage.Delay(failures))
+	sleep.For(life.Take, outage.Delay(failures))
 }
 
 // sweeper returns the part of the inbox that removes expired inbox rows.

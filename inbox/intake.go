@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,8 +47,11 @@ func (i *Intake) Types() []string {
 	return nil
 }
 
-// Tables returns the pool and the schema of the inbox, so that a part can compare its own with them.
-func (i *Intake) Tables() (pool *pgxpool.Pool, name string) { return i.in.pool, i.in.cfg.Schema }
+// Tables returns the pool of the inbox, and the name of the schema that holds its tables, for a part
+// that has its own tables there.
+func (in *Inbox) Tables() (pool *pgxpool.Pool, name string) {
+	return in.pool, cmp.Or(in.cfg.Schema, schema.DefaultName)
+}
 
 // Memory returns how many bytes the events of the handler that this process runs at the same time may
 // have: its share of Config.PullBytes. Call Memory after all handlers are registered.

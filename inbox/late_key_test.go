@@ -94,7 +94,7 @@ func TestEventsWithoutTheirKeysBehindAnother(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	sub := b.ordered("o", inbox.HoldKey)
-	sub.Schedule = postroom.Backoff{time.Hour}
+	sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 	b.in.Handle(sub, bad("o"))
 	stop := b.run()
 	b.publishEvent(postroom.Event{ID: "bad", Source: "/shop", Type: b.stream + ".placed", Key: "k", Data: []byte("1")})

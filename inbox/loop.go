@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/signals"
 	"github.com/postroom/postroom/inbox/internal/stream"
 	"github.com/postroom/postroom/internal/guard"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 )
 
 // loop runs one handler: its reader delivers events, its workers process them, and it
@@ -162,7 +162,7 @@ func (c *loop) read(life delivery.Lifetime) error {
 			failures = 1
 		}
 		c.inbox.lines.Warn(life.Take, c.log, "reading interrupted, will begin again", c.inbox.advise(stream.Plain(err, c.inbox.nc)), "failures", failures)
-		pause.For(life.Take, outage.Delay(failures))
+		sleep.For(life.Take, outage.Delay(failures))
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package inbox_test
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -9,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 )
 
@@ -75,18 +73,6 @@ func TestHandlersWithoutAProcessAreListed(t *testing.T) {
 	})
 }
 
-func TestMaxEventAgeFitsTheDedupeWindow(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	for _, tt := range []struct{ ledger, gate time.Duration }{{time.Hour, time.Hour}, {time.Hour, 59*time.Minute + 59*time.Second}, {time.Hour, -1}} {
-		in := inbox.New(b.pool, b.nc, inbox.Config{DedupeWindow: tt.ledger, MaxEventAge: tt.gate})
-		in.Handle(b.subscription("h"), effect("h"))
-		if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "MaxEventAge") {
-			t.Errorf("ledger %s, gate %s: Check = %v", tt.ledger, tt.gate, err)
-		}
-	}
-}
-
 // The sweep removes old rows, even if they stand among new rows. The row of a held event stays at
 // any age.
 func TestSweepRemovesOldRows(t *testing.T) {
@@ -117,7 +103,7 @@ func TestLongerWindowDoesNotTrustARemovedTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()
-	cfg.DedupeWindow, cfg.MaxEventAge = 2*time.Hour, time.Hour
+	cfg.DedupeWindow = 2 * time.Hour
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	b.in.Handle(b.subscription("h"), effect("h"))
 	stop := b.run()
@@ -129,7 +115,7 @@ func TestLongerWindowDoesNotTrustARemovedTime(t *testing.T) {
 		t.Fatalf("%d rows removed, %v; want 1", removed, err)
 	}
 
-	cfg.DedupeWindow, cfg.MaxEventAge = 48*time.Hour, 47*time.Hour
+	cfg.DedupeWindow = 48 * time.Hour
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	b.in.Handle(b.subscription("h"), effect("h"))
 	b.run()
@@ -147,7 +133,7 @@ func TestInboxesTakeTurnsToSweep(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()
-	cfg.DedupeWindow, cfg.MaxEventAge = time.Second, 500*time.Millisecond
+	cfg.DedupeWindow = time.Second
 	for i := range 2 {
 		b.in = inbox.New(b.pool, b.nc, cfg)
 		b.in.Handle(b.subscription(fmt.Sprint("h", i)), effect("h"))

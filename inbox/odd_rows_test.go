@@ -73,7 +73,7 @@ func TestAnOddHeldRowStopsNoClaim(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	sub := b.subscription("h")
-	sub.Schedule = postroom.Backoff{time.Hour}
+	sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 	b.in.Handle(sub, effect("h"))
 	for _, id := range []string{"array", "number", "time", "good"} {
 		ev := postroom.Event{ID: id, Source: "/shop", Type: b.stream + ".placed", Data: []byte("{}")}

@@ -190,7 +190,7 @@ func TestSkipKeyGoesOnAfterEachDeadHead(t *testing.T) {
 	s.set("a-00002", errBad)
 	s.set("a-00003", errBad)
 	sub := b.ordered("o", inbox.SkipKey)
-	sub.Schedule = postroom.Backoff{50 * time.Millisecond}
+	sub.Schedule, sub.Attempts = postroom.Backoff{50 * time.Millisecond}, 8
 	sub.Attempts = 1000
 	b.in.Handle(sub, s)
 	b.run()

@@ -68,7 +68,7 @@ func TestClaimOfAWorkerIsNoOrphan(t *testing.T) {
 		if runs.Add(1) == 1 {
 			close(second)
 		}
-		_, err := a.Step(ctx, "pay", func(context.Context, string) ([]byte, error) {
+		_, err := inbox.Step(ctx, a, "pay", func(context.Context, string) ([]byte, error) {
 			<-secondEnds
 			return nil, nil
 		})

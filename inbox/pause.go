@@ -16,29 +16,27 @@ import (
 // pause, together cost an event at most one attempt. Failures that are about the event itself
 // ([postroom.Permanent], [postroom.Discard], [postroom.ErrUnknownType]) neither cause a pause nor
 // end it. If a probe fails in that way, the next probe follows at once.
+// The first probe follows a second after the beginning of the pause. The wait doubles before each
+// further probe, up to a minute.
 type Pause struct {
 	Off bool // if true, the handler never pauses
 
 	// Events is how many different events must be tried within Window before the handler can pause.
+	// It pauses if four in five of them fail.
 	//
 	// Defaults to 20.
 	Events int
-
-	// Share is the share of these events that must fail, more than 0 and at most 1.
-	//
-	// Defaults to 0.8.
-	Share float64
 
 	// Window is the time within which events are counted, from 1 s to 10 minutes.
 	//
 	// Defaults to a minute.
 	Window time.Duration
 
-	// Probe is the time from the beginning of the pause to the first probe. The wait doubles before
-	// each further probe, up to MaxProbe.
-	//
-	// Defaults to 1 second, and MaxProbe to a minute.
-	Probe, MaxProbe time.Duration
+	probe, maxProbe time.Duration // only tests set them
+}
+
+func (p Pause) gate() gate.Config {
+	return gate.Config{Off: p.Off, Events: p.Events, Window: p.Window, Probe: p.probe, MaxProbe: p.maxProbe}
 }
 
 // enter waits until a delivery may run. If it has to wait, it drops the transaction that

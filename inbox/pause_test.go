@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/control"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/operator"
 )
 
 // need is a system that a handler calls, and that may be away.
@@ -84,8 +84,8 @@ var pausing = map[string]func(b *bench, n *need){
 func pausable(b *bench) inbox.Subscription {
 	sub := b.subscription("h")
 	sub.Workers, sub.Attempts = 4, 3
-	sub.Schedule = postroom.Backoff{300 * time.Millisecond}
-	sub.Pause = inbox.Pause{Probe: 20 * time.Millisecond, MaxProbe: 60 * time.Millisecond}
+	sub.Schedule, sub.Attempts = postroom.Backoff{300 * time.Millisecond}, 8
+	sub.Pause = inbox.PauseOverridingProbes(20*time.Millisecond, 60*time.Millisecond)
 	return sub
 }
 
@@ -185,7 +185,7 @@ func TestUnknownOutcomesPauseAHandler(t *testing.T) {
 	n.away.Store(true)
 	var failed atomic.Int64
 	b.in.HandleExternal(pausable(b), func(ctx context.Context, attempt *inbox.Attempt) error {
-		_, err := attempt.Step(ctx, "call", func(context.Context, string) ([]byte, error) { return nil, n.call() })
+		_, err := inbox.Step(ctx, attempt, "call", func(context.Context, string) ([]byte, error) { return nil, n.call() })
 		if err != nil {
 			failed.Add(1)
 			return err
@@ -245,7 +245,7 @@ func TestBadEventsDoNotPauseAHandler(t *testing.T) {
 			cfg.Logger = log.logger()
 			b.in = inbox.New(b.pool, b.nc, cfg)
 			sub := pausable(b)
-			sub.Schedule, sub.Pause.Off = postroom.Backoff{10 * time.Millisecond}, tt.off
+			sub.Schedule, sub.Attempts, sub.Pause.Off = postroom.Backoff{10 * time.Millisecond}, 8, tt.off
 			b.in.Handle(sub, postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
 				var i int
 				if _, err := fmt.Sscanf(ev.ID, "e%d", &i); err != nil {
@@ -294,7 +294,7 @@ func TestAPausedHandlerStops(t *testing.T) {
 func TestPauseIsChecked(t *testing.T) {
 	t.Parallel()
 	for want, p := range map[string]inbox.Pause{
-		"Pause.Events": {Events: -1}, "Pause.Share": {Share: 1.1}, "Pause.Window": {Window: time.Millisecond}, "Probe and MaxProbe": {MaxProbe: -1},
+		"Pause.Events": {Events: -1}, "Pause.Window": {Window: time.Millisecond},
 	} {
 		b := newBench(t)
 		sub := b.subscription("h")
@@ -314,7 +314,7 @@ func TestOperatorsPauseHandlers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, n := newBench(t), &need{}
-			operator, by := control.New(b.pool, control.Config{}), control.Audit{Actor: "ann", Reason: "the vendor asked for it"}
+			store, by := operator.New(b.pool, operator.Config{}), postroom.Audit{Actor: "ann", Reason: "the vendor asked for it"}
 			start := func(log *lines) (stop func()) {
 				cfg := b.config()
 				cfg.Logger = log.logger()
@@ -334,7 +334,7 @@ func TestOperatorsPauseHandlers(t *testing.T) {
 			}
 			publish(0, 100)
 			b.eventually("effects", func() bool { return len(b.effects("h")) > 10 })
-			if err := operator.Pause(t.Context(), "h", 0, by); err != nil {
+			if err := store.Pause(t.Context(), "h", 0, by); err != nil {
 				t.Fatal(err)
 			}
 			const paused = "handler paused by an operator"
@@ -351,7 +351,7 @@ func TestOperatorsPauseHandlers(t *testing.T) {
 			if more := n.calls.Load() - began; more > 1 { // one may have been let in just before
 				t.Errorf("%d events began while the handler was paused", more)
 			}
-			if err := operator.Resume(t.Context(), "h", by); err != nil {
+			if err := store.Resume(t.Context(), "h", by); err != nil {
 				t.Fatal(err)
 			}
 			b.eventually("all effects", func() bool { return len(b.effects("h")) == 200 })
@@ -382,13 +382,13 @@ func (b *bench) isIdle() (is bool) {
 func TestPauseStopsEventsBehindTheirHead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	operator, by := control.New(b.pool, control.Config{}), control.Audit{Actor: "ann", Reason: "why"}
+	store, by := operator.New(b.pool, operator.Config{}), postroom.Audit{Actor: "ann", Reason: "why"}
 	var log lines
 	cfg := b.config()
 	cfg.Logger = log.logger()
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	sub := b.ordered("h", inbox.HoldKey)
-	sub.Schedule = postroom.Backoff{time.Hour}
+	sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 	entered, resume := make(chan struct{}), make(chan struct{})
 	var runs atomic.Int64
 	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
@@ -409,7 +409,7 @@ func TestPauseStopsEventsBehindTheirHead(t *testing.T) {
 	b.eventually("all to be held", func() bool { return len(b.held("h")) == events })
 	b.exec("UPDATE postroom.held SET next_at = now() WHERE event_id = 'k-00000'")
 	<-entered
-	if err := operator.Pause(t.Context(), "h", 0, by); err != nil {
+	if err := store.Pause(t.Context(), "h", 0, by); err != nil {
 		t.Fatal(err)
 	}
 	b.eventually("the pause", func() bool { return log.has("handler paused by an operator") })
@@ -418,7 +418,7 @@ func TestPauseStopsEventsBehindTheirHead(t *testing.T) {
 	if n := len(b.effects("h")); n != 1 {
 		t.Errorf("%d events began while the handler was paused", n-1)
 	}
-	if err := operator.Resume(t.Context(), "h", by); err != nil {
+	if err := store.Resume(t.Context(), "h", by); err != nil {
 		t.Fatal(err)
 	}
 	b.eventually("all effects", func() bool { return len(b.effects("h")) == events })
@@ -429,8 +429,8 @@ func TestPauseStopsEventsBehindTheirHead(t *testing.T) {
 func TestAnOperatorsPauseEndsByItself(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	operator := control.New(b.pool, control.Config{})
-	if err := operator.Pause(t.Context(), "h", 2*time.Second, control.Audit{Actor: "ann", Reason: "the vendor asked for it"}); err != nil {
+	store := operator.New(b.pool, operator.Config{})
+	if err := store.Pause(t.Context(), "h", 2*time.Second, postroom.Audit{Actor: "ann", Reason: "the vendor asked for it"}); err != nil {
 		t.Fatal(err)
 	}
 	var until, began time.Time

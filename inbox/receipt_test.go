@@ -1,11 +1,12 @@
 package inbox_test
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -30,11 +31,11 @@ type left struct {
 }
 
 // lookups are the vendor's answers to a lookup.
-var lookups = map[string]func(ctx context.Context, key string) ([]byte, bool, error){
-	"found":     func(_ context.Context, key string) ([]byte, bool, error) { return []byte("found_" + key), true, nil },
-	"not found": func(context.Context, string) ([]byte, bool, error) { return nil, false, nil },
-	"error": func(context.Context, string) ([]byte, bool, error) {
-		return nil, false, errors.New("vendor: no answer")
+var lookups = map[string]func(ctx context.Context, key string) (string, bool, error){
+	"found":     func(_ context.Context, key string) (string, bool, error) { return "found_" + key, true, nil },
+	"not found": func(context.Context, string) (string, bool, error) { return "", false, nil },
+	"error": func(context.Context, string) (string, bool, error) {
+		return "", false, errors.New("vendor: no answer")
 	},
 }
 
@@ -108,15 +109,15 @@ func TestReceipts(t *testing.T) {
 func (tt *receiptCase) run(b *bench) {
 	b.Helper()
 	v := newVendor(b.T)
-	var options []inbox.StepOption
+	var options []postroom.CallOption
 	if tt.lookup != "" {
-		options = append(options, inbox.Lookup(lookups[tt.lookup]))
+		options = append(options, postroom.Lookup(lookups[tt.lookup]))
 	}
 	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 4, Timeout: timeout, Schedule: postroom.Backoff{10 * time.Millisecond}}
 	if tt.window > timeout {
 		sub.VendorWindow = tt.window
 	} else { // a Subscription does not accept this window
-		options = append(options, inbox.VendorWindow(tt.window))
+		options = append(options, postroom.VendorWindow(tt.window))
 	}
 	var made int
 	handler := charging(v, options...)
@@ -175,7 +176,7 @@ func (b *bench) leave(v *vendor, all []left) (keys [2]string) {
 	}
 	for _, l := range all {
 		b.exec(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, started_at, done_at, result)
-			VALUES ('h', '/shop e', 'charge', $1, $2, now() - $3::interval, CASE WHEN $4::text <> '' THEN now() END, nullif($4::text, '')::bytea)`,
+			VALUES ('h', '/shop e', 'charge', $1, $2, now() - $3::interval, CASE WHEN $4::text <> '' THEN now() END, convert_to(to_json(nullif($4::text, ''))::text, 'UTF8'))`,
 			l.revision, keys[l.revision], l.ago, l.result)
 		if l.called {
 			if _, err := v.charge(b.Context(), keys[l.revision]); err != nil {
@@ -184,6 +185,84 @@ func (b *bench) leave(v *vendor, all []left) (keys [2]string) {
 		}
 	}
 	return keys
+}
+
+// Each step has the rules of its own vendor: one recognises keys, one can be asked, and one can do
+// neither.
+func TestEachStepHasItsOwnOptions(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	v := newVendor(t, faulty, charged, faulty, faulty)
+	sub := inbox.Subscription{Name: "h", Workers: 1, Schedule: postroom.Backoff{10 * time.Millisecond}, Attempts: 8}
+	b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
+		for _, step := range []struct {
+			name   string
+			option postroom.CallOption
+		}{{"recognises", postroom.VendorWindow(time.Hour)}, {"tells", postroom.Lookup(lookups["found"])}, {"neither", postroom.VendorWindow(0)}} {
+			if _, err := inbox.Step(ctx, attempt, step.name, v.charge, step.option); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	b.accept("h", "e")
+	b.run()
+	b.eventually("its death", func() bool { return b.dead("h") == 1 })
+	if got := b.held("h")["/shop e"]; got.Class != "outcome_unknown" {
+		t.Errorf("held: %+v", got)
+	}
+	calls := v.seen()
+	got := map[string]int{}
+	for _, r := range b.receipts("h") {
+		got[r.Step] = calls[r.Key]
+		if r.Done != (r.Step != "neither") {
+			t.Errorf("receipt: %+v", r)
+		}
+	}
+	if want := map[string]int{"recognises": 2, "tells": 1, "neither": 1}; !maps.Equal(got, want) {
+		t.Errorf("calls by step: %v, want %v", got, want)
+	}
+}
+
+// A step has another key if its event was edited. Another step, event, handler or database has another
+// key, too.
+func TestKeysOfSteps(t *testing.T) {
+	t.Parallel()
+	v := newVendor(t, refuses)
+	handle := func(b *bench, name string) {
+		b.in.HandleExternal(inbox.Subscription{Name: name, Workers: 1, Schedule: postroom.Backoff{time.Hour}, Attempts: 8}, func(ctx context.Context, attempt *inbox.Attempt) error {
+			_, err := inbox.Step(ctx, attempt, "charge", v.charge)
+			if err == nil {
+				_, err = inbox.Step(ctx, attempt, "mail", v.charge)
+			}
+			return err
+		})
+	}
+	first, second := newBench(t), newBench(t)
+	second.exec("UPDATE postroom.instance SET id = gen_random_uuid()") // the tests copy one database
+	handle(first, "h")
+	handle(first, "g")
+	handle(second, "h")
+	first.accept("h", "e")
+	first.run()
+	first.eventually("a refused call", func() bool { return first.held("h")["/shop e"].Class == "error" })
+	first.exec("UPDATE postroom.held SET revision = 1, next_at = now()")
+	first.accept("h", "f")
+	first.accept("g", "e")
+	second.accept("h", "e")
+	second.run()
+	for _, b := range []*bench{first, second} {
+		b.eventually("the events to be done", func() bool { return len(b.held("h"))+len(b.held("g")) == 0 })
+	}
+	calls := v.seen()
+	for key, n := range calls {
+		if n != 1 || !regexp.MustCompile("^[0-9a-f]{32}$").MatchString(key) {
+			t.Errorf("%d calls with key %s", n, key)
+		}
+	}
+	if len(calls) != 9 {
+		t.Errorf("%d keys, want 9: charge before the edit, and charge and mail of e after it, of f, of handler g and of the other database", len(calls))
+	}
 }
 
 // If a vendor refuses a call now, an earlier call with an unknown outcome may still have
@@ -204,22 +283,22 @@ func TestRefusalLeavesEarlierCallsUnknown(t *testing.T) {
 }
 
 // Another process records a step as done during a call or a lookup of the step. That result counts
-// for everyone, even if it is empty or nil.
+// for everyone, even if it is null.
 func TestFirstRecordedResultCounts(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{"call", "lookup"} {
-		for name, first := range map[string][]byte{"another": []byte("first"), "empty": {}, "none": nil, "the same": []byte("second")} {
-			t.Run(from+", "+name, func(t *testing.T) {
+		for first, text := range map[string]string{`"first"`: "first", `null`: "", `"second"`: "second"} {
+			t.Run(from+", "+first, func(t *testing.T) {
 				t.Parallel()
 				b := newBench(t)
-				record := func() []byte {
-					b.exec("UPDATE postroom.receipt SET done_at = now(), result = $1", first)
-					return []byte("second")
+				record := func() json.RawMessage {
+					b.exec("UPDATE postroom.receipt SET done_at = now(), result = $1", []byte(first))
+					return json.RawMessage(`"second"`)
 				}
-				var got []byte
+				var got json.RawMessage
 				b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(ctx context.Context, attempt *inbox.Attempt) (err error) {
-					got, err = attempt.Step(ctx, "charge", func(context.Context, string) ([]byte, error) { return record(), nil },
-						inbox.Lookup(func(context.Context, string) ([]byte, bool, error) { return record(), true, nil }))
+					got, err = inbox.Step(ctx, attempt, "charge", func(context.Context, string) (json.RawMessage, error) { return record(), nil },
+						postroom.Lookup(func(context.Context, string) (json.RawMessage, bool, error) { return record(), true, nil }))
 					return err
 				})
 				b.accept("h", "e")
@@ -229,11 +308,11 @@ func TestFirstRecordedResultCounts(t *testing.T) {
 				stop := b.run()
 				b.waitUntilNoneHeld("h")
 				stop()
-				if !bytes.Equal(got, first) || (got == nil) != (first == nil) {
+				if string(got) != first {
 					t.Errorf("Step returned %q, want %q", got, first)
 				}
-				if rows := b.receipts("h"); len(rows) != 1 || rows[0].Result != string(first) {
-					t.Errorf("receipts %+v, want one with result %q", rows, first)
+				if rows := b.receipts("h"); len(rows) != 1 || rows[0].Result != text {
+					t.Errorf("receipts %+v, want one with result %q", rows, text)
 				}
 			})
 		}

@@ -92,7 +92,7 @@ func TestAStepIsCalledAfterAnOutageInItsBeginning(t *testing.T) {
 	losing.Down.Store(true)
 	v := newVendor(t)
 	handler := charging(v)
-	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1, Timeout: 500 * time.Millisecond, Schedule: postroom.Backoff{10 * time.Millisecond}},
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1, Timeout: 500 * time.Millisecond, Schedule: postroom.Backoff{10 * time.Millisecond}, Attempts: 8},
 		func(ctx context.Context, attempt *inbox.Attempt) error {
 			err := handler(ctx, attempt)
 			losing.Down.Store(false)
@@ -117,7 +117,7 @@ func TestLateRefusalLeavesALaterCallUnknown(t *testing.T) {
 	b := newBench(t)
 	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 10, Timeout: 30 * time.Second, Schedule: postroom.Backoff{10 * time.Millisecond}}
 	var charges atomic.Int32
-	finds := inbox.Lookup(func(context.Context, string) ([]byte, bool, error) {
+	finds := postroom.Lookup(func(context.Context, string) ([]byte, bool, error) {
 		return []byte("ch"), charges.Load() > 0, nil
 	})
 	began, called, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -125,15 +125,15 @@ func TestLateRefusalLeavesALaterCallUnknown(t *testing.T) {
 	old := inbox.New(b.pool, b.nc, b.config())
 	old.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 		defer refuse()
-		_, err := attempt.Step(ctx, "charge", func(context.Context, string) ([]byte, error) {
+		_, err := inbox.Step(ctx, attempt, "charge", func(context.Context, string) ([]byte, error) {
 			begin() // its request waits for a connection
 			<-called
-			return nil, inbox.NotApplied(errors.New("no connection"))
+			return nil, postroom.NotApplied(errors.New("no connection"))
 		}, finds)
 		return err
 	})
 	b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
-		_, err := attempt.Step(ctx, "charge", func(context.Context, string) ([]byte, error) {
+		_, err := inbox.Step(ctx, attempt, "charge", func(context.Context, string) ([]byte, error) {
 			if charges.Add(1) == 1 {
 				close(called)
 			}

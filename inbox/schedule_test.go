@@ -85,7 +85,7 @@ func TestOperatorsStatementBringsAttemptsForward(t *testing.T) {
 
 	b := newBench(t)
 	failing := make(chan struct{})
-	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 2, Schedule: postroom.Backoff{time.Hour}}, func(_ context.Context, attempt *inbox.Attempt) error {
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 2, Schedule: postroom.Backoff{time.Hour}, Attempts: 8}, func(_ context.Context, attempt *inbox.Attempt) error {
 		select {
 		case <-failing:
 			attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("h").Handle(ctx, tx, attempt.Event) })
@@ -104,4 +104,26 @@ func TestOperatorsStatementBringsAttemptsForward(t *testing.T) {
 	close(failing)
 	b.exec(sql)
 	b.eventually("all to be done", func() bool { return len(b.effects("h")) == 3 })
+}
+
+// A subscription that sets only its schedule has one attempt more than the schedule has waits, and no
+// more with the last wait.
+func TestAttemptsFollowTheSchedule(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	fail := func(context.Context, *inbox.Attempt) error { return errors.New("no") }
+	b.in.HandleExternal(inbox.Subscription{Name: "two", Workers: 1, Schedule: postroom.Backoff{time.Millisecond, time.Millisecond}}, fail)
+	b.in.HandleExternal(inbox.Subscription{Name: "more", Workers: 1, Schedule: postroom.Backoff{time.Millisecond}, Attempts: 4}, fail)
+	for _, name := range []string{"two", "more"} {
+		if _, err := b.in.Accept(t.Context(), name, postroom.Event{ID: "e", Source: "/shop", Type: "t"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.run()
+	for name, want := range map[string]int{"two": 3, "more": 4} {
+		b.eventually("the death", func() bool { return b.dead(name) == 1 })
+		if got := b.held(name)["/shop e"].Attempts; got != want {
+			t.Errorf("the event of %s is dead after %d attempts, want %d", name, got, want)
+		}
+	}
 }

@@ -52,7 +52,7 @@ func TestDeferredTriggersRunAsTheRoleOfTheHandler(t *testing.T) {
 				return nil
 			}
 			sub := b.subscription("h")
-			sub.Workers, sub.Schedule = 1, postroom.Backoff{time.Millisecond}
+			sub.Workers, sub.Schedule, sub.Attempts = 1, postroom.Backoff{time.Millisecond}, 8
 			tt.change(&sub)
 			if tt.external {
 				b.in.HandleExternal(sub, func(_ context.Context, attempt *inbox.Attempt) error {

@@ -269,7 +269,7 @@ func TestAKeyGoesOnAfterADiscardedEvent(t *testing.T) {
 			b := newBench(t)
 			var failed sync.Once
 			sub := b.ordered("h", inbox.HoldKey)
-			sub.Schedule = postroom.Backoff{300 * time.Millisecond}
+			sub.Schedule, sub.Attempts = postroom.Backoff{300 * time.Millisecond}, 8
 			b.in.Handle(sub, discarding(func(string) (err error) {
 				err = postroom.Discard("cancelled")
 				failed.Do(func() {

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/inbox/internal/gate"
 )
 
 // From says where a new handler begins in its stream.
@@ -47,8 +46,8 @@ const (
 var orderNames = map[Order]string{Unordered: "Unordered", HoldKey: "HoldKey", SkipKey: "SkipKey"}
 
 // Subscription says which events a handler gets and how the handler runs. Name is required.
-// A handler that reads a stream also needs Stream, and either Types or Subjects. A handler
-// without any of these three gets its events from [Inbox.Accept].
+// A handler that reads a stream also needs Stream, and Types or Subjects if it does not know its
+// types. A handler without any of these three gets its events from [Inbox.Accept].
 type Subscription struct {
 	// Name identifies the handler. It must be unique within this database and must never
 	// change: do not derive it from the name of a Go type. Each event is handled once for
@@ -68,6 +67,10 @@ type Subscription struct {
 	//
 	// If you add a type, its events before the handler's position in the stream are not read. If
 	// you remove a type, it stays recorded: its events are still read, and wait in the table held.
+	//
+	// Defaults to the types of the handler, if it has a method Types, as a postroom.Mux has, and if
+	// Subjects is empty. The inbox asks for them when [Inbox.Handle] is called. If the events of a
+	// handler come from several streams, give each subscription its part of the types.
 	Types []string
 
 	// Subjects are the NATS subjects to read, in place of Types. They may have wildcards. The
@@ -130,18 +133,18 @@ type Subscription struct {
 	// payments. An event that is older than 29/30 of DedupeWindow (87 days of 90) is held as dead,
 	// of class too_old. See [Config.DedupeWindow].
 	//
-	// Defaults to Config.DedupeWindow. The greatest age is then Config.MaxEventAge.
+	// Defaults to Config.DedupeWindow.
 	DedupeWindow time.Duration
 
 	// Attempts is how many attempts are made before an event is dead. If the process dies
 	// during an attempt, the attempt counts.
 	//
-	// Defaults to postroom.DefaultAttempts, which is 8; external handlers:
-	// postroom.ExternalAttempts, which is 10.
+	// Defaults to one more than the number of waits in Schedule: so with the default Schedule, to 8, and
+	// to 10 for an external handler.
 	Attempts int
 
-	// Schedule has the waits after failed attempts. When the schedule is used up, its last wait is
-	// used after every further attempt. Usually Attempts is one more than the number of waits.
+	// Schedule has the waits after failed attempts. If Attempts is so large that the schedule is used
+	// up, its last wait is used after every further attempt.
 	//
 	// Defaults to postroom.DefaultBackoff, which takes about a quarter of an hour;
 	// external handlers: postroom.ExternalBackoff, which takes about a day.
@@ -164,12 +167,12 @@ type Subscription struct {
 	// before. Set it to the time in their documentation, or to less if the documentation is vague.
 	// A step whose outcome is not known is called again only if its first call is less than
 	// VendorWindow minus Timeout ago. If the vendors of a handler differ, give each call of Step
-	// its own window with the option [VendorWindow].
+	// its own window with the option [postroom.VendorWindow].
 	//
 	// Attempts of the schedule can come after VendorWindow. Such an attempt asks the step's
-	// [Lookup], and calls again only if Lookup did not find the call. Without a Lookup the event is
-	// dead, of class outcome_unknown. The default schedule ends within 24 hours. If the window is
-	// shorter, choose a Schedule that ends within it.
+	// [postroom.Lookup], and calls again only if Lookup did not find the call. Without a Lookup the
+	// event is dead, of class outcome_unknown. The default schedule ends within 24 hours. If the
+	// window is shorter, choose a Schedule that ends within it.
 	//
 	// Defaults to 0: without a Lookup, a step whose outcome is not known is never called again.
 	VendorWindow time.Duration
@@ -186,11 +189,13 @@ type Subscription struct {
 }
 
 func (s Subscription) defaults(external bool) Subscription {
-	attempts, schedule := postroom.DefaultAttempts, postroom.DefaultBackoff
-	if external {
-		attempts, schedule = postroom.ExternalAttempts, postroom.ExternalBackoff
+	if s.Schedule == nil {
+		if s.Schedule = postroom.DefaultBackoff(); external {
+			s.Schedule = postroom.ExternalBackoff()
+		}
 	}
-	s.Attempts = cmp.Or(s.Attempts, attempts)
+	//guard:attempts-follow-the-schedule 2 = 8
+	s.Attempts = cmp.Or(s.Attempts, len(s.Schedule)+1)
 	s.Timeout = cmp.Or(s.Timeout, 30*time.Second)
 	s.Batch = max(s.Batch, 1)
 	if s.Order != Unordered {
@@ -198,9 +203,6 @@ func (s Subscription) defaults(external bool) Subscription {
 	}
 	if external && s.Workers == 0 {
 		s.Workers = externalWorkers
-	}
-	if s.Schedule == nil {
-		s.Schedule = schedule()
 	}
 	return s
 }
@@ -252,7 +254,7 @@ func (s Subscription) validate(external bool) error {
 	if s.Batch < 0 || s.Batch > maxBatch {
 		add("Batch is %d, want 0 to %d", s.Batch, maxBatch)
 	}
-	gate.Config(s.Pause).Validate(add)
+	s.Pause.gate().Validate(add)
 	s.validateOrder(add)
 	s.validateExternal(external, add)
 	if !slices.Contains([]pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, s.Isolation) {

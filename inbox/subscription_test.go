@@ -234,23 +234,55 @@ func TestLongKeysStayApart(t *testing.T) {
 // events do not run again: it is not known any more which of them it had decided.
 func TestAHandlerWhoseRowWasDeletedIsNotNew(t *testing.T) {
 	t.Parallel()
+	for name, order := range map[string]inbox.Order{"unordered": inbox.Unordered, "ordered": inbox.HoldKey} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			sub := b.subscription("h")
+			sub.DedupeWindow, sub.Order = time.Second, order
+			b.in.Handle(sub, effect("h"))
+			b.publish("a", "b")
+			stop := b.run()
+			b.eventually("both effects", func() bool { return len(b.effects("h")) == 2 })
+			b.eventually("their rows to expire", func() bool { return b.ledger("h") == 0 })
+			stop()
+			b.exec("DELETE FROM postroom.subscription")
+			b.loseConsumers()
+			b.in = inbox.New(b.pool, b.nc, b.config())
+			b.in.Handle(sub, effect("h"))
+			b.run()
+			b.eventually("both to be too old", func() bool { return b.dead("h") == 2 })
+			if order == inbox.Unordered {
+				b.drained()
+			}
+			b.wantOnce("h", "a", "b")
+		})
+	}
+}
+
+// The row of a handler was deleted, and its consumer is there. What the broker delivers again has an age.
+func TestAHandlerWhoseRowWasDeletedHasItsConsumer(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	sub := b.subscription("h")
 	sub.DedupeWindow = time.Second
 	b.in.Handle(sub, effect("h"))
-	b.publish("a", "b")
+	b.publish("a")
 	stop := b.run()
-	b.eventually("both effects", func() bool { return len(b.effects("h")) == 2 })
-	b.eventually("their rows to expire", func() bool { return b.ledger("h") == 0 })
+	b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
+	b.eventually("its row to expire", func() bool { return b.ledger("h") == 0 })
 	stop()
 	b.exec("DELETE FROM postroom.subscription")
-	b.loseConsumers()
 	b.in = inbox.New(b.pool, b.nc, b.config())
 	b.in.Handle(sub, effect("h"))
 	b.run()
-	b.eventually("both to be too old", func() bool { return b.dead("h") == 2 })
-	b.drained()
-	b.wantOnce("h", "a", "b")
+	var through int
+	b.eventually("the row of the handler", func() bool {
+		return b.pool.QueryRow(t.Context(), "SELECT backfill_through FROM postroom.subscription").Scan(&through) == nil
+	})
+	if through != 0 {
+		t.Errorf("events up to %d may be of any age, and were decided before", through)
+	}
 }
 
 // A handler is ordered, then is not, and then is ordered again. The inbox does not take that for a

@@ -84,7 +84,7 @@ func TestHandlerThatEndsItsTransactionHasFailed(t *testing.T) {
 					b := newBench(t)
 					b.exec("CREATE PROCEDURE commits() LANGUAGE plpgsql AS 'BEGIN COMMIT; END'")
 					sub := b.subscription("h")
-					sub.Schedule, sub.Workers = postroom.Backoff{time.Hour}, 1
+					sub.Schedule, sub.Attempts, sub.Workers = postroom.Backoff{time.Hour}, 8, 1
 					change(&sub)
 					b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 						if !strings.HasPrefix(ev.ID, "bad") {
@@ -161,7 +161,7 @@ func TestHeldEventWhoseHandlerCommittedDoesNotRunAgain(t *testing.T) {
 				b.holdOne("h")
 				b.exec("UPDATE postroom.held SET next_at = now(), attempts = 0")
 				sub := b.subscription("h")
-				sub.Schedule = postroom.Backoff{time.Hour}
+				sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 				b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 					return errors.Join(effect("before").Handle(ctx, tx, ev), ending.end(ctx, tx), after(ctx, tx, ev), returns)
 				}))
@@ -206,7 +206,7 @@ func TestEventThatEndedTheTransactionOfItsKeyIsBlamed(t *testing.T) {
 			s := newScript("h")
 			s.set("k-00000", errors.New("not yet"))
 			sub := b.ordered("h", inbox.HoldKey)
-			sub.Schedule = postroom.Backoff{time.Hour}
+			sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 			b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 				err := s.Handle(ctx, tx, ev)
 				if err == nil && ev.ID == "k-00003" {
@@ -242,7 +242,7 @@ func TestSettlementIsOneTransactionWithOnSuccess(t *testing.T) {
 			b := newBench(t)
 			b.exec("CREATE PROCEDURE commits() LANGUAGE plpgsql AS 'BEGIN COMMIT; END'")
 			sub := b.subscription("h")
-			sub.Schedule = postroom.Backoff{time.Hour}
+			sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 			b.in.HandleExternal(sub, func(_ context.Context, attempt *inbox.Attempt) error {
 				attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error {
 					return errors.Join(effect("before").Handle(ctx, tx, attempt.Event), ending.end(ctx, tx), after(ctx, tx, attempt.Event))
@@ -361,7 +361,7 @@ func TestInboxAsksTheServerForTheTransaction(t *testing.T) {
 				}
 			}), devtest.NATS(t))
 			sub := b.subscription("h")
-			sub.Schedule = postroom.Backoff{time.Hour}
+			sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 			b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 				return errors.Join(end(ctx, tx), after(ctx, tx, ev))
 			}))

@@ -20,7 +20,7 @@ func TestUnknownTypesPauseNoHandler(t *testing.T) {
 	reads.On(b.stream+".placed", effect("reads"))
 	accepts.On(b.stream+".placed", effect("accepts"))
 	sub := b.subscription("reads")
-	sub.Types, sub.Subjects, sub.Schedule = nil, []string{b.stream + ".>"}, postroom.Backoff{time.Hour}
+	sub.Types, sub.Subjects, sub.Schedule, sub.Attempts = nil, []string{b.stream + ".>"}, postroom.Backoff{time.Hour}, 8
 	b.in.Handle(sub, reads)
 	b.in.Handle(inbox.Subscription{Name: "accepts", Schedule: sub.Schedule}, accepts)
 	front := inbox.New(b.pool, nil, inbox.Config{})

@@ -25,7 +25,7 @@ func TestNoEventWaitsForAHandlerThatIsNoLongerOrdered(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			sub := b.ordered("o", inbox.HoldKey)
-			sub.Schedule = postroom.Backoff{time.Hour}
+			sub.Schedule, sub.Attempts = postroom.Backoff{time.Hour}, 8
 			if state == "dead" {
 				sub.Attempts = 1
 			}

@@ -72,27 +72,27 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // charge is the function of a step, as a client of the vendor writes it.
-func (v *vendor) charge(ctx context.Context, key string) ([]byte, error) {
+func (v *vendor) charge(ctx context.Context, key string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, v.url, http.NoBody)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	req.Header.Set("Idempotency-Key", key)
 	resp, err := v.client.Do(req)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	switch {
 	case err != nil:
-		return nil, err
+		return "", err
 	case resp.StatusCode == http.StatusUnprocessableEntity:
-		return nil, inbox.NotApplied(fmt.Errorf("vendor: %s", strings.TrimSpace(string(body))))
+		return "", postroom.NotApplied(fmt.Errorf("vendor: %s", strings.TrimSpace(string(body))))
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("vendor: %s", strings.TrimSpace(string(body)))
+		return "", fmt.Errorf("vendor: %s", strings.TrimSpace(string(body)))
 	}
-	return body, nil
+	return string(body), nil
 }
 
 // seen returns how often each key was called.
@@ -110,13 +110,13 @@ func (v *vendor) total() (n int) {
 }
 
 // charging is a handler of one step, which notes the step's result when it settles.
-func charging(v *vendor, options ...inbox.StepOption) inbox.ExternalHandler {
+func charging(v *vendor, options ...postroom.CallOption) inbox.ExternalHandler {
 	return func(ctx context.Context, attempt *inbox.Attempt) error {
-		result, err := attempt.Step(ctx, "charge", v.charge, options...)
+		result, err := inbox.Step(ctx, attempt, "charge", v.charge, options...)
 		if err != nil {
 			return err
 		}
-		attempt.OnSuccess(noting("h", attempt.Event.ID+" "+string(result)))
+		attempt.OnSuccess(noting("h", attempt.Event.ID+" "+result))
 		return nil
 	}
 }
@@ -155,12 +155,12 @@ type receipt struct {
 	Key        string
 	Unanswered int
 	Done       bool
-	Result     string
+	Result     string // without the quotes of JSON
 }
 
 func (b *bench) receipts(name string) []receipt {
 	b.Helper()
-	rows, _ := b.pool.Query(b.Context(), `SELECT step, revision, key, unanswered, done_at IS NOT NULL, coalesce(convert_from(result, 'UTF8'), '')
+	rows, _ := b.pool.Query(b.Context(), `SELECT step, revision, key, unanswered, done_at IS NOT NULL, coalesce(convert_from(result, 'UTF8')::json #>> '{}', '')
 		FROM postroom.receipt WHERE handler = $1 ORDER BY dedupe_key, step, revision`, name)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[receipt])
 	if err != nil {

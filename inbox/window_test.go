@@ -389,7 +389,7 @@ func TestAStoppingProcessStaysRegistered(t *testing.T) {
 		return n
 	}
 	b.eventually("the stop to begin", func() bool { return log.has("inbox stopping, waiting for running handlers") })
-	for range 100 { // leaving takes one statement
+	for range 1000 { // leaving takes one statement
 		if registered() != 1 {
 			t.Fatal("the process ended while its handler ran")
 		}

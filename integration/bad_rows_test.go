@@ -17,12 +17,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/doctor"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/inspect"
-	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -223,7 +224,7 @@ func (o *refusalRig) wantVisible(bad map[string]badRow) {
 			o.Errorf("Examine: %+v", f)
 		}
 	}
-	next, err := outbox.NewLog(o.pool).Entries(o.Context(), eventlog.Checkpoint{}, time.Time{})
+	next, err := pglog.New(o.pool).Entries(o.Context(), eventlog.Checkpoint{}, time.Time{}, false)
 	for n := -1; err == nil && n != 0; {
 		var page []eventlog.HistoryEntry
 		page, err = next(o.Context())
@@ -240,22 +241,22 @@ func (o *refusalRig) wantOperable(n int) {
 	o.Helper()
 	ctx, cancel := context.WithTimeout(o.Context(), refusalPatience)
 	defer cancel()
-	store, by := deadletter.New(o.pool, deadletter.Config{}), deadletter.Audit{Actor: "test", Reason: "it is no event"}
+	store, by := deadletter.New(o.pool, deadletter.Config{}), postroom.Audit{Actor: "test", Reason: "it is no event"}
 	stored := o.count("a")
-	job, err := store.CreateReplay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{AsNew: true}, by)
+	job, err := store.CreateReplay(ctx, deadletter.Filter{All: true}, deadletter.ReplayOptions{AsNew: true}, by)
 	if err == nil {
-		job, err = store.RunReplay(ctx, job.ID, nil)
+		job, err = store.RunReplay(ctx, job.ID, deadletter.RunOptions{})
 	}
 	if err != nil || job.Failed != n || o.count("a") != stored {
 		o.Errorf("a replay ended as %+v, %v, with %d more events in the stream; want %d to fail, and none there", job, err, o.count("a")-stored, n)
 	}
-	if exported, err := store.Export(ctx, deadletter.Filter{}, io.Discard, nil); err != nil || exported != int64(n) {
+	if exported, err := store.Export(ctx, deadletter.Filter{}, io.Discard, deadletter.ExportOptions{}); err != nil || exported != int64(n) {
 		o.Errorf("Export = %d, %v; want %d", exported, err, n)
 	}
-	if discarded, err := store.Discard(ctx, deadletter.Filter{}, n, by, nil); err != nil || discarded != int64(n) {
+	if discarded, err := store.Discard(ctx, deadletter.Filter{All: true}, deadletter.ChangeOptions{Limit: n}, by); err != nil || discarded != int64(n) {
 		o.Errorf("Discard = %d, %v; want %d", discarded, err, n)
 	}
-	letters, _, err := store.List(ctx, deadletter.Filter{Discarded: true}, deadletter.Page{Limit: 1000})
+	letters, _, err := store.List(ctx, deadletter.Filter{Discarded: true}, postroom.Page{Limit: 1000})
 	if err != nil || len(letters) != n {
 		o.Errorf("%d discarded events are listed, %v; want %d", len(letters), err, n)
 	}
@@ -275,7 +276,7 @@ func one[T any](o *refusalRig, sql string) T {
 func (o *refusalRig) wantReadable(bad map[string]badRow) {
 	o.Helper()
 	store := deadletter.New(o.pool, deadletter.Config{})
-	letters, _, err := store.List(o.Context(), deadletter.Filter{}, deadletter.Page{Limit: 1000})
+	letters, _, err := store.List(o.Context(), deadletter.Filter{}, postroom.Page{Limit: 1000})
 	if err != nil || len(letters) != len(bad) {
 		o.Fatalf("List = %d events, %v; want %d", len(letters), err, len(bad))
 	}

@@ -49,13 +49,13 @@ func runExternalJob() error {
 // handle makes the calls of one event, and records the event in the transaction that finishes it.
 func (e *externalJob) handle(ctx context.Context, attempt *inbox.Attempt) error {
 	for _, name := range e.Steps {
-		result, err := attempt.Step(ctx, name, func(ctx context.Context, key string) ([]byte, error) {
+		result, err := inbox.Step(ctx, attempt, name, func(ctx context.Context, key string) (string, error) {
 			return e.call(ctx, key, attempt.Event.ID+" "+name)
 		})
 		if err != nil {
 			return err
 		}
-		if want := "done " + attempt.Event.ID + " " + name; string(result) != want {
+		if want := "done " + attempt.Event.ID + " " + name; result != want {
 			return postroom.Permanent(fmt.Errorf("the step returned %q, want %q", result, want))
 		}
 	}
@@ -64,21 +64,21 @@ func (e *externalJob) handle(ctx context.Context, attempt *inbox.Attempt) error 
 }
 
 // call asks the vendor for one thing.
-func (e *externalJob) call(ctx context.Context, key, what string) ([]byte, error) {
+func (e *externalJob) call(ctx context.Context, key, what string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.Vendor, strings.NewReader(what))
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	req.Header.Set("Idempotency-Key", key)
 	req.Header.Set("Process", strconv.Itoa(os.Getpid()))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("vendor: %s", resp.Status)
 	}
-	return body, err
+	return string(body), err
 }

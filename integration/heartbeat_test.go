@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 )
 
 // noteHeartbeats notes the time in the database every 50 ms, until the test ends. A gap shows that
@@ -32,7 +32,7 @@ func noteHeartbeats(t *testing.T, pool *pgxpool.Pool) {
 	t.Cleanup(func() { stop(); <-ended })
 	go func() {
 		defer close(ended)
-		for pause.For(ctx, 50*time.Millisecond) {
+		for sleep.For(ctx, 50*time.Millisecond) {
 			if _, err := pool.Exec(ctx, "INSERT INTO heartbeat DEFAULT VALUES"); err != nil && ctx.Err() == nil {
 				t.Errorf("heartbeat: %v", err)
 				return

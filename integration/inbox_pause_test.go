@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/control"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/operator"
 )
 
 // beginSlowly notes that an event began, and takes 20 ms after that.
@@ -32,7 +32,7 @@ func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 	for range 4 {
 		d.pausedInstance().start()
 	}
-	operator := control.New(d.pool, control.Config{})
+	store := operator.New(d.pool, operator.Config{})
 	sent := 0
 	publish := func(n int) {
 		d.publish(d.events("placed", fmt.Sprint("p", sent), n)...)
@@ -45,7 +45,7 @@ func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 			return d.number("SELECT count(*) FROM (SELECT handler FROM begun GROUP BY handler HAVING count(*) > $1) busy", before+20) == len(pausedKinds)
 		})
 		for _, name := range pausedKinds {
-			if err := operator.Pause(t.Context(), name, 0, operatorsReason); err != nil {
+			if err := store.Pause(t.Context(), name, 0, operatorsReason); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -66,7 +66,7 @@ func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 			}
 		}
 		for _, name := range pausedKinds {
-			if err := operator.Resume(t.Context(), name, operatorsReason); err != nil {
+			if err := store.Resume(t.Context(), name, operatorsReason); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -6,10 +6,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // A row claims to be checked, and has a header that would purge the stream. It does not reach

@@ -20,11 +20,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
+	_ "github.com/postroom/postroom/postroomtest/containers" // for POSTROOM_TEST_SERVERS=containers
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // The tests also start the test binary as relay and inbox processes, and kill these.
@@ -34,6 +34,7 @@ const (
 	natsVar = "POSTROOM_TEST_NATS"
 
 	atomicVar = "POSTROOM_TEST_ATOMIC" // if not empty, the relay publishes in atomic batches
+	checkVar  = "POSTROOM_TEST_CHECK"  // if not empty, how often the relay compares the streams
 )
 
 // lease is short, so that a take-over after a kill does not take long.
@@ -71,14 +72,20 @@ func runRelay() error {
 		return err
 	}
 	defer pool.Close()
-	nc, err := nats.Connect(os.Getenv(natsVar), natsjs.ConnectOptions()...)
+	options := append(natsjs.ConnectOptions(), nats.RetryOnFailedConnect(true)) // the test may stop the server at any time
+	nc, err := nats.Connect(os.Getenv(natsVar), options...)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
 	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
 	cfg := relay.Config{Lease: lease, Logger: log, Accept: shortWindow, Atomic: os.Getenv(atomicVar) != ""}
-	return relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), cfg).Run(ctx)
+	if text := os.Getenv(checkVar); text != "" {
+		if cfg.CheckEvery, err = time.ParseDuration(text); err != nil {
+			return err
+		}
+	}
+	return relay.New(pool, natsjs.NewPublisher(nc), cfg).Run(ctx)
 }
 
 // lastLines keeps the end of a log.

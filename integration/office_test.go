@@ -111,7 +111,7 @@ func several(n int, kind, key string) []letter {
 func (o *refusalRig) relay(cfg relay.Config) (stop func()) {
 	o.Helper()
 	cfg.Logger = slog.New(o)
-	r := relay.New(outbox.NewLog(o.pool), natsjs.NewPublisher(o.nc), cfg)
+	r := relay.New(o.pool, natsjs.NewPublisher(o.nc), cfg)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(o.Context()))
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()

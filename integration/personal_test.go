@@ -17,6 +17,7 @@ import (
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/internal/reconcile"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
@@ -66,7 +67,7 @@ func TestDocumentedDeletionOfAnEvent(t *testing.T) {
 	}))
 	sub.Name = "billing.charge"
 	consumer.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
-		_, err := attempt.Step(ctx, "charge", func(context.Context, string) ([]byte, error) { return []byte("charged " + person), nil })
+		_, err := inbox.Step(ctx, attempt, "charge", func(context.Context, string) (string, error) { return "charged " + person, nil })
 		if err == nil && attempt.Event.ID == "order-7" {
 			err = postroom.Permanent(errors.New("no account of " + person))
 		}
@@ -74,11 +75,11 @@ func TestDocumentedDeletionOfAnEvent(t *testing.T) {
 		return err
 	})
 	consumer.start()
-	log := outbox.NewLog(d.pool)
+	log := pglog.New(d.pool)
 	publisher := natsjs.NewPublisher(d.js.Conn())
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- relay.New(log, publisher, relay.Config{Logger: quiet}).Run(ctx) }()
+	go func() { done <- relay.New(d.pool, publisher, relay.Config{Logger: quiet}).Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -103,16 +104,16 @@ func TestDocumentedDeletionOfAnEvent(t *testing.T) {
 	devtest.Eventually(t, depotPatience, "the mail, and a dead event", func() bool {
 		return effects("order-7") == 1 && d.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL") == 1
 	})
-	letters, by := deadletter.New(d.pool, deadletter.Config{}), deadletter.Audit{Actor: "ann", Reason: "asked to be forgotten"}
-	replay, err := letters.CreateReplay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{StopAt: deadletter.NeverStop}, by)
+	letters, by := deadletter.New(d.pool, deadletter.Config{}), postroom.Audit{Actor: "ann", Reason: "asked to be forgotten"}
+	replay, err := letters.CreateReplay(t.Context(), deadletter.Filter{All: true}, deadletter.ReplayOptions{StopAt: new(1.0)}, by)
 	if err == nil {
-		_, err = letters.RunReplay(t.Context(), replay.ID, nil)
+		_, err = letters.RunReplay(t.Context(), replay.ID, deadletter.RunOptions{})
 	}
 	if err == nil {
 		_, err = letters.Edit(t.Context(), int64(d.number("SELECT id FROM postroom.held")), deadletter.Edit{Data: []byte(`"` + person + `"`), ContentType: "application/json"}, by)
 	}
 	if err == nil {
-		_, err = letters.Discard(t.Context(), deadletter.Filter{EventID: "order-7"}, 0, by, nil)
+		_, err = letters.Discard(t.Context(), deadletter.Filter{EventID: "order-7"}, deadletter.ChangeOptions{}, by)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -23,9 +23,9 @@ import (
 	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/operator"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
-	"github.com/postroom/postroom/republish"
 )
 
 // unprepared is the option for a pooler that keeps no prepared statements.
@@ -92,9 +92,9 @@ func (s *shop) handleInOtherWays() (stop func()) {
 	in.Handle(ordered, effect(ordered.Name))
 	in.Handle(batched, effect(batched.Name))
 	in.HandleExternal(sub("external"), func(ctx context.Context, attempt *inbox.Attempt) error {
-		_, err := attempt.Step(ctx, "note", func(ctx context.Context, _ string) ([]byte, error) {
+		_, err := inbox.Step(ctx, attempt, "note", func(ctx context.Context, _ string) (struct{}, error) {
 			_, err := s.pool.Exec(ctx, "INSERT INTO beside VALUES ('external', $1)", attempt.Event.ID)
-			return nil, err
+			return struct{}{}, err
 		})
 		return err
 	})
@@ -178,27 +178,27 @@ func (s *shop) doOnce() func(ctx context.Context, n int) error {
 // askLog asks an operator's questions about the log, requests a republish at the end, and
 // cancels it.
 func (s *shop) askLog(ctx context.Context, n int) error {
-	log, republishes := pglog.New(s.pool), republish.New(s.pool)
+	log, republishes := pglog.New(s.pool), operator.New(s.pool, operator.Config{})
 	if err := log.Check(ctx); err != nil {
 		return fmt.Errorf("check: %w", err)
 	}
 	_, errBacklog := log.Lag(ctx)
 	_, errSizes := log.Sizes(ctx)
 	_, errLed := republishes.HasLeader(ctx)
-	_, errRepublishes := republishes.List(ctx, 5, 0)
-	_, errPreview := republishes.Preview(ctx, republish.Request{Since: time.Now().Add(-time.Hour), Until: time.Now(), Keys: []string{"1", "2"}})
+	_, _, errRepublishes := republishes.Republishes(ctx, postroom.Page{Limit: 5})
+	_, errPreview := republishes.PreviewRepublish(ctx, operator.RepublishRequest{Since: time.Now().Add(-time.Hour), Until: time.Now(), Keys: []string{"1", "2"}})
 	if err := errors.Join(errBacklog, errSizes, errLed, errRepublishes, errPreview); err != nil || n < rounds-1 {
 		return err
 	}
-	r, err := republishes.Start(ctx, republish.Request{Types: []string{s.stream + ".changed"}, Rate: 10, Actor: "ada", Reason: "a try"})
+	r, err := republishes.Republish(ctx, operator.RepublishRequest{Types: []string{s.stream + ".changed"}, Rate: 10}, postroom.Audit{Actor: "ada", Reason: "a try"})
 	if err == nil {
-		_, err = republishes.Find(ctx, r.ID)
+		_, err = republishes.FindRepublish(ctx, r.ID)
 	}
 	if err == nil {
-		_, err = republishes.Cancel(ctx, r.ID, "ada", "enough")
+		_, err = republishes.CancelRepublish(ctx, r.ID, postroom.Audit{Actor: "ada", Reason: "enough"})
 	}
-	if errors.Is(err, republish.ErrNotFound) {
-		return nil // it has ended, or the other client has cancelled it
+	if errors.Is(err, operator.ErrNoRepublish) || errors.Is(err, operator.ErrRepublishRunning) {
+		return nil // it has ended, or the other client has cancelled it; or that of the other client runs, and was ordered before the last events
 	}
 	return err
 }
@@ -216,8 +216,8 @@ func (s *shop) askInspector(ctx context.Context, _ int) error {
 func (s *shop) lookAtDead(ctx context.Context, _ int) error {
 	store := deadletter.New(s.pool, deadletter.Config{})
 	_, errGroups := store.Groups(ctx, deadletter.Filter{})
-	_, _, errList := store.List(ctx, deadletter.Filter{}, deadletter.Page{})
-	_, errJobs := store.ListReplays(ctx, 10, 0, false)
+	_, _, errList := store.List(ctx, deadletter.Filter{}, postroom.Page{})
+	_, _, errJobs := store.Replays(ctx, deadletter.ReplayFilter{}, postroom.Page{})
 	return errors.Join(store.Check(ctx), errGroups, errList, errJobs)
 }
 
@@ -247,8 +247,8 @@ func TestARelayRefusesATransactionPooler(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer pool.Close()
-				err = relay.New(outbox.NewLog(pool), natsjs.NewPublisher(devtest.NATS(t)), relay.Config{}).Run(ctx)
-				if !errors.Is(err, outbox.ErrPooled) {
+				err = relay.New(pool, natsjs.NewPublisher(devtest.NATS(t)), relay.Config{}).Run(ctx)
+				if !errors.Is(err, relay.ErrPooled) {
 					t.Errorf("Run = %v, want ErrPooled", err)
 				}
 			}

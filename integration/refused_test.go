@@ -11,10 +11,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // If the broker will never take an event, the event is dead at once. Later events of its key
@@ -111,7 +111,8 @@ func TestUnknownRefusalIsAnAttempt(t *testing.T) {
 		})
 	}
 	var held []heldEvent
-	for n := 1; n <= postroom.DefaultAttempts; n++ {
+	attempts := len(postroom.DefaultBackoff()) + 1
+	for n := 1; n <= attempts; n++ {
 		while(fmt.Sprint("attempt ", n), func() bool {
 			if held = o.held(); len(held) == 3 && held[0].Attempts == n {
 				return true
@@ -122,7 +123,7 @@ func TestUnknownRefusalIsAnAttempt(t *testing.T) {
 			return false
 		})
 		state := "due"
-		if n == postroom.DefaultAttempts {
+		if n == attempts {
 			state = "dead"
 		}
 		o.wantFirstHeld(held, state, "js_10169", n)
@@ -135,7 +136,7 @@ func TestUnknownRefusalIsAnAttempt(t *testing.T) {
 	}
 	before := o.count("other")
 	while("others to pass after that", func() bool { return o.count("other") > before+20 })
-	o.wantFirstHeld(o.waitForHeld(3), "dead", "js_10169", postroom.DefaultAttempts)
+	o.wantFirstHeld(o.waitForHeld(3), "dead", "js_10169", attempts)
 	if n := o.count("counter"); n > 0 {
 		t.Errorf("%d events of the key are in the stream", n)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/control"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/operator"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -19,7 +19,7 @@ import (
 // obeyed is the time within which relays and handlers obey an operator who pauses them.
 const obeyed = 2 * time.Second
 
-var operatorsReason = control.Audit{Actor: "ann", Reason: "maintenance"}
+var operatorsReason = postroom.Audit{Actor: "ann", Reason: "maintenance"}
 
 // An operator pauses the relays while clients write. All relays obey within two seconds, and
 // give the lease back. A relay that starts meanwhile obeys, too. After the resume everything
@@ -31,7 +31,7 @@ func TestAnOperatorPausesTheRelays(t *testing.T) {
 			t.Parallel()
 			s := openShop(t, devtest.NATS(t), 100*time.Millisecond)
 			noteHeartbeats(t, s.pool)
-			operator := control.New(s.pool, control.Config{})
+			store := operator.New(s.pool, operator.Config{})
 			terms := map[*process]int{}
 			begin := func() {
 				terms[startRelay(t, fmt.Sprint("relay ", len(terms)), s.url, devtest.NATSURL(t), atomicVar+"="+atomic)] = 0
@@ -42,13 +42,13 @@ func TestAnOperatorPausesTheRelays(t *testing.T) {
 				leaderOf(t, terms)
 				s.grow(50)
 				s.hurry(100)
-				if err := operator.PauseRelay(t.Context(), 0, operatorsReason); err != nil {
+				if err := store.PauseRelay(t.Context(), 0, operatorsReason); err != nil {
 					t.Fatal(err)
 				}
 				begin()
 				s.grow(50)
 				s.wantNothingStoredInAPause()
-				if err := operator.ResumeRelay(t.Context(), operatorsReason); err != nil {
+				if err := store.ResumeRelay(t.Context(), operatorsReason); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -97,11 +97,11 @@ func TestScheduledEventWaitsForTheEndOfAPause(t *testing.T) {
 	nc := devtest.NATS(t)
 	s := openShop(t, nc, 2*time.Minute)
 	s.stopClients()
-	operator := control.New(s.pool, control.Config{})
-	if err := operator.PauseRelay(t.Context(), 0, operatorsReason); err != nil {
+	store := operator.New(s.pool, operator.Config{})
+	if err := store.PauseRelay(t.Context(), 0, operatorsReason); err != nil {
 		t.Fatal(err)
 	}
-	r := relay.New(outbox.NewLog(s.pool), natsjs.NewPublisher(nc), relay.Config{})
+	r := relay.New(s.pool, natsjs.NewPublisher(nc), relay.Config{})
 	s.background(func(ctx context.Context) {
 		if err := r.Run(ctx); err != nil {
 			t.Errorf("Run = %v", err)
@@ -126,7 +126,7 @@ func TestScheduledEventWaitsForTheEndOfAPause(t *testing.T) {
 	if n := effects(); n > 0 {
 		t.Errorf("it has %d effects in the pause", n)
 	}
-	if err := operator.ResumeRelay(t.Context(), operatorsReason); err != nil {
+	if err := store.ResumeRelay(t.Context(), operatorsReason); err != nil {
 		t.Fatal(err)
 	}
 	devtest.Eventually(t, 30*time.Second, "its effects", func() bool { return effects() == handlers })

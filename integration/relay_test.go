@@ -11,7 +11,6 @@ import (
 
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -117,7 +116,7 @@ func TestBrokerOutage(t *testing.T) {
 	}
 	t.Cleanup(nc.Close)
 	s := openShop(t, nc, 100*time.Millisecond)
-	r := relay.New(outbox.NewLog(s.pool), natsjs.NewPublisher(nc), relay.Config{Accept: shortWindow})
+	r := relay.New(s.pool, natsjs.NewPublisher(nc), relay.Config{Accept: shortWindow})
 	stop := s.background(func(ctx context.Context) {
 		if err := r.Run(ctx); err != nil {
 			t.Errorf("Run = %v: an outage is no reason to return", err)

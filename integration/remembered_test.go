@@ -13,7 +13,6 @@ import (
 
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -21,7 +20,7 @@ import (
 func relayUntil(t *testing.T, nc *nats.Conn, pool *pgxpool.Pool, what string, holds func() bool) {
 	t.Helper()
 	var log lines
-	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	r := relay.New(pool, natsjs.NewPublisher(nc), relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()

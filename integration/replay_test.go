@@ -28,7 +28,7 @@ func runOperator() error {
 	}
 	defer nc.Close()
 	defer pool.Close()
-	job, err := deadletter.New(pool, deadletter.Config{}).RunReplay(ctx, d.Job, nil)
+	job, err := deadletter.New(pool, deadletter.Config{}).RunReplay(ctx, d.Job, deadletter.RunOptions{})
 	if err == nil && job.State != deadletter.ReplayDone {
 		err = fmt.Errorf("the replay is %s", job.State)
 	}
@@ -67,7 +67,7 @@ func TestReplayOfTenThousand(t *testing.T) {
 	}
 	d := openDepot(t)
 	d.insertDead(handler, events)
-	store, by := deadletter.New(d.pool, deadletter.Config{}), deadletter.Audit{Actor: "ann", Reason: "mended"}
+	store, by := deadletter.New(d.pool, deadletter.Config{}), postroom.Audit{Actor: "ann", Reason: "mended"}
 	// A replayed event has one attempt, so the timeout has to be long enough for a busy
 	// machine.
 	work := job{Stream: d.stream, Handlers: []string{handler}, Workers: 4, Attempts: 5, Timeout: 5 * time.Second, AckWait: time.Second}
@@ -108,18 +108,18 @@ func TestReplayOfTenThousand(t *testing.T) {
 
 	// Another operator goes on with it, and cancels it.
 	ctx, stop := context.WithCancel(t.Context())
-	_, err = store.RunReplay(ctx, replay.ID, func(j deadletter.Replay) {
+	_, err = store.RunReplay(ctx, replay.ID, deadletter.RunOptions{Progress: func(j deadletter.Replay) {
 		if j.Succeeded > events*2/5 {
 			stop()
 		}
-	})
+	}})
 	if err == nil {
 		t.Fatal("the replay ended before it was cancelled")
 	}
 	if _, err := store.CancelReplay(t.Context(), replay.ID, by); err != nil {
 		t.Fatal(err)
 	}
-	cancelled, err := store.RunReplay(t.Context(), replay.ID, nil)
+	cancelled, err := store.RunReplay(t.Context(), replay.ID, deadletter.RunOptions{})
 	if err != nil || cancelled.State != deadletter.ReplayCancelled || cancelled.Failed != 0 || cancelled.Succeeded+cancelled.Skipped != events {
 		t.Fatalf("cancelled: %+v, %v", cancelled, err)
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/operator"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 const republishPatience = 2 * time.Minute
@@ -37,7 +37,7 @@ func copies(t *testing.T, js jetstream.JetStream, name string) (ids map[string][
 	}
 	ids = map[string][]string{}
 	for total := stream.CachedInfo().State.Msgs; total > 0; {
-		batch, err := reader.Fetch(1000, jetstream.FetchMaxWait(5*time.Second))
+		batch, err := reader.Fetch(int(min(total, 1000)), jetstream.FetchMaxWait(5*time.Second)) //nolint:gosec // small
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,20 +68,30 @@ func TestRepublishWithRelaysThatAreKilled(t *testing.T) {
 	}
 	leader := leaderOf(t, terms)
 	s.grow(1000) // from now on they write beside the republish
-	store := republish.New(s.pool)
-	order := republish.Request{Rate: 200, Actor: "ann", Name: "all of it"}
+	store := operator.New(s.pool, operator.Config{})
+	order := operator.RepublishRequest{Rate: 200, Name: "all of it"}
 	devtest.Eventually(t, republishPatience, "1000 events to be published", func() bool {
-		p, err := store.Preview(t.Context(), order)
+		p, err := store.PreviewRepublish(t.Context(), order)
 		return err == nil && p.Events >= 1000
 	})
 	order.Until = time.Now() // later events would not be part of the republish when the order is repeated
-	r, err := store.Start(t.Context(), order)
+	for _, is := range []struct{ what, sql string }{
+		{"every event written before that to be committed", `SELECT NOT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND xact_start <= $1 AND pid <> pg_backend_pid())`},
+		{"and to be published", `SELECT high >= (SELECT max(seq) FROM postroom.outbox WHERE created_at <= $1) FROM postroom.relay`},
+	} {
+		devtest.Eventually(t, republishPatience, is.what, func() (done bool) {
+			err := s.pool.QueryRow(t.Context(), is.sql, order.Until).Scan(&done)
+			return err == nil && done
+		})
+	}
+	r, err := store.Republish(t.Context(), order, postroom.Audit{Actor: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := func() republish.Republish {
+	now := func() operator.Republish {
 		t.Helper()
-		found, err := store.Find(t.Context(), r.ID)
+		found, err := store.FindRepublish(t.Context(), r.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,17 +101,17 @@ func TestRepublishWithRelaysThatAreKilled(t *testing.T) {
 		from := now().Published
 		devtest.Eventually(t, republishPatience, "the republish to make progress", func() bool { return now().Published > from+100 })
 		leader.kill()
-		if n := now(); n.State != republish.Running {
+		if n := now(); n.State != operator.RepublishRunning {
 			t.Fatalf("killed too late: %+v", n)
 		}
 		delete(terms, leader)
 		terms[startRelay(t, fmt.Sprint("relay ", 2+round), s.url, devtest.NATSURL(t))] = 0
 		leader = leaderOf(t, terms)
-		if same, err := store.Start(t.Context(), order); err != nil || same.ID != r.ID || !same.AlreadyRunning {
+		if same, err := store.Republish(t.Context(), order, postroom.Audit{Actor: "ann"}); err != nil || same.ID != r.ID || !same.AlreadyRunning {
 			t.Fatalf("the same order while it runs is %+v, %v", same, err)
 		}
 	}
-	devtest.Eventually(t, republishPatience, "the republish to be done", func() bool { return now().State == republish.Done })
+	devtest.Eventually(t, republishPatience, "the republish to be done", func() bool { return now().State == operator.RepublishDone })
 	done := now()
 	if done.Published+done.Skipped < r.Events || done.Held != 0 { // more if one was committed late
 		t.Errorf("done: %+v", done)
@@ -159,17 +169,17 @@ func TestRepublishHasNoSecondEffect(t *testing.T) {
 	in.Handle(batched, postroom.HandlerFunc(note("batched")))
 	in.Handle(ordered, postroom.HandlerFunc(note("ordered")))
 	in.HandleExternal(sub("external"), func(ctx context.Context, attempt *inbox.Attempt) error {
-		_, err := attempt.Step(ctx, "charge", func(ctx context.Context, _ string) ([]byte, error) {
+		_, err := inbox.Step(ctx, attempt, "charge", func(ctx context.Context, _ string) (struct{}, error) {
 			_, err := d.pool.Exec(ctx, "INSERT INTO effect (handler, event) VALUES ('external', $1)", attempt.Event.ID)
-			return nil, err
+			return struct{}{}, err
 		})
 		return err
 	})
-	log, store := outbox.NewLog(d.pool), republish.New(d.pool)
+	store := operator.New(d.pool, operator.Config{})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() {
-		ended <- postroom.Run(ctx, in, relay.New(log, natsjs.NewPublisher(d.js.Conn()), relay.Config{}))
+		ended <- postroom.Run(ctx, in, relay.New(d.pool, natsjs.NewPublisher(d.js.Conn()), relay.Config{}))
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -202,13 +212,13 @@ func TestRepublishHasNoSecondEffect(t *testing.T) {
 	})
 	d.overrideDedupeWindow("ordered", "e007")
 
-	r, err := store.Start(t.Context(), republish.Request{Actor: "ann", Keys: []string{"k0", "k1", "k2"}, Rate: 200})
+	r, err := store.Republish(t.Context(), operator.RepublishRequest{Keys: []string{"k0", "k1", "k2"}, Rate: 200}, postroom.Audit{Actor: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	devtest.Eventually(t, republishPatience, "the republish to be done", func() bool {
-		found, err := store.Find(t.Context(), r.ID)
-		return err == nil && found.State == republish.Done && found.Published == r.Events
+		found, err := store.FindRepublish(t.Context(), r.ID)
+		return err == nil && found.State == operator.RepublishDone && found.Published == r.Events
 	})
 	ids, marked := copies(t, d.js, d.stream)
 	for i := range events {
@@ -260,12 +270,12 @@ func TestRefusedEventKeepsTheMarkOfItsRepublish(t *testing.T) {
 	o.relay(relay.Config{Accept: []broker.Risk{natsjs.SmallMessages}})
 	o.waitForStored("a", 3)
 	o.stream("a", jetstream.StreamConfig{MaxMsgSize: 5000})
-	store := republish.New(o.pool)
+	store := operator.New(o.pool, operator.Config{})
 	devtest.Eventually(t, republishPatience, "the events to be recorded as published", func() bool {
-		p, err := store.Preview(t.Context(), republish.Request{})
+		p, err := store.PreviewRepublish(t.Context(), operator.RepublishRequest{})
 		return err == nil && p.Events == 3
 	})
-	r, err := store.Start(t.Context(), republish.Request{Actor: "ann"})
+	r, err := store.Republish(t.Context(), operator.RepublishRequest{All: true}, postroom.Audit{Actor: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,8 +286,8 @@ func TestRefusedEventKeepsTheMarkOfItsRepublish(t *testing.T) {
 	o.write(letter{kind: "a", key: "k"}) // its key does not wait
 	o.waitForStored("a", 3+2+1)
 	devtest.Eventually(t, republishPatience, "the republish to be done", func() bool {
-		found, err := store.Find(t.Context(), r.ID)
-		return err == nil && found.State == republish.Done && found.Published == 2 && found.Held == 1
+		found, err := store.FindRepublish(t.Context(), r.ID)
+		return err == nil && found.State == operator.RepublishDone && found.Published == 2 && found.Held == 1
 	})
 
 	o.stream("a", jetstream.StreamConfig{})

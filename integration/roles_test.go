@@ -2,9 +2,14 @@ package integration
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,6 +55,7 @@ func hire(t *testing.T) *staff {
 		"inbox":    "GRANT SELECT, INSERT ON effect TO %[1]s; SELECT postroom.grant_inbox('%[1]s')",
 		"operator": "SELECT postroom.grant_operator('%[1]s')",
 		"hooks":    "SELECT postroom.grant_webhooks('%[1]s')",
+		"sender":   "SELECT postroom.grant_inbox('%[1]s'), postroom.grant_webhooks('%[1]s')",
 		"sagas":    "SELECT postroom.grant_producer('%[1]s'), postroom.grant_sagas('%[1]s')",
 		"nobody":   "SELECT '%[1]s'",
 	} {
@@ -142,7 +148,7 @@ func TestEachPartWorksUnderItsOwnRole(t *testing.T) {
 			}
 		})
 	}
-	run("relay", relay.New(outbox.NewLog(s.as("relay")), natsjs.NewPublisher(nc), relay.Config{Logger: quiet}).Run)
+	run("relay", relay.New(s.as("relay"), natsjs.NewPublisher(nc), relay.Config{Logger: quiet}).Run)
 
 	mended := make(chan struct{})
 	in := inbox.New(s.as("inbox"), nc, inbox.Config{IdlePoll: 50 * time.Millisecond, Logger: quiet})
@@ -167,18 +173,18 @@ func TestEachPartWorksUnderItsOwnRole(t *testing.T) {
 	})
 	close(mended)
 
-	store, by := deadletter.New(s.as("operator"), deadletter.Config{}), deadletter.Audit{Actor: "ann", Reason: "mended"}
+	store, by := deadletter.New(s.as("operator"), deadletter.Config{}), postroom.Audit{Actor: "ann", Reason: "mended"}
 	if err := store.Check(t.Context()); err != nil {
 		t.Errorf("the operator's preflight: %v", err)
 	}
-	if n, err := store.Discard(t.Context(), deadletter.Filter{EventID: "e4"}, 0, by, nil); err != nil || n != 1 {
+	if n, err := store.Discard(t.Context(), deadletter.Filter{EventID: "e4"}, deadletter.ChangeOptions{}, by); err != nil || n != 1 {
 		t.Errorf("discarded %d, %v", n, err)
 	}
 	job, err := store.CreateReplay(t.Context(), deadletter.Filter{Handler: "mail"}, deadletter.ReplayOptions{}, by)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if job, err = store.RunReplay(t.Context(), job.ID, nil); err != nil || job.Succeeded != 1 {
+	if job, err = store.RunReplay(t.Context(), job.ID, deadletter.RunOptions{}); err != nil || job.Succeeded != 1 {
 		t.Errorf("replayed: %+v, %v", job, err)
 	}
 	if n := s.number("SELECT count(*) FROM effect"); n != 18 {
@@ -260,7 +266,7 @@ func TestSagasUnderTheirRoles(t *testing.T) {
 	}
 	handle(cmd.Follow("one.done", nil))
 	store := saga.NewStore(s.as("operator"), saga.StoreConfig{})
-	id, err := store.Decide(t.Context(), saga.Decision{Saga: "two", Key: "k", Revision: 2, Choice: saga.Skip}, saga.Audit{Actor: "ann", Reason: "why"})
+	id, err := store.Decide(t.Context(), saga.Decision{Saga: "two", Key: "k", Revision: 2, Choice: saga.Skip}, postroom.Audit{Actor: "ann", Reason: "why"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +280,7 @@ func TestSagasUnderTheirRoles(t *testing.T) {
 	if err != nil || story.State != saga.Done {
 		t.Errorf("it is %s, %v", story.State, err)
 	}
-	if err := saga.New(s.as("nobody"), nil, two).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "grant_sagas") {
+	if err := saga.New(s.as("nobody"), outbox.New(outbox.Config{Source: "/s"}), two).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "grant_sagas") {
 		t.Errorf("a role without rights: %v", err)
 	}
 }
@@ -284,7 +290,7 @@ func TestSagasUnderTheirRoles(t *testing.T) {
 func TestEndpointsOfWebhooksUnderTheirRoles(t *testing.T) {
 	t.Parallel()
 	s := hire(t)
-	store, by := webhook.NewEndpoints(s.as("hooks"), webhook.EndpointsConfig{}), webhook.Audit{Actor: "ann", Reason: "why"}
+	store, by := webhook.NewEndpoints(s.as("hooks"), webhook.EndpointsConfig{}), postroom.Audit{Actor: "ann", Reason: "why"}
 	id, _, err := store.Add(t.Context(), webhook.NewEndpoint{URL: "https://example.com"}, by)
 	if err != nil {
 		t.Fatal(err)
@@ -299,5 +305,50 @@ func TestEndpointsOfWebhooksUnderTheirRoles(t *testing.T) {
 	}
 	if _, err := operator.Rotate(t.Context(), id, "", by); err == nil || !strings.Contains(err.Error(), "grant_webhooks") {
 		t.Errorf("an operator rotates a secret: %v", err)
+	}
+}
+
+// A sender does all its work with the rights of an inbox and of webhooks, also if it disables an
+// endpoint.
+func TestWebhooksAreSentUnderTheirRole(t *testing.T) {
+	t.Parallel()
+	s := hire(t)
+	pool := s.as("sender")
+	var requests atomic.Int64
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		if r.URL.Path == "/gone" {
+			w.WriteHeader(http.StatusGone)
+		}
+	}))
+	t.Cleanup(server.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	in := inbox.New(pool, nil, inbox.Config{IdlePoll: 20 * time.Millisecond, Logger: quiet})
+	sender := webhook.NewSender(in, webhook.SenderConfig{
+		Name: "webhooks", AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, RootCAs: roots, Logger: quiet,
+	})
+	in.Handle(inbox.Subscription{Name: "fanout", Workers: 1}, sender.FanOut())
+	for _, id := range []string{"works", "gone"} {
+		e := webhook.NewEndpoint{ID: id, URL: server.URL + "/" + id}
+		if _, _, err := webhook.NewEndpoints(pool, webhook.EndpointsConfig{}).Add(t.Context(), e, postroom.Audit{Actor: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := in.Accept(t.Context(), "fanout", postroom.Event{Source: "/shop", Type: "order.placed", Data: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- in.Run(ctx) }()
+	devtest.Eventually(t, time.Minute, "a delivery, and a dead one to an endpoint that is gone", func() bool {
+		return requests.Load() == 2 && s.number("SELECT count(*) FROM postroom.held") == 1 && s.number("SELECT count(*) FROM postroom.held WHERE class = 'endpoint_disabled'") == 1
+	})
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := s.number("SELECT count(*) FROM postroom.audit WHERE action = 'webhook disable' AND actor = 'sender'"); n != 1 {
+		t.Errorf("%d rows in the audit, want 1", n)
 	}
 }

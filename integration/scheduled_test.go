@@ -19,7 +19,7 @@ func TestScheduledEventTakesEffectWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	s := openShop(t, nc, 2*time.Minute)
-	r := relay.New(outbox.NewLog(s.pool), natsjs.NewPublisher(nc), relay.Config{})
+	r := relay.New(s.pool, natsjs.NewPublisher(nc), relay.Config{})
 	s.background(func(ctx context.Context) {
 		if err := r.Run(ctx); err != nil {
 			t.Errorf("Run = %v", err)

@@ -103,7 +103,7 @@ func libraryStatements(t *testing.T) (all []statement) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && slices.Contains([]string{"examples", "bench", "integration", "bin", ".git"}, d.Name()) {
+		if d.IsDir() && slices.Contains([]string{"examples", "integration", "bin", ".git"}, d.Name()) {
 			return filepath.SkipDir
 		}
 		if filepath.Ext(path) != ".sql" || strings.HasPrefix(path, "../schema/sql/") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -50,13 +51,17 @@ type shop struct {
 	committed  map[string]change // by event id
 	rolledBack map[string]bool
 
+	displaced map[string]bool // events that an operator removed from the middle of the stream: if they come back, then late
+
 	stopClients, stopHandlers func()
 
+	mixed    atomic.Bool   // clients also write notes: events without a key, and scheduled ones
 	wanted   atomic.Int64  // changes: until then clients do not wait
 	patience time.Duration // for the last event's effect; the backlog of an outage has to be drained
 }
 
-// change is the data of an event: the n-th change of an account.
+// change is the data of an event: the n-th change of an account. If Account is negative, the event is a
+// note beside the change: its place in the order is not promised, because it is scheduled or has no key.
 type change struct{ Account, N int }
 
 // openShop makes the tables, the stream and the handlers. The stream drops repetitions within
@@ -176,15 +181,28 @@ func (s *shop) changeAccount(ctx context.Context, out *outbox.Outbox, random *ra
 	}
 	work := context.WithoutCancel(ctx)
 	c := change{Account: 1 + random.IntN(accounts)}
-	var id string
+	written := map[string]change{}
+	write := func(tx pgx.Tx, c change, key string, due time.Time) error {
+		ev := postroom.NewEvent(s.stream+".changed", c)
+		ev.Key, ev.NotBefore = key, due
+		written[ev.ID] = c
+		return out.Write(work, tx, ev)
+	}
 	err := pgx.BeginFunc(work, s.pool, func(tx pgx.Tx) error {
 		if err := tx.QueryRow(work, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", c.Account).Scan(&c.N); err != nil {
 			return err
 		}
-		ev := postroom.NewEvent(s.stream+".changed", c)
-		ev.Key, id = strconv.Itoa(c.Account), ev.ID
-		if err := out.Write(work, tx, ev); err != nil {
+		if err := write(tx, c, strconv.Itoa(c.Account), time.Time{}); err != nil {
 			return err
+		}
+		if s.mixed.Load() {
+			key, due := "", time.Time{}
+			if random.IntN(2) == 0 {
+				key, due = strconv.Itoa(c.Account), time.Now().Add(time.Duration(random.IntN(2000))*time.Millisecond)
+			}
+			if err := write(tx, change{-c.Account, c.N}, key, due); err != nil {
+				return err
+			}
 		}
 		switch random.IntN(100) {
 		case 0:
@@ -201,12 +219,14 @@ func (s *shop) changeAccount(ctx context.Context, out *outbox.Outbox, random *ra
 	defer s.mu.Unlock()
 	switch {
 	case errors.Is(err, errOnPurpose):
-		s.rolledBack[id] = true
+		for id := range written {
+			s.rolledBack[id] = true
+		}
 		return nil
 	case err != nil:
 		return err
 	}
-	s.committed[id] = c
+	maps.Copy(s.committed, written)
 	return nil
 }
 
@@ -305,7 +325,7 @@ func (s *shop) checkStream() {
 	var gaps []change
 	messages, until := stream.CachedInfo().State.Msgs, time.Now().Add(s.patience)
 	for read := uint64(0); read < messages; {
-		batch, err := reader.Fetch(1000, jetstream.FetchMaxWait(5*time.Second))
+		batch, err := reader.Fetch(int(min(messages-read, 1000)), jetstream.FetchMaxWait(5*time.Second)) //nolint:gosec // small
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -324,8 +344,11 @@ func (s *shop) checkStream() {
 				s.Errorf("NoGhost: event %s was not committed and is in the stream (rolled back: %t)", id, s.rolledBack[id])
 				continue
 			}
-			if m.Headers().Get("postroom-republish") != "" { // it comes late, and is marked so
+			if m.Headers().Get("postroom-republish") != "" || s.displaced[id] { // it comes late, and a republish marks it so
 				republished[c] = true
+				continue
+			}
+			if c.Account < 0 {
 				continue
 			}
 			if c.N <= last[c.Account] {

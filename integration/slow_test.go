@@ -180,7 +180,7 @@ func TestARelayOfADatabaseThatIsFarAway(t *testing.T) {
 			stream := fewEvents(t, nc, near, n)
 			noteHeartbeats(t, near)
 			var log lines
-			r := relay.New(outbox.NewLog(putFar(t, near, roundTrip)), natsjs.NewPublisher(nc), relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			r := relay.New(putFar(t, near, roundTrip), natsjs.NewPublisher(nc), relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- r.Run(ctx) }()
@@ -233,7 +233,7 @@ func TestALeaseThatIsTooShortForItsDatabase(t *testing.T) {
 	nc, near := devtest.NATS(t), devtest.Pool(t)
 	fewEvents(t, nc, near, 1)
 	var log lines
-	r := relay.New(outbox.NewLog(putFar(t, near, time.Second)), natsjs.NewPublisher(nc),
+	r := relay.New(putFar(t, near, time.Second), natsjs.NewPublisher(nc),
 		relay.Config{Lease: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -16,11 +16,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // A term must not end because it has much to do. Each of these tests gives a relay one large load,
@@ -131,7 +130,7 @@ func (l *loadRig) count(m jetstream.Msg) {
 func (l *loadRig) relay(cfg relay.Config) {
 	cfg.Logger = slog.New(l)
 	cfg.Lease = time.Duration(sized(5, 30)) * time.Second // a busy machine may be slow to renew a short one, and a small load shows nothing about that
-	r := relay.New(outbox.NewLog(l.pool), natsjs.NewPublisher(l.nc), cfg)
+	r := relay.New(l.pool, natsjs.NewPublisher(l.nc), cfg)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(l.Context()))
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()

@@ -20,7 +20,6 @@ import (
 
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/internal/freeport"
 )
 
 // Whoever follows the three pages of the tutorial, in a fresh directory and with a module of their
@@ -184,7 +183,7 @@ func newReader(t *testing.T) *reader {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	ports, err := freeport.Find(1)
+	ports, err := devstack.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@ package natsjs
 import (
 	"time"
 
-	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 const (
@@ -72,7 +72,7 @@ func (g *ackGroup) addAnswer(o broker.Outcome) {
 // outcome returns the outcome of the i-th event, after all answers came.
 func (g *ackGroup) outcome(i int) broker.Outcome {
 	return broker.Outcome{
-		Stream: g.stream, Sequence: g.last - uint64(g.answered-1-i), //nolint:gosec // i is below answered
+		Class: broker.Stored, Stream: g.stream, Sequence: g.last - uint64(g.answered-1-i), //nolint:gosec // i is below answered
 		Duplicate: g.duplicate,
 	}
 }

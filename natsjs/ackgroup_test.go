@@ -12,15 +12,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // together returns events that may be acknowledged together, numbered from first on.
 func together(first, n int) []*broker.Message {
 	var batch []*broker.Message
 	for i := range n {
-		f := &broker.Message{Event: eventlog.Event{Seq: int64(first + i), Event: postroom.Event{Subject: "a.b"}}, AckGroup: "S"}
+		f := &broker.Message{Event: broker.Event{Seq: int64(first + i), Event: postroom.Event{Subject: "a.b"}}, AckGroup: "S"}
 		batch = append(batch, f)
 	}
 	return batch
@@ -115,6 +114,7 @@ func TestAnswersToAGroup(t *testing.T) {
 		{"another JetStream refuses", []string{strings.ReplaceAll(full, `"S"`, `"SITE"`), stored("S", 7), stored("S", 8), stored("S", 9)}, "0:7 1:8 2:9", ""},
 		{"one is refused", []string{stored("S", 7), full, stored("S", 8)}, "", "0 1 2"},
 		{"another program answers too", []string{stored("S", 7), `{"thanks":true}`, "thanks", stored("S", 8), stored("S", 9)}, "0:7 1:8 2:9", ""},
+		{"another program answers with an error", []string{`{"jsonrpc":"2.0","error":{"code":-32601,"message":"?"},"id":null}`, stored("S", 7), stored("S", 8), stored("S", 9)}, "0:7 1:8 2:9", ""},
 		{"no stream", []string{""}, "", "0 1 2"},
 		{"an answer comes when all is told", []string{stored("S", 7), stored("S", 8), stored("S", 9), stored("S", 10)}, "0:7 1:8 2:9", ""},
 	}
@@ -135,6 +135,11 @@ func TestAnswersToAGroup(t *testing.T) {
 			}
 			if got := w.summary(); got != test.outcomes {
 				t.Errorf("outcomes %q, want %q", got, test.outcomes)
+			}
+			for _, name := range w.unlooked {
+				if !isName([]byte(name)) { // the look-up would have an invalid subject
+					t.Errorf("a stream %q is looked up", name)
+				}
 			}
 			again := w.takeAgain()
 			if got := seqsOf(again); got != test.again {
@@ -473,6 +478,21 @@ func respond(t *rapid.T, seq int64, shared bool, at map[int64]uint64, last *uint
 		return []string{elsewhere(*last)}
 	}
 	return []string{answer}
+}
+
+// If the lookup of a stream that answered is refused, that is no refusal of the event.
+func TestARefusedLookupRefusesNoEvent(t *testing.T) {
+	t.Parallel()
+	for _, refused := range []*BrokerError{{Code: 10025, Status: 400}, {Code: 10054, Status: 400}, {Code: 10039, Status: 503}} {
+		a := ask(t.Fatalf)
+		delete(a.origins, "S")
+		reply := a.sendNow(together(1, 1))[0]
+		a.answer(reply, stored("S", 9))
+		a.prove("S", origin{}, fmt.Errorf("look it up: %w", refused))
+		if o, told := a.outcomes[1]; !told || o.Class != broker.Unknown {
+			t.Errorf("outcome %+v after the error %d, want one of the class unknown", o, refused.Code)
+		}
+	}
 }
 
 // If our JetStream gets another domain, its acknowledgements count again after a lookup.

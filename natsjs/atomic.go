@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/natsjs/internal/replies"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // maxRoutes is the largest number of subjects whose streams an atomicRun remembers.
@@ -19,7 +19,7 @@ const maxRoutes = 10_000
 // atomicRun is one call of RunAtomic. The main goroutine splits batches by stream, some goroutines
 // look up the streams of subjects, and one goroutine for each stream sends its batches.
 type atomicRun struct {
-	p          *Publisher
+	p          *publisher
 	js         jetstream.JetStream
 	token      broker.LeaderToken
 	replies    *replies.Set

@@ -10,10 +10,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 func TestExamineAtomicStream(t *testing.T) {
@@ -80,7 +80,7 @@ func TestCheckOfStreamsForAtomicBatches(t *testing.T) {
 	nc := devtest.NATS(t)
 	stream(t, nc, jetstream.StreamConfig{Name: "UNFIT", Subjects: []string{"unfit.a"}})
 	for _, atomic := range []bool{false, true} {
-		err := relay.New(using("unfit.a"), natsjs.NewPublisher(nc), relay.Config{Atomic: atomic}).Check(t.Context())
+		err := relayOver(using("unfit.a"), natsjs.NewPublisher(nc), relay.Config{Atomic: atomic}).Check(t.Context())
 		for _, risk := range []broker.Risk{natsjs.NoAtomicBatches, natsjs.NoLeaseSubject} {
 			if errors.Is(err, risk) != atomic {
 				t.Errorf("Check with Atomic %t = %v, want %s: %t", atomic, err, risk, atomic)
@@ -89,7 +89,7 @@ func TestCheckOfStreamsForAtomicBatches(t *testing.T) {
 	}
 	for range 2 { // the first call changes the stream, the second finds nothing to change
 		s := atomicStream(t, nc, "UNFIT", "unfit.a")
-		if err := relay.New(using("unfit.a"), natsjs.NewPublisher(nc), relay.Config{Atomic: true}).Check(t.Context()); err != nil {
+		if err := relayOver(using("unfit.a"), natsjs.NewPublisher(nc), relay.Config{Atomic: true}).Check(t.Context()); err != nil {
 			t.Errorf("Check of a stream that was made fit = %v", err)
 		}
 		if got, want := s.CachedInfo().Config.Subjects, []string{"unfit.a", "postroom.lease.*.UNFIT"}; !slices.Equal(got, want) {

@@ -9,10 +9,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // Terms end, fences vanish, and events are refused for good or for a while, among many events
@@ -26,7 +26,7 @@ func TestARelayInAtomicBatchesKeepsTheOrder(t *testing.T) {
 	s := openStream(t, nc, "CHAOS", func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = 32 << 10 })
 	src := using("CHAOS.a")
 	own := connect(t, devtest.NATSURL(t))
-	r := relay.New(src, natsjs.NewPublisher(own), relay.Config{
+	r := relayOver(src, natsjs.NewPublisher(own), relay.Config{
 		Atomic: true, Accept: []broker.Risk{natsjs.SmallMessages},
 	})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))

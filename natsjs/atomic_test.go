@@ -14,10 +14,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // leaseTable stands for the database: it knows who leads.
@@ -98,19 +98,19 @@ func (p *atomicTerm) all(n int) map[int64]outcome {
 }
 
 // store sends events until all are stored, as the relay does.
-func (p *atomicTerm) store(events ...eventlog.Event) {
+func (p *atomicTerm) store(events ...broker.Event) {
 	p.Helper()
 	for together := range slices.Chunk(events, 1000) {
 		p.storeBatch(slices.Clone(together))
 	}
 }
 
-func (p *atomicTerm) storeBatch(events []eventlog.Event) {
+func (p *atomicTerm) storeBatch(events []broker.Event) {
 	p.Helper()
 	devtest.Eventually(p, clusterPatience, "all events to be stored", func() bool {
 		p.send(events...)
 		got := p.all(len(events))
-		events = slices.DeleteFunc(events, func(ev eventlog.Event) bool { return got[ev.Seq].class == broker.Stored })
+		events = slices.DeleteFunc(events, func(ev broker.Event) bool { return got[ev.Seq].class == broker.Stored })
 		for _, ev := range events {
 			if o := got[ev.Seq]; o.class != broker.Unknown && o.class != broker.Unavailable && o.class != broker.BlockedByKey {
 				p.Fatalf("event %d: %s, %v", ev.Seq, o.class, o.err)
@@ -121,8 +121,8 @@ func (p *atomicTerm) storeBatch(events []eventlog.Event) {
 }
 
 // series returns events of some keys in turn, from seq 1.
-func series(subject, id string, n, keys int) []eventlog.Event {
-	all := make([]eventlog.Event, n)
+func series(subject, id string, n, keys int) []broker.Event {
+	all := make([]broker.Event, n)
 	for i := range all {
 		all[i] = event(int64(i+1), subject, fmt.Sprintf("%s-%d", id, i+1))
 		all[i].Key = fmt.Sprint(i % keys)
@@ -167,7 +167,7 @@ func stored(t *testing.T, s jetstream.Stream) (ids []string, leases int) {
 	return ids, leases
 }
 
-func idsOf(events []eventlog.Event) []string {
+func idsOf(events []broker.Event) []string {
 	var ids []string
 	for _, ev := range events {
 		ids = append(ids, ev.ID)

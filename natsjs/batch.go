@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/natsjs/internal/replies"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // Headers of an atomic batch.

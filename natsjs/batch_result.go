@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/natsjs/internal/replies"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 const (
@@ -115,7 +115,7 @@ func (b *batchSender) lookUp(ctx context.Context, subject string) broker.Outcome
 func (b *batchSender) retry(ctx context.Context, of *batch, cause error) error {
 	var refused *BrokerError
 	for of.tries++; of.tries <= maxFences && errors.As(cause, &refused); of.tries++ {
-		if refused.Code == codeInProcess && !pause.For(ctx, processWait) {
+		if refused.Code == codeInProcess && !sleep.For(ctx, processWait) {
 			return nil
 		}
 		if refused.Code == codeFenced && of.fence == b.fence.seq || b.fence.seq == 0 { // the fence was not taken again since the batch was sent
@@ -176,8 +176,8 @@ func (r *atomicRun) isForeign(ctx context.Context, to *replies.Reply, answer rep
 		return false
 	}
 	a, err := parseAck(answer.Data)
-	if len(a.stream) == 0 {
-		return errors.Is(err, broker.ErrUnacknowledged) // no stream answers so; but an error need not name its stream
+	if len(a.stream) == 0 { // no stream answers so
+		return true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -231,7 +231,7 @@ func (b *batchSender) reportStored(of *batch, last uint64) {
 	if len(of.sent) == len(of.messages) {
 		for _, f := range of.messages {
 			seq++
-			b.run.reportFn(f, broker.Outcome{Stream: b.name, Sequence: seq})
+			b.run.reportFn(f, broker.Outcome{Class: broker.Stored, Stream: b.name, Sequence: seq})
 		}
 		return
 	}
@@ -244,7 +244,7 @@ func (b *batchSender) reportStored(of *batch, last uint64) {
 			outcomes[i] = o
 		case len(sent) > 0 && sent[0] == f:
 			seq++
-			outcomes[i], sent = broker.Outcome{Stream: b.name, Sequence: seq}, sent[1:]
+			outcomes[i], sent = broker.Outcome{Class: broker.Stored, Stream: b.name, Sequence: seq}, sent[1:]
 		default:
 			outcomes[i] = broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey}
 		}
@@ -335,7 +335,7 @@ func (b *batchSender) sendOne(ctx context.Context, f *broker.Message) (broker.Ou
 		case refused.Code == codeFenced && fences < maxFences:
 			fences++
 			b.fence.seq = 0
-		case refused.Code == codeInProcess && waits < maxInProcess && pause.For(ctx, processWait):
+		case refused.Code == codeInProcess && waits < maxInProcess && sleep.For(ctx, processWait):
 			waits++
 		default:
 			return o, nil
@@ -369,5 +369,5 @@ func (b *batchSender) sendSingle(ctx context.Context, f *broker.Message) broker.
 		o.Stream = string(got.stream)
 		return o
 	}
-	return broker.Outcome{Stream: string(got.stream), Sequence: got.seq, Duplicate: got.duplicate}
+	return broker.Outcome{Class: broker.Stored, Stream: string(got.stream), Sequence: got.seq, Duplicate: got.duplicate}
 }

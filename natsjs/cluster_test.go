@@ -15,12 +15,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // clusterPatience is long enough for several elections on a busy machine.
@@ -236,14 +235,14 @@ func (c *cluster) ask(what string, question func(ctx context.Context) error) {
 func (c *cluster) persist(p *publisher, name, subject string, n int, onFailure func(o outcome)) {
 	c.Helper()
 	seen := map[string]int{}
-	var batch []eventlog.Event
+	var batch []broker.Event
 	for i := range int64(n) {
 		batch = append(batch, event(i, subject, fmt.Sprint(name, " ", i)))
 	}
 	all := slices.Clone(batch)
 	devtest.Eventually(c.T, clusterPatience, name+": all events to be stored", func() bool {
 		p.send(batch...)
-		var again []eventlog.Event
+		var again []broker.Event
 		for range batch {
 			o := p.next()
 			seen[fmt.Sprint(o.class, " ", codeOf(o.err))]++
@@ -318,7 +317,7 @@ func (c *cluster) makeRelayWait(atomic bool) {
 	s := c.streamOf(nc, jetstream.StreamConfig{Name: name, Subjects: []string{name}, AllowAtomicPublish: atomic})
 	src := using(name)
 	// Short leases make no difference here: the log is in memory.
-	r := relay.New(src, natsjs.NewPublisher(connect(t, c.url())), relay.Config{Atomic: atomic})
+	r := relayOver(src, natsjs.NewPublisher(connect(t, c.url())), relay.Config{Atomic: atomic})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/jsremedy"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
@@ -111,7 +111,7 @@ func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig
 		cfg.Subjects = wildcard.Union(cfg.Subjects, []string{LeaseSubjects(cfg.Name)})
 	}
 	stream, err := js.CreateStream(ctx, cfg)
-	for tries := 1; isStoreFault(err) && tries < storeTries && pause.For(ctx, storeWait); tries++ {
+	for tries := 1; isStoreFault(err) && tries < storeTries && sleep.For(ctx, storeWait); tries++ {
 		stream, err = js.CreateStream(ctx, cfg)
 	}
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 const (
@@ -37,7 +37,7 @@ var errLostCopy = errors.New("the broker calls it a duplicate of a message that 
 // another log wrote. A relay that repeats its own publish, or that of an earlier term, always finds
 // the same content. So other content shows that the event was never published.
 type duplicateVerifier struct {
-	p          *Publisher
+	p          *publisher
 	unanswered atomic.Bool // maxFailedLookups lookups for one event had no answer, so there are no more lookups for any event
 }
 

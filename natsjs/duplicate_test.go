@@ -11,11 +11,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // looseStream makes a stream from which messages can be removed.
@@ -94,8 +93,9 @@ func TestDuplicateOfALostMessageIsStored(t *testing.T) {
 				t.Parallel()
 				nc := devtest.NATS(t)
 				subject := fmt.Sprintf("dup%d%t", i, atomic)
-				tt.cfg.Name, tt.cfg.Subjects, tt.cfg.AllowAtomicPublish = "DUP"+subject, []string{subject + ".>"}, atomic
-				s := looseStream(t, nc, tt.cfg)
+				cfg := tt.cfg
+				cfg.Name, cfg.Subjects, cfg.AllowAtomicPublish = "DUP"+subject, []string{subject + ".>"}, atomic
+				s := looseStream(t, nc, cfg)
 				var p *publisher
 				if atomic {
 					p = &begin(t, connect(t, nc.ConnectedUrl()), (&leaseTable{}).claim()).publisher
@@ -214,16 +214,16 @@ func TestDuplicateWithOtherContentIsRefused(t *testing.T) {
 			}
 			for _, tt := range []struct {
 				name   string
-				change func(ev *eventlog.Event)
+				change func(ev *broker.Event)
 				same   bool
 			}{
-				{"the same event", func(*eventlog.Event) {}, true},
-				{"it was written at another time", func(ev *eventlog.Event) { ev.LoggedAt = ev.LoggedAt.Add(time.Second) }, true},
-				{"other data", func(ev *eventlog.Event) { ev.Data = []byte(`{"n":2}`) }, false},
-				{"another type", func(ev *eventlog.Event) { ev.Type += ".b" }, false},
-				{"another key", func(ev *eventlog.Event) { ev.Key = "k2" }, false},
-				{"another header", func(ev *eventlog.Event) { ev.Headers = map[string]string{"x": "2"} }, false},
-				{"it was scheduled", func(ev *eventlog.Event) { ev.NotBefore = ev.LoggedAt }, true},
+				{"the same event", func(*broker.Event) {}, true},
+				{"it was written at another time", func(ev *broker.Event) { ev.LoggedAt = ev.LoggedAt.Add(time.Second) }, true},
+				{"other data", func(ev *broker.Event) { ev.Data = []byte(`{"n":2}`) }, false},
+				{"another type", func(ev *broker.Event) { ev.Type += ".b" }, false},
+				{"another key", func(ev *broker.Event) { ev.Key = "k2" }, false},
+				{"another header", func(ev *broker.Event) { ev.Headers = map[string]string{"x": "2"} }, false},
+				{"it was scheduled", func(ev *broker.Event) { ev.NotBefore = ev.LoggedAt }, true},
 			} {
 				ev := first
 				tt.change(&ev)

@@ -1,6 +1,6 @@
 package natsjs
 
-import "github.com/postroom/postroom/broker"
+import "github.com/postroom/postroom/relay/broker"
 
 // Usual marks messages so that they may share an acknowledgement, as if their stream is known
 // and takes events.

@@ -10,11 +10,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/natsjs/internal/replies"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // With these headers, the broker checks the last message of a subject before it stores a message.
@@ -72,7 +72,7 @@ func (f *fence) take(ctx context.Context) error {
 	for races := 0; ; races++ {
 		err := f.try(ctx)
 		var refused *BrokerError
-		if !errors.As(err, &refused) || refused.Code != codeFenced && refused.Code != codeInProcess || races == maxRaces || !pause.For(ctx, processWait) {
+		if !errors.As(err, &refused) || refused.Code != codeFenced && refused.Code != codeInProcess || races == maxRaces || !sleep.For(ctx, processWait) {
 			return err
 		}
 	}

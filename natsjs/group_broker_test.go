@@ -13,17 +13,16 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // publishTogether publishes events that may be acknowledged together, and returns their outcomes by
 // seq. If an event got no answer in time, it sends the event again, as the relay does.
-func publishTogether(t *testing.T, nc *nats.Conn, events []eventlog.Event) map[int64]broker.Outcome {
+func publishTogether(t *testing.T, nc *nats.Conn, events []broker.Event) map[int64]broker.Outcome {
 	t.Helper()
 	told, _ := publishAgain(t, nc, events)
 	return told
@@ -31,13 +30,13 @@ func publishTogether(t *testing.T, nc *nats.Conn, events []eventlog.Event) map[i
 
 // publishAgain is publishTogether. It also returns which events were sent again. It fails the test
 // if there are any although the machine did not stall.
-func publishAgain(t *testing.T, nc *nats.Conn, events []eventlog.Event) (told map[int64]broker.Outcome, again map[int64]bool) {
+func publishAgain(t *testing.T, nc *nats.Conn, events []broker.Event) (told map[int64]broker.Outcome, again map[int64]bool) {
 	t.Helper()
 	stalled := watchStalls(t, connect(t, nc.ConnectedUrl(), nats.UserInfo(nc.Opts.User, nc.Opts.Password)))
 	told, again = publishOnce(t, nc, events), make(map[int64]bool)
 	longest := stalled()
 	for until := time.Now().Add(devtest.Patience(t, time.Minute)); time.Now().Before(until); {
-		var left []eventlog.Event
+		var left []broker.Event
 		for _, ev := range events {
 			if o := told[ev.Seq]; o.Class == broker.Unknown && errors.Is(o.Err, nats.ErrTimeout) {
 				left = append(left, ev)
@@ -67,14 +66,14 @@ func watchStalls(t *testing.T, nc *nats.Conn) (longest func() time.Duration) {
 			_ = nc.FlushTimeout(time.Minute) // if it fails, that shows as a gap or as outcomes
 			gap = max(gap, time.Since(answered))
 			answered = time.Now()
-			pause.For(ctx, 50*time.Millisecond)
+			sleep.For(ctx, 50*time.Millisecond)
 		}
 	})
 	return func() time.Duration { stop(); watching.Wait(); return gap }
 }
 
 // publishOnce publishes events that may be acknowledged together, and returns their outcomes by seq.
-func publishOnce(t *testing.T, nc *nats.Conn, events []eventlog.Event) map[int64]broker.Outcome {
+func publishOnce(t *testing.T, nc *nats.Conn, events []broker.Event) map[int64]broker.Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, time.Minute))
 	defer cancel()
@@ -105,7 +104,7 @@ func publishOnce(t *testing.T, nc *nats.Conn, events []eventlog.Event) map[int64
 }
 
 // several returns events of one subject, numbered from 1 on.
-func several(subject string, n int) (events []eventlog.Event) {
+func several(subject string, n int) (events []broker.Event) {
 	for i := range n {
 		events = append(events, event(int64(i+1), subject, fmt.Sprintf("%s-%d", subject, i+1)))
 	}
@@ -114,7 +113,7 @@ func several(subject string, n int) (events []eventlog.Event) {
 
 // wantStored checks that the stream has each of the events once, at the position that its
 // outcome names.
-func wantStored(t *testing.T, s jetstream.Stream, events []eventlog.Event, told map[int64]broker.Outcome) {
+func wantStored(t *testing.T, s jetstream.Stream, events []broker.Event, told map[int64]broker.Outcome) {
 	t.Helper()
 	places := make(map[uint64]bool)
 	for _, ev := range events {
@@ -219,7 +218,7 @@ func TestAClusterAcknowledgesTogether(t *testing.T) {
 		told := publishOnce(t, connect(t, c.url()), events)
 		stepping.Wait()
 		devtest.Eventually(t, clusterPatience, "a new leader", func() bool { return c.leader(s) != "" })
-		events = slices.DeleteFunc(events, func(ev eventlog.Event) bool { return told[ev.Seq].Class != broker.Stored })
+		events = slices.DeleteFunc(events, func(ev broker.Event) bool { return told[ev.Seq].Class != broker.Stored })
 		stored += len(events)
 		wantStored(t, s, events, told)
 	}
@@ -279,7 +278,7 @@ func TestRefusalInAGroupLeavesTheOthersStored(t *testing.T) {
 	if o := told[unknown.Seq]; !errors.Is(o.Err, broker.ErrNoStream) {
 		t.Errorf("no stream: %s (%v), want ErrNoStream", o.Class, o.Err)
 	}
-	var good []eventlog.Event
+	var good []broker.Event
 	for i := range events {
 		if ev := &events[i]; ev != refused && ev != unsent && ev != unknown {
 			good = append(good, *ev)
@@ -325,7 +324,7 @@ func TestEventsBesideOtherPublishersAreStoredOnce(t *testing.T) {
 			t.Errorf("event %d: %s (%v), want stored", seq, o.Class, o.Err)
 		}
 	}
-	known := append(append([]eventlog.Event(nil), events[:39]...), events[40:]...)
+	known := append(append([]broker.Event(nil), events[:39]...), events[40:]...)
 	wantStored(t, s, known, told)
 	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("beside.a"))
 	if err != nil {

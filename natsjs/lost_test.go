@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // proxy stands between a client and a server, and can drop the server's bytes.

@@ -11,22 +11,21 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
 
 // A server that is too old gets no stream, and a relay refuses it. Both name its version.
 func TestServersThatAreTooOld(t *testing.T) {
 	t.Parallel()
-	nc, err := nats.Connect(devtest.NATSOfVersion(t, "2.9.10"), natsjs.ConnectOptions()...)
+	nc, err := nats.Connect(devtest.NATSOfVersion(t, "2.10.26"), natsjs.ConnectOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
 	stream := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "TOO_OLD", Subjects: []string{"too.old"}})
-	check := relay.New(outbox.NewLog(devtest.Pool(t)), natsjs.NewPublisher(nc), relay.Config{Streams: []string{"TOO_OLD"}}).Check(t.Context())
+	check := relay.New(devtest.Pool(t), natsjs.NewPublisher(nc), relay.Config{Streams: []string{"TOO_OLD"}}).Check(t.Context())
 	for what, err := range map[string]error{"EnsureStream": stream, "Check": check} {
-		if err == nil || !strings.Contains(err.Error(), "has version 2.9.10, which has no consumers") || !strings.Contains(err.Error(), "use NATS 2.10 or later") {
+		if err == nil || !strings.Contains(err.Error(), "has version 2.10.26, on which handlers can stop") || !strings.Contains(err.Error(), "use NATS 2.10.27 or later") {
 			t.Errorf("%s = %v, want that the server is too old", what, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // An origin says whether a stream that answered is one of the JetStream that the publisher asks.
@@ -123,7 +123,10 @@ func (w *window) prove(name string, o origin, err error) {
 		switch {
 		case g == nil: // it has its outcome
 		case err != nil:
-			w.count(u.of, g, failure(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, err)))
+			o := failure(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, err))
+			//guard:a-refused-lookup-refuses-no-event remove
+			o.Class = broker.Unknown // a refusal of the lookup is none of the event
+			w.count(u.of, g, o)
 		default:
 			w.take(u.of, g, u.ack, u.err)
 		}
@@ -133,13 +136,9 @@ func (w *window) prove(name string, o origin, err error) {
 // take handles the answer of a stream for a group. If the stream was not looked up yet, the answer
 // waits. If it is a stream of another JetStream, the group goes on waiting for ours.
 func (w *window) take(p slotRef, g *ackGroup, a ack, err error) {
-	o := broker.Outcome{Duplicate: a.duplicate, Sequence: a.seq}
+	o := broker.Outcome{Class: broker.Stored, Duplicate: a.duplicate, Sequence: a.seq}
 	if err != nil {
 		o = failure(err)
-	}
-	if len(a.stream) == 0 { // an error that names no stream
-		w.count(p, g, o)
-		return
 	}
 	from, known := w.origins[string(a.stream)]
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // BrokerError is an error that JetStream returned.
@@ -43,6 +43,9 @@ var codes = map[int]broker.Class{
 	10120: broker.Unavailable, // the account has no storage limits
 	10210: broker.Unavailable, // too many batches in flight
 	10211: broker.Unavailable, // too many publishes in flight
+
+	//guard:a-sealed-stream-makes-no-event-dead = broker.Refused
+	10109: broker.Unroutable, // the stream is sealed, so an operator must replace it
 
 	10054: broker.Permanent, // the message is larger than the stream allows
 	10097: broker.Permanent, // the headers are larger than 64 KiB

@@ -12,11 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // codeOf returns the broker's code of an error, or 0 if the broker did not send it.
@@ -29,12 +28,12 @@ func codeOf(err error) int {
 }
 
 // header gives an event a header that Event.Validate would not let through.
-func header(name, value string) func(*eventlog.Event) {
-	return func(ev *eventlog.Event) { ev.Headers = map[string]string{name: value} }
+func header(name, value string) func(*broker.Event) {
+	return func(ev *broker.Event) { ev.Headers = map[string]string{name: value} }
 }
 
-func data(bytes int) func(*eventlog.Event) {
-	return func(ev *eventlog.Event) { ev.Data = make([]byte, bytes) }
+func data(bytes int) func(*broker.Event) {
+	return func(ev *broker.Event) { ev.Data = make([]byte, bytes) }
 }
 
 // The answers of a real broker, and the outcomes that the relay gets. If the stream is known,
@@ -46,7 +45,7 @@ func TestOutcomesOfAStream(t *testing.T) {
 		name   string
 		cfg    jetstream.StreamConfig
 		before int // events that the stream has
-		change func(*eventlog.Event)
+		change func(*broker.Event)
 		class  broker.Class
 		code   int
 	}{
@@ -60,7 +59,7 @@ func TestOutcomesOfAStream(t *testing.T) {
 		{"full of the subject", jetstream.StreamConfig{Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1}, 1, nil, broker.Unavailable, 10077},
 		{"a fence that does not hold", jetstream.StreamConfig{}, 1, header("Nats-Expected-Last-Sequence", "7"), broker.Unknown, 10071},
 		{"a counter", jetstream.StreamConfig{AllowMsgCounter: true}, 0, nil, broker.Refused, 10169},
-		{"sealed", jetstream.StreamConfig{Sealed: true}, 1, nil, broker.Refused, 10109},
+		{"sealed", jetstream.StreamConfig{Sealed: true}, 1, nil, broker.Unroutable, 10109},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -113,7 +112,7 @@ func TestOutcomesOfAnEventThatReachesNoStream(t *testing.T) {
 	stream(t, nc, jetstream.StreamConfig{Name: "REACH", Subjects: []string{"reach.>"}})
 	tests := []struct {
 		name, subject string
-		change        func(*eventlog.Event)
+		change        func(*broker.Event)
 		class         broker.Class
 		err           error
 	}{
@@ -272,7 +271,7 @@ func TestOutcomeOfAPublishThatIsNotAllowed(t *testing.T) {
 	if p.send(event(0, "per.open", "first")); p.next().class != broker.Stored { // it is at work
 		t.Fatal("the event before was not stored")
 	}
-	var batch []eventlog.Event
+	var batch []broker.Event
 	for n := range int64(subjects) {
 		batch = append(batch, event(2*n, fmt.Sprintf("per.open.%d", n), fmt.Sprint("open ", n)), event(2*n+1, fmt.Sprintf("per.secret.%d", n), fmt.Sprint("secret ", n)))
 	}

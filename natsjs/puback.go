@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // ack is an acknowledgement. The stream and the domain share the memory of the answer. An error names
@@ -48,7 +48,7 @@ func parseAck(data []byte) (ack, error) {
 	named := isName([]byte(answer.Stream))
 	a := ack{stream: []byte(answer.Stream), domain: []byte(answer.Domain), seq: answer.Sequence, duplicate: answer.Duplicate}
 	switch {
-	case err == nil && answer.Error != nil && (named || answer.Stream == ""):
+	case err == nil && answer.Error != nil && named: // the server names the stream in each error, and other programs answer with errors too
 		return a, &BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description}
 	case err == nil && answer.Error == nil && named && answer.Sequence > 0: // check both, because another program could answer on the subject
 		return a, nil

@@ -13,19 +13,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/natsjs/internal/replies"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // ackTimeout is how long to wait for an acknowledgement. After that time the outcome is
 // unknown, and the relay publishes the event again with the same message id.
 const ackTimeout = 5 * time.Second
 
-var _ broker.Publisher = (*Publisher)(nil)
+var _ broker.Publisher = (*publisher)(nil)
 
-// Publisher publishes to NATS JetStream. Create it with [NewPublisher].
-type Publisher struct {
+// publisher publishes to NATS JetStream.
+type publisher struct {
+	broker.PublishOnly
+
 	nc *nats.Conn
 
 	listenOnce sync.Once
@@ -37,7 +39,8 @@ type Publisher struct {
 // says that a permission is missing, Deny treats the messages that need this permission as refused.
 type permissionWatcher interface{ Deny(err error) }
 
-// NewPublisher returns a publisher on the given connection. Connect with [ConnectOptions].
+// NewPublisher returns a publisher on the given connection, which can do all that [broker.Publisher]
+// describes. Connect with [ConnectOptions].
 // The caller closes the connection. NewPublisher does no I/O.
 //
 // Each event goes to the stream that takes its subject, in CloudEvents binary mode, with a message
@@ -48,22 +51,22 @@ type permissionWatcher interface{ Deny(err error) }
 // The publisher replaces the connection's error handler. The new handler also calls the
 // previous one. If the client no longer gets answers, because its user lost the right to receive
 // them and has it again, the publisher makes the client connect again.
-func NewPublisher(nc *nats.Conn) *Publisher {
-	return &Publisher{nc: nc, watchers: make(map[permissionWatcher]struct{})}
+func NewPublisher(nc *nats.Conn) broker.Publisher {
+	return &publisher{nc: nc, watchers: make(map[permissionWatcher]struct{})}
 }
 
 // Abilities returns all abilities: the publisher can do everything that [broker.Publisher]
 // describes.
-func (p *Publisher) Abilities() broker.Abilities {
+func (p *publisher) Abilities() broker.Abilities {
 	return broker.Abilities{Inspects: true, Verifies: true, Batches: true, Risks: Risks()}
 }
 
 // Connected reports whether the connection is up.
-func (p *Publisher) Connected() bool { return p.nc.IsConnected() }
+func (p *publisher) Connected() bool { return p.nc.IsConnected() }
 
 // Check reports whether the connection is up and has no unsafe options (see [ErrUnsafeConnection]),
 // and whether JetStream answers on it.
-func (p *Publisher) Check(ctx context.Context) error {
+func (p *publisher) Check(ctx context.Context) error {
 	if err := checkConnection(p.nc); err != nil {
 		return err
 	}
@@ -89,7 +92,7 @@ const aRequest = "$JS.API.INFO"
 // unanswered returns the error err of a request. If the request got no answer although the connection
 // is up, unanswered adds the connection's last error, because the user may lack a permission. If the
 // connection is deaf, it makes the client connect again.
-func (p *Publisher) unanswered(ctx context.Context, err error) error {
+func (p *publisher) unanswered(ctx context.Context, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) || !p.nc.IsConnected() || ctx.Err() != nil {
 		return err
 	}
@@ -105,7 +108,7 @@ func (p *Publisher) unanswered(ctx context.Context, err error) error {
 
 // Run publishes batches as [broker.Publisher] describes. One subscription receives all
 // acknowledgements. The subject of an acknowledgement says for which group of events it is.
-func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
+func (p *publisher) Run(ctx context.Context, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	reconnects := p.nc.Stats().Reconnects
 	w := newWindow(p.nc.NewInbox()+".", report)
@@ -166,10 +169,10 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, r
 	}
 }
 
-// RunAtomic publishes as [broker.AtomicPublisher] describes. A fence stops an old relay: the broker
+// RunAtomic publishes as [broker.Publisher] describes. A fence stops an old relay: the broker
 // stores a batch only if the last message on the log's lease subject in the same stream is from
 // this term. See [LeaseSubjects].
-func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
+func (p *publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
 	js, err := jetstream.New(p.nc)
 	if err != nil {
 		return fmt.Errorf("jetstream: %w", err)
@@ -195,7 +198,7 @@ func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, bat
 // startLookups starts goroutines that work until ctx ends. They look up which stream takes a
 // subject, whether a stream that answered is one of ours, whether the broker still has the first
 // message of a duplicate, and whether the connection is deaf. The function wait waits until these goroutines have ended.
-func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
+func (p *publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	var asking sync.WaitGroup
 	asking.Go(func() { w.lookUp(ctx, p.nc) })
 	asking.Go(func() { w.lookUpDoubted(ctx, p.nc) })
@@ -208,7 +211,7 @@ func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 
 // reviveIfOverdue makes a deaf connection connect again, until ctx ends. The channel overdue has a
 // value if an acknowledgement did not come in time.
-func (p *Publisher) reviveIfOverdue(ctx context.Context, overdue <-chan struct{}) {
+func (p *publisher) reviveIfOverdue(ctx context.Context, overdue <-chan struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -224,7 +227,7 @@ func (p *Publisher) reviveIfOverdue(ctx context.Context, overdue <-chan struct{}
 // late, it has the stream of the event's subject looked up. If the connection's last error is
 // not the given one, checkTimeouts calls Deny with the newer error. It returns the connection's
 // last error.
-func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
+func (p *publisher) checkTimeouts(w *window, now time.Time, last error) error {
 	w.expire(now.Add(-ackTimeout))
 	w.doubtOverdue(now.Add(-ackTimeout / 2))
 	err := p.nc.LastError()
@@ -237,7 +240,7 @@ func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
 // listen tells w about publishes that are not allowed, until the returned function is called. The
 // server sends a denial as an error of the connection. The connection remembers only the last
 // error, so the error handler must see each error.
-func (p *Publisher) listen(w permissionWatcher) (end func()) {
+func (p *publisher) listen(w permissionWatcher) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watchers[w] = struct{}{}
@@ -257,7 +260,7 @@ func (p *Publisher) listen(w permissionWatcher) (end func()) {
 	}
 }
 
-func (p *Publisher) deny(err error) {
+func (p *publisher) deny(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for w := range p.watchers {
@@ -273,7 +276,7 @@ func reportAll(batch []*broker.Message, o broker.Outcome, report func(f *broker.
 
 // refuseClosed returns an unrecoverable error with the cause if the connection is closed, because it
 // stays closed. Otherwise it returns err.
-func (p *Publisher) refuseClosed(err error) error {
+func (p *publisher) refuseClosed(err error) error {
 	if p.nc.IsClosed() {
 		return postroom.Unrecoverable(jsremedy.Closed(p.nc))
 	}
@@ -283,7 +286,7 @@ func (p *Publisher) refuseClosed(err error) error {
 // send writes a batch to the connection, unless the connection broke and was restored since Run
 // began. It does not use a message after it sent the message's group: as soon as an event is
 // acknowledged, the relay may use its Message for another event.
-func (p *Publisher) send(batch []*broker.Message, w *window, reconnects uint64) {
+func (p *publisher) send(batch []*broker.Message, w *window, reconnects uint64) {
 	if p.nc.Stats().Reconnects != reconnects {
 		reportAll(batch, failure(nats.ErrDisconnected), w.reportFn)
 		return

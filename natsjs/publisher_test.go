@@ -16,11 +16,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 func TestMain(m *testing.M) {
@@ -76,9 +75,9 @@ func publish(t *testing.T, nc *nats.Conn) *publisher {
 }
 
 // send gives events to the publisher.
-func (p *publisher) send(events ...eventlog.Event) { p.batches <- asMessages(events...) }
+func (p *publisher) send(events ...broker.Event) { p.batches <- asMessages(events...) }
 
-func asMessages(events ...eventlog.Event) []*broker.Message {
+func asMessages(events ...broker.Event) []*broker.Message {
 	var all []*broker.Message
 	for _, ev := range events {
 		all = append(all, &broker.Message{Event: ev})
@@ -92,9 +91,9 @@ func (p *publisher) next() outcome {
 	return devtest.Receive(p, 30*time.Second, "an event to have an outcome", p.outcomes)
 }
 
-func event(seq int64, subject, id string) eventlog.Event {
+func event(seq int64, subject, id string) broker.Event {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	return eventlog.Event{Seq: seq, Event: postroom.Event{
+	return broker.Event{Seq: seq, Event: postroom.Event{
 		ID: id, Source: "/shop", Type: subject, Subject: subject, Key: "k", ContentType: "application/json",
 		Time: at, LoggedAt: at, Data: []byte(`{"n":1}`),
 	}}
@@ -133,7 +132,7 @@ func TestJetStreamPublishesCloudEvents(t *testing.T) {
 	s := stream(t, nc, jetstream.StreamConfig{Name: "WIRE", Subjects: []string{"wire.>"}})
 	p := publish(t, nc)
 	p.send(event(7, "wire.placed", "one"))
-	if o := p.next(); o != (outcome{seq: 7, stream: "WIRE"}) {
+	if o := p.next(); o != (outcome{seq: 7, class: broker.Stored, stream: "WIRE"}) {
 		t.Fatalf("outcome %+v, want stored", o)
 	}
 	m, err := s.GetMsg(t.Context(), 1)
@@ -155,7 +154,7 @@ func TestJetStreamPublishesCloudEvents(t *testing.T) {
 	}
 
 	p.send(event(8, "wire.placed", "one"))
-	if o := p.next(); o != (outcome{seq: 8, duplicate: true, stream: "WIRE"}) {
+	if o := p.next(); o != (outcome{seq: 8, duplicate: true, class: broker.Stored, stream: "WIRE"}) {
 		t.Errorf("outcome of the repetition: %+v, want a duplicate", o)
 	}
 }
@@ -324,7 +323,7 @@ func TestRunReturnsWhenItsConnectionIsClosed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 30*time.Second))
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- relay.New(src, natsjs.NewPublisher(nc), relay.Config{}).Run(ctx) }()
+	go func() { done <- relayOver(src, natsjs.NewPublisher(nc), relay.Config{}).Run(ctx) }()
 	devtest.Eventually(t, 10*time.Second, "the relay to lead", func() bool {
 		src.Mu.Lock()
 		defer src.Mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // The risks of a stream that relay.Config.Accept can list.

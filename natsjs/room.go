@@ -7,9 +7,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // maxCounted is the largest number of subjects whose messages checkRoom counts, if the stream

@@ -11,11 +11,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // wantFull checks that an error says that there is no room, and contains the given words. If words
@@ -54,7 +54,7 @@ func TestCheckFindsStreamsThatAreFull(t *testing.T) {
 			cfg.Name, cfg.Subjects, cfg.Discard = "LIMITS-"+tt.name, []string{"limits." + tt.name}, jetstream.DiscardNew
 			create(t, nc, cfg)
 			check := func() error {
-				return relay.New(using("limits."+tt.name, "elsewhere.a"), natsjs.NewPublisher(nc), relay.Config{Streams: []string{cfg.Name}}).Check(t.Context())
+				return relayOver(using("limits."+tt.name, "elsewhere.a"), natsjs.NewPublisher(nc), relay.Config{Streams: []string{cfg.Name}}).Check(t.Context())
 			}
 			if err := check(); errors.Is(err, broker.ErrFull) {
 				t.Errorf("Check = %v of an empty stream", err)
@@ -95,7 +95,7 @@ func TestCheckFindsAccountsThatAreFull(t *testing.T) {
 		nc := connect(t, server.URL(), nats.UserInfo(tt.user, "a"))
 		name := "ACCOUNT-" + tt.storage.String()
 		create(t, nc, jetstream.StreamConfig{Name: name, Subjects: []string{"account." + name}, Storage: tt.storage})
-		wantFull(t, relay.New(using("account."+name), natsjs.NewPublisher(nc), relay.Config{Accept: []broker.Risk{natsjs.MemoryStorage}}).Check(t.Context()), tt.want)
+		wantFull(t, relayOver(using("account."+name), natsjs.NewPublisher(nc), relay.Config{Accept: []broker.Risk{natsjs.MemoryStorage}}).Check(t.Context()), tt.want)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestARelayWaitsForRoom(t *testing.T) {
 	}
 	src := using("room.a")
 	src.Set(func() { src.Events = append(src.Events, event(1, "room.a", "a")) })
-	r := relay.New(src, natsjs.NewPublisher(nc), relay.Config{CheckEvery: time.Second})
+	r := relayOver(src, natsjs.NewPublisher(nc), relay.Config{CheckEvery: time.Second})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()

@@ -9,21 +9,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/relay/broker"
 )
 
-// Inspect examines streams as [broker.Inspector] describes. If it gets names, it reads only these
+// Inspect examines streams as [broker.Publisher] describes. If it gets names, it reads only these
 // streams, so the connection's user needs no permission to read other streams.
-func (p *Publisher) Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
+func (p *publisher) Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
 	return p.inspect(ctx, streams, subjects, ExamineStream)
 }
 
-// InspectAtomic examines streams as [broker.AtomicPublisher] describes.
-func (p *Publisher) InspectAtomic(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
+// InspectAtomic examines streams as [broker.Publisher] describes.
+func (p *publisher) InspectAtomic(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
 	covered, faults, err = p.inspect(ctx, streams, subjects, ExamineAtomicStream)
-	if version := p.nc.ConnectedServerVersion(); jsremedy.IsOlder(version, atomicMinor) {
+	if version := p.nc.ConnectedServerVersion(); jsremedy.IsOlder(version, atomicMinor, 0) {
 		faults = append(faults, postroom.Unrecoverable(fmt.Errorf(
 			"the NATS server has version %s, and atomic batches came with %s: upgrade it, or publish without relay.Config.Atomic", version, minAtomic)))
 	}
@@ -31,7 +31,7 @@ func (p *Publisher) InspectAtomic(ctx context.Context, streams, subjects []strin
 }
 
 // inspect examines streams with the given function.
-func (p *Publisher) inspect(ctx context.Context, streams, subjects []string, examine func(jetstream.StreamConfig) []*StreamError,
+func (p *publisher) inspect(ctx context.Context, streams, subjects []string, examine func(jetstream.StreamConfig) []*StreamError,
 ) (covered bool, faults []error, err error) {
 	js, err := jetstream.New(p.nc)
 	if err != nil {

@@ -10,25 +10,24 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/natsjs/internal/contents"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // lookTimeout is the time limit of a request about a stream.
 const lookTimeout = 2 * ackTimeout
 
-// Compare compares a stream with a position, as [broker.Verifier] describes. A missing message at
+// Compare compares a stream with a position, as [broker.Publisher] describes. A missing message at
 // the position counts as lost, even if it was deleted: a stream that [EnsureStream] created does
 // not allow deletes. But it does not count as lost if the stream now begins after the position, or
 // if the stream's configuration lets it remove messages before their maximum age (see mayDrop).
-func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+func (p *publisher) Compare(ctx context.Context, at broker.StreamPosition) (broker.StreamState, error) {
 	state, err := p.compare(ctx, at)
 	return state, p.unanswered(ctx, err)
 }
 
-func (p *Publisher) compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+func (p *publisher) compare(ctx context.Context, at broker.StreamPosition) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	js, err := jetstream.New(p.nc)
@@ -46,7 +45,7 @@ func (p *Publisher) compare(ctx context.Context, at eventlog.StreamPosition) (br
 	s := broker.StreamState{
 		Verdict: broker.Intact, First: info.State.FirstSeq, FirstTime: info.State.FirstTime, Subjects: info.Config.Subjects,
 		Limits: info.Config.Retention == jetstream.LimitsPolicy, Replaces: replaces(info.Config), Transforms: info.Config.SubjectTransform != nil,
-		Last: eventlog.StreamPosition{Stream: at.Stream, Created: info.Created, Seq: info.State.LastSeq},
+		Last: broker.StreamPosition{Stream: at.Stream, Created: info.Created, Seq: info.State.LastSeq},
 	}
 	if info.State.Msgs == 0 {
 		s.FirstTime = time.Time{}
@@ -102,8 +101,8 @@ func (m storedMessage) digest(subject string) []byte {
 	return wire.Digest(ev)
 }
 
-// StoredDigest returns the digest of a message, as [broker.Verifier] describes.
-func (p *Publisher) StoredDigest(ctx context.Context, stream string, seq uint64, subject string) ([]byte, error) {
+// StoredDigest returns the digest of a message, as [broker.Publisher] describes.
+func (p *publisher) StoredDigest(ctx context.Context, stream string, seq uint64, subject string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	message, err := p.messageAt(ctx, stream, seq)
@@ -115,7 +114,7 @@ func (p *Publisher) StoredDigest(ctx context.Context, stream string, seq uint64,
 
 // messageAt returns a message of a stream. It asks the stream's leader: the client's GetMsg may ask a
 // replica, which can lack the newest messages for a moment.
-func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (storedMessage, error) {
+func (p *publisher) messageAt(ctx context.Context, stream string, seq uint64) (storedMessage, error) {
 	if seq == 0 {
 		return storedMessage{}, nil
 	}
@@ -159,9 +158,9 @@ func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (s
 
 var errUnreadable = errors.New("the answer cannot be read")
 
-// ReadStored reads the headers of a stream's messages, as [broker.Verifier] describes. It creates a
+// ReadStored reads the headers of a stream's messages, as [broker.Publisher] describes. It creates a
 // consumer. Call the function stop to remove this consumer.
-func (p *Publisher) ReadStored(ctx context.Context, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
+func (p *publisher) ReadStored(ctx context.Context, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	js, err := jetstream.New(p.nc)
 	if err != nil {
 		return nil, nil, fmt.Errorf("jetstream: %w", err)

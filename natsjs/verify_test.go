@@ -13,15 +13,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // filled returns a stream with n events, e1 first, and a publisher to it.
-func filled(t *testing.T, name string, n int, cfg jetstream.StreamConfig) (jetstream.JetStream, jetstream.Stream, *natsjs.Publisher) {
+func filled(t *testing.T, name string, n int, cfg jetstream.StreamConfig) (jetstream.JetStream, jetstream.Stream, broker.Publisher) {
 	t.Helper()
 	nc := connect(t, devtest.NATSURL(t))
 	cfg.Name, cfg.Subjects = name, []string{name + ".>"}
@@ -73,7 +72,7 @@ func TestCompareWithMessagesThatCannotBeRead(t *testing.T) {
 		info, err := s.Info(t.Context())
 		return err == nil && info.State.LastSeq == 4
 	})
-	for at, want := range map[eventlog.StreamPosition]broker.Verdict{
+	for at, want := range map[broker.StreamPosition]broker.Verdict{
 		{Stream: "UNREADABLE", Seq: 3, MessageID: "/shop#e3"}: broker.Intact,
 		{Stream: "UNREADABLE", Seq: 4}:                        broker.Intact,
 		{Stream: "UNREADABLE", Seq: 4, MessageID: "/shop#e4"}: broker.LostTail,
@@ -92,28 +91,28 @@ func TestCompare(t *testing.T) {
 	t.Parallel()
 	for i, tt := range []struct {
 		name  string
-		place eventlog.StreamPosition
+		place broker.StreamPosition
 		then  func(t *testing.T, js jetstream.JetStream, s jetstream.Stream, name string)
 		want  broker.Verdict
 		last  string // message id at the end
 	}{
-		{"the last message", eventlog.StreamPosition{Seq: 5, MessageID: "/shop#e5"}, nil, broker.Intact, "/shop#e5"},
-		{"one before it", eventlog.StreamPosition{Seq: 3, MessageID: "/shop#e3"}, nil, broker.Intact, "/shop#e5"},
-		{"none was noted", eventlog.StreamPosition{Seq: 3}, nil, broker.Intact, "/shop#e5"},
-		{"another message there", eventlog.StreamPosition{Seq: 3, MessageID: "/shop#x"}, nil, broker.LostTail, "/shop#e5"},
-		{"it ends before", eventlog.StreamPosition{Seq: 6, MessageID: "/shop#e6"}, nil, broker.LostTail, "/shop#e5"},
-		{"it was created at another time", eventlog.StreamPosition{Seq: 5, MessageID: "/shop#e5", Created: time.Unix(7, 0)}, nil, broker.Recreated, "/shop#e5"},
-		{"the message was dropped for its age", eventlog.StreamPosition{Seq: 2, MessageID: "/shop#e2"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
+		{"the last message", broker.StreamPosition{Seq: 5, MessageID: "/shop#e5"}, nil, broker.Intact, "/shop#e5"},
+		{"one before it", broker.StreamPosition{Seq: 3, MessageID: "/shop#e3"}, nil, broker.Intact, "/shop#e5"},
+		{"none was noted", broker.StreamPosition{Seq: 3}, nil, broker.Intact, "/shop#e5"},
+		{"another message there", broker.StreamPosition{Seq: 3, MessageID: "/shop#x"}, nil, broker.LostTail, "/shop#e5"},
+		{"it ends before", broker.StreamPosition{Seq: 6, MessageID: "/shop#e6"}, nil, broker.LostTail, "/shop#e5"},
+		{"it was created at another time", broker.StreamPosition{Seq: 5, MessageID: "/shop#e5", Created: time.Unix(7, 0)}, nil, broker.Recreated, "/shop#e5"},
+		{"the message was dropped for its age", broker.StreamPosition{Seq: 2, MessageID: "/shop#e2"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
 			if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(4)); err != nil {
 				t.Fatal(err)
 			}
 		}, broker.Intact, "/shop#e5"},
-		{"the message was removed", eventlog.StreamPosition{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
+		{"the message was removed", broker.StreamPosition{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
 			if err := s.DeleteMsg(t.Context(), 3); err != nil {
 				t.Fatal(err)
 			}
 		}, broker.LostTail, "/shop#e5"},
-		{"there is no stream", eventlog.StreamPosition{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, js jetstream.JetStream, _ jetstream.Stream, name string) {
+		{"there is no stream", broker.StreamPosition{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, js jetstream.JetStream, _ jetstream.Stream, name string) {
 			if err := js.DeleteStream(t.Context(), name); err != nil {
 				t.Fatal(err)
 			}
@@ -181,7 +180,7 @@ func TestCompareAStreamThatRemovesMessages(t *testing.T) {
 			t.Parallel()
 			js, _, p := filled(t, "REMOVES"+name, 0, tt.cfg)
 			tt.then(t, js, "REMOVES"+name)
-			for at, want := range map[eventlog.StreamPosition]broker.Verdict{
+			for at, want := range map[broker.StreamPosition]broker.Verdict{
 				{Seq: 2, MessageID: "/shop#e2"}: broker.Intact,
 				{Seq: 1, MessageID: "/shop#e1"}: broker.Intact,
 				{Seq: 1, MessageID: "/shop#e2"}: broker.LostTail,

@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/natsjs/internal/replies"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // A window has the events that were sent and not acknowledged. Each group of events has a slot. The
@@ -156,7 +156,7 @@ func (w *window) group(p slotRef) *ackGroup {
 
 func (w *window) report(f *broker.Message, o broker.Outcome) {
 	//guard:a-closed-window-is-silent true
-	//planted:unknown-outcome-counts-as-stored do if o.Class == broker.Unknown { o = broker.Outcome{} }; @
+	//planted:unknown-outcome-counts-as-stored do if o.Class == broker.Unknown { o = broker.Outcome{Class: broker.Stored} }; @
 	if !w.closed {
 		w.reportFn(f, o)
 	}

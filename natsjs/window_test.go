@@ -8,8 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // A denial comes on another goroutine than the one that sends. It reports no event that is
@@ -19,7 +18,7 @@ func TestDenialSettlesOnlySentEvents(t *testing.T) {
 	w := newWindow("acks.", func(f *broker.Message, _ broker.Outcome) { reported = append(reported, f.Seq) })
 	var batch []*broker.Message
 	for seq := range int64(3) {
-		batch = append(batch, &broker.Message{Event: eventlog.Event{Seq: seq, Event: postroom.Event{Subject: "a.b"}}})
+		batch = append(batch, &broker.Message{Event: broker.Event{Seq: seq, Event: postroom.Event{Subject: "a.b"}}})
 	}
 	denial := fmt.Errorf("%w: Permissions Violation for Publish to \"a.b\"", nats.ErrPermissionViolation)
 	w.expect(batch, time.Now())

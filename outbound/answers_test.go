@@ -4,8 +4,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -99,6 +101,37 @@ func TestARefreshStaysAtItsHost(t *testing.T) {
 	}
 }
 
+// If the connection breaks after a request with Upgrade was sent, the vendor may have acted. If there
+// was no connection, it has not.
+func TestAnUpgradeThatBreaks(t *testing.T) {
+	var acts atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		acts.Add(1)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = conn.Close()
+	}))
+	defer server.Close()
+	for _, want := range []int64{1, 0} {
+		req := requestTo(outbound.WithKey(t.Context(), "k"), t, "POST", server.URL, "x")
+		req.Header.Set("Upgrade", "h2c")
+		_, err := client(http.DefaultTransport, outbound.Config{}).Fetch(req)
+		var e *outbound.Error
+		acted := acts.Swap(0)
+		if !errors.As(err, &e) || e.Class != outbound.ClassConnection || acted != want || errors.Is(err, postroom.ErrNotApplied) != (want == 0) {
+			t.Errorf("%v, NotApplied is %t, and the vendor acted %d times", err, errors.Is(err, postroom.ErrNotApplied), acted)
+		}
+		if errors.Is(outbound.ForHandler(err), postroom.ErrPermanent) {
+			t.Errorf("%v is permanent", err)
+		}
+		server.Close()
+	}
+}
+
 // No limit applies to an upgraded connection. Its request is passed on, once.
 func TestAnUpgradeIsPassedOn(t *testing.T) {
 	v := always(503)
@@ -111,6 +144,14 @@ func TestAnUpgradeIsPassedOn(t *testing.T) {
 	_ = resp.Body.Close()
 	if v.count() != 1 {
 		t.Errorf("%d attempts, want one", v.count())
+	}
+	for code, notApplied := range map[int]bool{http.StatusBadRequest: true, http.StatusTeapot: false} {
+		req := request(t.Context(), t, "POST", "x")
+		req.Header.Set("Upgrade", "h2c")
+		_, err := client(always(code), outbound.Config{Protocol: outbound.Protocol{Busy: []int{http.StatusTeapot}}}).Fetch(req)
+		if err == nil || errors.Is(err, postroom.ErrNotApplied) != notApplied {
+			t.Errorf("%v, NotApplied is %t", err, errors.Is(err, postroom.ErrNotApplied))
+		}
 	}
 	switched := status(101)
 	if switched.Request = req; outbound.Check(switched) != nil {
@@ -159,7 +200,7 @@ func TestClassesOfAnswers(t *testing.T) {
 				if !errors.As(err, &e) || e.Class != tt.class || v.count() != tt.attempts {
 					t.Errorf("%v after %d attempts; want class %s after %d", err, v.count(), tt.class, tt.attempts)
 				}
-				if e != nil && e.Class == outbound.ClassUnavailable && (outbound.NotApplied(err) || errors.Is(outbound.ForHandler(err), postroom.ErrPermanent)) {
+				if e != nil && e.Class == outbound.ClassUnavailable && (errors.Is(err, postroom.ErrNotApplied) || errors.Is(outbound.ForHandler(err), postroom.ErrPermanent)) {
 					t.Errorf("%v: want a doubt, and another attempt of the handler", err)
 				}
 			})
@@ -202,7 +243,7 @@ func TestBusyVendorMayHaveActed(t *testing.T) {
 		notDone  bool
 	}{"Adyen": {outbound.Adyen(), false}, "another": {outbound.Protocol{}, true}} {
 		_, err := client(always(422), outbound.Config{Protocol: tt.protocol}).Fetch(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
-		if outbound.NotApplied(err) != tt.notDone {
+		if errors.Is(err, postroom.ErrNotApplied) != tt.notDone {
 			t.Errorf("%s: %v, reports that the vendor did nothing: %t, want %t", name, err, !tt.notDone, tt.notDone)
 		}
 	}

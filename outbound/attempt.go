@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,6 +88,10 @@ func (op *operation) attempt() result {
 		_, native := op.t.cfg.Next.(*http.Transport)
 		r.class, r.again = classOfError(err, native, p.asked.Load())
 	}
+	//guard:a-repetition-below-is-a-doubt false
+	if p.wrote.Load() > 1 { // http.Transport repeated it, and the answer is only about the last time
+		op.unsure = true
+	}
 	op.account(&r, p.unsent(err))
 	word = op.word(r)
 	op.t.metrics.attempted(ctx, op, span, r, took)
@@ -132,10 +138,10 @@ func (op *operation) send(ctx context.Context, body *sentBody, limit time.Durati
 // that must not be sent.
 func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	if op.authorization != "" { // the method refresh never sets this field for another host
-		req.Header.Set("Authorization", op.authorization)
+		setHeader(req.Header, "Authorization", op.authorization)
 	}
 	if name := op.t.cfg.TimeoutHeader; name != "" {
-		req.Header.Set(name, strconv.FormatInt(max(limit.Milliseconds(), 1), 10))
+		setHeader(req.Header, name, strconv.FormatInt(max(limit.Milliseconds(), 1), 10))
 	}
 	carrier := op.t.cfg.Protocol.header()
 	if op.foreign || op.key == "" && !isSafe(req.Method) {
@@ -147,12 +153,31 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 			req.Header.Del(carrier)
 		}
 	} else if carrier != "" && op.sent != "" {
-		req.Header.Set(carrier, op.sent)
+		setHeader(req.Header, carrier, op.sent)
 	}
 	if op.foreign { // after all headers are set: no header of this package goes abroad either
 		//guard:no-secrets-abroad remove
 		goAbroad(req.Header)
 	}
+}
+
+// setHeader sets a header, and removes other spellings of it: http.Transport sends each spelling that
+// is in the map, and a library of a vendor may have put one there, such as PayPal-Request-Id.
+func setHeader(h http.Header, name, value string) {
+	//guard:a-header-has-one-spelling remove
+	maps.DeleteFunc(h, func(other string, _ []string) bool { return strings.EqualFold(other, name) })
+	h.Set(name, value)
+}
+
+// linesOf returns the values of a header in any spelling.
+func linesOf(h http.Header, name string) (lines []string) {
+	for other, values := range h {
+		//guard:a-key-has-any-spelling = other == http.CanonicalHeaderKey(name)
+		if strings.EqualFold(other, name) {
+			lines = append(lines, values...)
+		}
+	}
+	return lines
 }
 
 // account records what the vendor may have done because of the attempt. Then it calls Config.Decide
@@ -212,13 +237,19 @@ func (op *operation) word(r result) error {
 	return errNoWord
 }
 
-// A probe records whether an attempt asked for a connection and got one.
-type probe struct{ asked, got atomic.Bool }
+// A probe records whether an attempt asked for a connection and got one, and how many times the
+// request was written.
+type probe struct {
+	asked, got atomic.Bool
+	wrote      atomic.Int32
+}
 
 func (p *probe) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) { p.asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { p.got.Store(true) },
+
+		WroteHeaders: func() { p.wrote.Add(1) },
 	}
 }
 

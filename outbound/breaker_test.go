@@ -45,7 +45,7 @@ func TestTheBreaker(t *testing.T) {
 		if !errors.As(err, &e) || !errors.Is(err, outbound.ErrBreakerOpen) || e.Attempts != 0 || v.count() != 10 {
 			t.Fatalf("%v after %d calls, want an open breaker after 10", err, v.count())
 		}
-		if !outbound.NotApplied(err) || !errors.Is(err, outbound.ErrNotSent) {
+		if !errors.Is(err, postroom.ErrNotApplied) || !errors.Is(err, outbound.ErrNotSent) {
 			t.Errorf("%v: no request was sent", err)
 		}
 		if d, ok := postroom.SnoozeDelay(outbound.ForHandler(err)); !ok || d != 6*time.Second {
@@ -166,7 +166,7 @@ func TestABreakerEndsRetrying(t *testing.T) {
 		if !errors.As(err, &e) || !errors.Is(err, outbound.ErrBreakerOpen) || e.Attempts != 3 || e.Last == nil || e.RetryAfter != 10*time.Second {
 			t.Errorf("%v, %+v", err, e)
 		}
-		if errors.Is(err, outbound.ErrNotSent) || outbound.NotApplied(err) {
+		if errors.Is(err, outbound.ErrNotSent) || errors.Is(err, postroom.ErrNotApplied) {
 			t.Errorf("%v: a request was sent", err)
 		}
 	})

@@ -92,7 +92,8 @@ type Config struct {
 	Decide func(resp *http.Response, err error) Decision
 
 	// Refresh returns a new value for the Authorization header. If the vendor answers 401, the
-	// Transport calls Refresh once for an operation, and then tries again with the new value.
+	// Transport calls Refresh once for an operation, and then tries again with the new value. The
+	// context of req has no key: what Refresh calls is another operation.
 	Refresh func(req *http.Request) (authorization string, err error)
 
 	// TimeoutHeader names a header that tells the vendor how many milliseconds the attempt has, for

@@ -168,9 +168,13 @@ func codesIn(text []byte) []string {
 	return codes
 }
 
+// spelling turns the spelling of a code into the one of the lists above.
+var spelling = strings.NewReplacer(".", "_", "-", "_")
+
 func endsWithAny(codes, ends []string) bool {
 	return slices.ContainsFunc(codes, func(code string) bool {
-		code = strings.ReplaceAll(strings.ToLower(code), ".", "_")
+		//guard:a-code-may-have-hyphens = strings.ReplaceAll(strings.ToLower(code), ".", "_")
+		code = spelling.Replace(strings.ToLower(code))
 		return slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(code, end) })
 	})
 }

@@ -223,7 +223,7 @@ func TestErrorsTellAHandlerWhatToDo(t *testing.T) {
 				if e.Class != tt.class || e.Reason != tt.reason {
 					t.Errorf("class %s, reason %s, want %s, %s: %v", e.Class, e.Reason, tt.class, tt.reason, err)
 				}
-				if got := outbound.NotApplied(err); got != tt.notDone {
+				if got := errors.Is(err, postroom.ErrNotApplied); got != tt.notDone {
 					t.Errorf("NotApplied = %v, want %v", got, tt.notDone)
 				}
 				if got := errors.Is(err, outbound.ErrNotSent); got != tt.notSent {

@@ -28,7 +28,7 @@
 //
 // A vendor that accepts no keys cannot recognise a repetition. Use [NoKeys] for such a vendor: then
 // a POST is repeated only if nothing was sent. This package stores nothing: after a crash it does
-// not know that a call began. A step with receipts stores this: use Attempt.Step of package inbox
+// not know that a call began. A step with receipts stores this: use inbox.Step
 // in a handler of events, and idempotency.Call for requests and jobs. Both ask the vendor about a
 // call, or return an error that says that the outcome is unknown. They never repeat a call blindly.
 // Each process has its own budgets and breakers.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/vendorcall"
 )
 
 var (
@@ -137,9 +138,18 @@ func (e *Error) Error() string {
 // Unwrap returns the error of the last attempt, or nil.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is a sentinel of this package that applies to e.
+// Is reports whether target is a sentinel that applies to e: one of this package, or
+// [postroom.ErrNotApplied]. An Error matches postroom.ErrNotApplied if the vendor certainly did
+// nothing: nothing was sent, or the vendor rejected everything. So if the function of an inbox.Step
+// or an idempotency.Call returns the Error, the call counts as not made.
 func (e *Error) Is(target error) bool {
 	switch target {
+	case postroom.ErrNotApplied:
+		//guard:only-what-did-certainly-not-happen-is-not-applied true
+		return !e.sent || !e.unsure
+	case vendorcall.ErrMayBeApplied:
+		//guard:an-unknown-outcome-is-a-veto false
+		return e.sent && e.unsure
 	case ErrNotSent:
 		return !e.sent
 	case ErrRejected:
@@ -161,21 +171,14 @@ func (e *Error) Is(target error) bool {
 // Timeout reports whether the last attempt took too long.
 func (e *Error) Timeout() bool { return e.Class == ClassTimeout }
 
-// NotApplied reports whether err says that the vendor certainly did nothing: nothing was sent, or
-// the vendor rejected everything. If NotApplied returns true, wrap err with inbox.NotApplied in a
-// step of an external handler, or with idempotency.NotApplied in an idempotency.Call. Then the step
-// can begin again.
-func NotApplied(err error) bool {
-	return errors.Is(err, ErrNotSent) || errors.Is(err, ErrRejected)
-}
-
 // SnoozeUnsent is how long the inbox waits before it runs a handler again, if the handler's call
 // was not sent. If the breaker is open, the inbox waits until the breaker lets a call through.
 const SnoozeUnsent = 15 * time.Second
 
 // ForHandler converts err for a handler of events. It returns:
 //
-//   - [postroom.Permanent] if another attempt would end the same way. But the error is not
+//   - [postroom.Permanent] if another attempt would end the same way, for instance because the host
+//     has a bad certificate. But the error is not
 //     permanent if the vendor or Decide said to try again, or if the status may mean that a call
 //     with the same key is running;
 //   - [postroom.Snooze] if nothing was sent, because the breaker was open, the budget was spent, or
@@ -207,6 +210,9 @@ func ForHandler(err error) error {
 		}
 	}
 	switch {
+	//guard:a-bad-certificate-is-permanent false
+	case e.Class == ClassConnection && e.Reason == ReasonFinal && !e.sent && !e.later: // a bad certificate, or no TLS
+		return postroom.Permanent(err)
 	case !e.sent:
 		return postroom.Snooze(cmp.Or(e.RetryAfter, SnoozeUnsent), err)
 	case e.RetryAfter > 0:

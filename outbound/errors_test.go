@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"syscall"
@@ -83,13 +84,13 @@ func TestCheckOfOtherResponses(t *testing.T) {
 	bare := status(503, "Retry-After", "7")
 	err := outbound.Check(bare)
 	var e *outbound.Error
-	if !errors.As(err, &e) || e.Class != outbound.ClassUnavailable || string(e.Last.Body) != "answer" || outbound.NotApplied(err) {
+	if !errors.As(err, &e) || e.Class != outbound.ClassUnavailable || string(e.Last.Body) != "answer" || errors.Is(err, postroom.ErrNotApplied) {
 		t.Errorf("Check of a response made by hand = %v", err)
 	}
 	if d, ok := postroom.RetryDelay(outbound.ForHandler(err)); !ok || d != 7*time.Second {
 		t.Errorf("asks to wait %s, want 7s", d)
 	}
-	if bad := status(400); !outbound.NotApplied(outbound.Check(bad)) {
+	if bad := status(400); !errors.Is(outbound.Check(bad), postroom.ErrNotApplied) {
 		t.Error("the error of a 400 does not say that the vendor did nothing")
 	}
 }
@@ -109,10 +110,40 @@ func TestCallsThatWereNotSentForHandlers(t *testing.T) {
 		"an outage":              {always(503), outbound.Config{Attempts: 1}, false},
 		"a refusal":              {always(400), outbound.Config{}, false},
 	} {
-		_, err := client(tt.vendor, tt.cfg).Do(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
-		after, snoozed := postroom.SnoozeDelay(outbound.ForHandler(err))
-		if snoozed != tt.snoozed || snoozed && after != outbound.SnoozeUnsent || !errors.Is(outbound.ForHandler(err), err) {
-			t.Errorf("%s: snoozed %t for %s: %v", name, snoozed, after, err)
+		req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
+		_, err := client(tt.vendor, tt.cfg).Do(req)
+		tt.cfg.Next, tt.cfg.Logger = tt.vendor, quiet
+		resp, wrapped := (&http.Client{Transport: outbound.New(tt.cfg)}).Do(req) // as in a vendor's own library
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		for _, err := range []error{err, wrapped} {
+			after, snoozed := postroom.SnoozeDelay(outbound.ForHandler(err))
+			if want := tt.snoozed && err != nil; snoozed != want || snoozed && after != outbound.SnoozeUnsent || !errors.Is(outbound.ForHandler(err), err) {
+				t.Errorf("%s: snoozed %t for %s: %v", name, snoozed, after, err)
+			}
+		}
+		if tt.snoozed && wrapped == nil {
+			t.Errorf("%s: the library got an answer", name)
+		}
+	}
+}
+
+// A host whose certificate is bad, or that speaks no TLS, gets nothing. Another attempt would end the
+// same way, so the event is dead, and does not wait unseen.
+func TestBadCertificatesForHandlers(t *testing.T) {
+	cut, _ := serve(t, func(http.ResponseWriter, *http.Request) {})
+	bad := httptest.NewUnstartedServer(http.NotFoundHandler())
+	bad.Config.ErrorLog = nolog
+	bad.StartTLS()
+	t.Cleanup(bad.Close)
+	for name, url := range map[string]string{
+		"an unknown certificate": bad.URL,
+		"no TLS there":           strings.Replace(cut.URL, "http:", "https:", 1),
+	} {
+		_, err := real(t, outbound.Config{}).Fetch(requestTo(outbound.WithKey(t.Context(), "k"), t, "POST", url, "x"))
+		if told := outbound.ForHandler(err); !errors.Is(told, postroom.ErrPermanent) || !errors.Is(err, postroom.ErrNotApplied) {
+			t.Errorf("%s: %v", name, told)
 		}
 	}
 }
@@ -121,7 +152,7 @@ func TestCallsThatWereNotSentForHandlers(t *testing.T) {
 func TestConflictsForHandlers(t *testing.T) {
 	for key, permanent := range map[string]bool{"": true, "k": false} {
 		_, err := client(always(409), outbound.Config{}).Do(request(outbound.WithKey(t.Context(), key), t, "POST", "x"))
-		if got := errors.Is(outbound.ForHandler(err), postroom.ErrPermanent); got != permanent || outbound.NotApplied(err) {
+		if got := errors.Is(outbound.ForHandler(err), postroom.ErrPermanent); got != permanent || errors.Is(err, postroom.ErrNotApplied) {
 			t.Errorf("with key %q: permanent: %v, want %v; %v", key, got, permanent, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/outbound"
 )
@@ -29,19 +30,20 @@ type payments struct {
 }
 
 // Charge charges an amount, once for each key.
-func (p *payments) Charge(ctx context.Context, key string, o order) ([]byte, error) {
+func (p *payments) Charge(ctx context.Context, key string, o order) (string, error) {
 	form := url.Values{"amount": {fmt.Sprint(o.Amount)}, "order": {o.ID}}.Encode()
 	req, err := http.NewRequestWithContext(outbound.WithKey(ctx, key), http.MethodPost, p.base+"/v1/charges", strings.NewReader(form))
 	if err != nil {
-		return nil, err
+		return "", postroom.NotApplied(err)
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	return p.api.Fetch(req)
+	charge, err := p.api.Fetch(req)
+	return string(charge), err
 }
 
-// A step of an event's handler calls a vendor with the step's key. If the call certainly did
-// nothing, the step begins anew. If it may have done something, the step calls again with the same
-// key.
+// A step of an event's handler calls a vendor with the step's key. The error of a call says whether
+// the vendor may have acted. If it certainly did nothing, the step begins anew. If it may have acted,
+// the step calls again with the same key.
 func Example() {
 	var (
 		pool *pgxpool.Pool
@@ -54,20 +56,12 @@ func Example() {
 	in := inbox.New(pool, nc, inbox.Config{})
 	in.HandleExternal(inbox.Subscription{
 		Name: "billing.charge", Stream: "SHOP", Types: []string{"order.placed"}, VendorWindow: 24 * time.Hour,
-	}, func(ctx context.Context, attempt *inbox.Attempt) error {
-		var o order
-		if err := attempt.Event.JSON(&o); err != nil {
-			return err
-		}
-		_, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
-			charge, err := vendor.Charge(ctx, key, o)
-			if outbound.NotApplied(err) {
-				err = inbox.NotApplied(err)
-			}
-			return charge, outbound.ForHandler(err)
+	}, inbox.External(func(ctx context.Context, attempt *inbox.Attempt, o order) error {
+		_, err := inbox.Step(ctx, attempt, "charge", func(ctx context.Context, key string) (string, error) {
+			return vendor.Charge(ctx, key, o)
 		})
-		return err
-	})
+		return outbound.ForHandler(err)
+	}))
 }
 
 // A vendor that fails for a moment gets the same key each time, and charges once.
@@ -87,7 +81,7 @@ func ExampleClient_Fetch() {
 	vendor := &payments{api: outbound.NewClient(outbound.Config{Logger: quiet}), base: server.URL}
 
 	charge, err := vendor.Charge(context.Background(), "order-7", order{ID: "7", Amount: 4200})
-	fmt.Println(string(charge), err, attempts, len(charges))
+	fmt.Println(charge, err, attempts, len(charges))
 	// Output: ch_1 <nil> 3 1
 }
 
@@ -105,7 +99,7 @@ func ExampleError() {
 	if errors.As(err, &failed) && failed.Last != nil {
 		fmt.Println(failed.Last.Status, string(failed.Last.Body))
 	}
-	fmt.Println(failed.Class, failed.Attempts, outbound.NotApplied(err))
+	fmt.Println(failed.Class, failed.Attempts, errors.Is(err, postroom.ErrNotApplied))
 	// Output:
 	// 402 {"code":"card_declined"}
 	// invalid 1 true

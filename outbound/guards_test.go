@@ -220,7 +220,7 @@ func TestSomeErrorsSayThatNothingWasSent(t *testing.T) {
 	} {
 		v := &vendor{answer: fails(err)}
 		_, got := client(v, outbound.Config{Attempts: 1}).Fetch(request(t.Context(), t, "POST", "x"))
-		if want := name != "a broken answer"; outbound.NotApplied(got) != want {
+		if want := name != "a broken answer"; errors.Is(got, postroom.ErrNotApplied) != want {
 			t.Errorf("%s: %v, reports that the vendor did nothing: %t, want %t", name, got, !want, want)
 		}
 		if _, snoozed := postroom.SnoozeDelay(outbound.ForHandler(got)); snoozed != (name != "a broken answer") {

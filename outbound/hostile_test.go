@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/outbound"
 )
 
@@ -48,7 +49,7 @@ func TestANextThatBreaksItsContract(t *testing.T) {
 	neither := roundTripper(func(*http.Request) (*http.Response, error) { return nil, nil }) //nolint:nilnil // this is what it is about
 	_, err = client(neither, outbound.Config{Attempts: 1}).Do(request(t.Context(), t, "GET", ""))
 	var e *outbound.Error
-	if !errors.As(err, &e) || e.Class != outbound.ClassConnection || outbound.NotApplied(err) {
+	if !errors.As(err, &e) || e.Class != outbound.ClassConnection || errors.Is(err, postroom.ErrNotApplied) {
 		t.Errorf("neither: %v, want a failure with an unknown outcome", err)
 	}
 }
@@ -195,7 +196,7 @@ func TestOddCausesAndErrorsEndNothing(t *testing.T) {
 				err := orPanic(func() error {
 					err := call()
 					told = outbound.ForHandler(err)
-					_, _, _ = outbound.NotApplied(err), errors.Is(err, io.ErrNoProgress), err.Error()
+					_, _, _ = errors.Is(err, postroom.ErrNotApplied), errors.Is(err, io.ErrNoProgress), err.Error()
 					return err
 				})
 				var e *outbound.Error

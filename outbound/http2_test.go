@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/outbound"
 )
 
@@ -33,7 +34,7 @@ func TestHTTP2(t *testing.T) {
 	}
 	calls.Store(0)
 	var e *outbound.Error
-	if _, err := c.Fetch(requestTo(t.Context(), t, "POST", s.URL, "body")); !errors.As(err, &e) || outbound.NotApplied(err) || e.Reason != outbound.ReasonUnsafe || calls.Load() != 1 {
+	if _, err := c.Fetch(requestTo(t.Context(), t, "POST", s.URL, "body")); !errors.As(err, &e) || errors.Is(err, postroom.ErrNotApplied) || e.Reason != outbound.ReasonUnsafe || calls.Load() != 1 {
 		t.Errorf("Fetch without a key = %v after %d calls", err, calls.Load())
 	}
 }

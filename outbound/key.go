@@ -63,13 +63,14 @@ func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error
 		return from.earlier.keys, nil // the key is unchanged, because the caller may have formatted the key
 	}
 	given, _ := req.Context().Value(keyOf{}).(string)
+	lines := linesOf(req.Header, p.header())
 	switch {
 	case given != "":
-	case p.header() != "" && len(req.Header.Values(p.header())) > 0:
-		sent := req.Header.Get(p.header())
+	case len(lines) > 0:
+		sent := lines[0]
 		//guard:one-key-and-no-other 2 false
 		//guard:no-empty-key 1 false
-		if sent == "" || len(req.Header.Values(p.header())) > 1 {
+		if sent == "" || len(lines) > 1 {
 			return keys{sent, sent}, errors.New("the request's header with the key is empty, or the request has it twice")
 		}
 		return keys{sent, sent}, nil

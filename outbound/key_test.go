@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/outbound"
 )
 
@@ -347,5 +349,95 @@ func TestKeyIsNotSentBackAfterAnotherHost(t *testing.T) {
 	}
 	if strings.Join(v.keys, ",") != "k,," {
 		t.Errorf("keys %q, want none at the other host", v.keys)
+	}
+}
+
+// A library may put a header into the map in another spelling. The vendor still gets one key: the one
+// of the context, or else that of the library.
+func TestAKeyInAnotherSpelling(t *testing.T) {
+	for spelling, protocol := range map[string]outbound.Protocol{
+		"idempotency-key":           {},
+		"PayPal-Request-Id":         outbound.PayPal(),
+		"x-amz-pay-idempotency-key": outbound.AmazonPay(),
+	} {
+		for _, given := range []string{"", "ctx"} {
+			t.Run(spelling+" "+given, func(t *testing.T) {
+				var got []string
+				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					got = append(got, strings.Join(r.Header.Values(spelling), " and "))
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}))
+				defer server.Close()
+				ctx, want := t.Context(), "library"
+				if given != "" {
+					ctx, want = outbound.WithKey(ctx, given), given
+				}
+				req := requestTo(ctx, t, "POST", server.URL, "x")
+				req.Header[spelling] = []string{"library"}
+				_, err := client(http.DefaultTransport, outbound.Config{Protocol: protocol, GenerateKeys: true, Attempts: 2, Schedule: soon}).Fetch(req)
+				if err == nil || !slices.Equal(got, []string{want, want}) {
+					t.Errorf("%v; the vendor got the keys %q, want %s twice", err, got, want)
+				}
+			})
+		}
+	}
+}
+
+// What Refresh calls is another operation, so it does not get the key of the operation.
+func TestRefreshGetsNoKey(t *testing.T) {
+	var keys []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		keys = append(keys, r.URL.Path+" "+r.Header.Get("Idempotency-Key"))
+		if r.URL.Path == "/charges" && r.Header.Get("Authorization") != "new" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	defer server.Close()
+	tokens := client(http.DefaultTransport, outbound.Config{})
+	charges := client(http.DefaultTransport, outbound.Config{Refresh: func(req *http.Request) (string, error) {
+		_, err := tokens.Fetch(requestTo(req.Context(), t, "POST", server.URL+"/token", "x"))
+		return "new", err
+	}})
+	_, err := charges.Fetch(requestTo(outbound.WithKey(t.Context(), "k"), t, "POST", server.URL+"/charges", "x"))
+	if want := []string{"/charges k", "/token ", "/charges k"}; err != nil || !slices.Equal(keys, want) {
+		t.Errorf("%v; calls with keys %q, want %q", err, keys, want)
+	}
+}
+
+// http.Transport itself repeats a request with a key if a connection that was in use before breaks. If
+// the vendor rejects the repetition, it may still have acted on the first request.
+func TestARepetitionOfNextIsADoubt(t *testing.T) {
+	var posts atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodGet:
+		case posts.Add(1) > 1:
+			w.WriteHeader(http.StatusTooManyRequests)
+		default:
+			_, _ = io.Copy(io.Discard, r.Body)
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = conn.Close()
+		}
+	}))
+	defer server.Close()
+	c := client(server.Client().Transport, outbound.Config{Attempts: 1})
+	if _, err := c.Fetch(requestTo(t.Context(), t, "GET", server.URL, "")); err != nil {
+		t.Fatal(err)
+	}
+	for _, protocol := range []string{"", "h2c"} {
+		posts.Store(0)
+		req := requestTo(outbound.WithKey(t.Context(), "k"), t, "POST", server.URL, "x")
+		if protocol != "" { // such a request is passed on with the headers of the caller
+			req.Header.Set("Upgrade", protocol)
+			req.Header.Set("Idempotency-Key", "k")
+		}
+		_, err := c.Fetch(req)
+		if posts.Load() != 2 || err == nil || errors.Is(err, postroom.ErrNotApplied) {
+			t.Errorf("Upgrade %q: %v after %d requests, NotApplied is %t, want an unknown outcome after 2", protocol, err, posts.Load(), errors.Is(err, postroom.ErrNotApplied))
+		}
 	}
 }

@@ -61,6 +61,8 @@ func TestWhatAnAnswerSaysAboutTheKey(t *testing.T) {
 		"a guard that has dropped the answer":  {code: 409, media: problem, body: `{"code":"idempotency_response_unavailable"}`, class: outbound.ClassConflict, attempts: 1},
 		"a used key behind a byte order mark":  {code: 422, media: problem, body: "\ufeff" + `{"code":"idempotency_key_payload_mismatch"}`, class: outbound.ClassInvalid, attempts: 1, permanent: true},
 		"a used key with a type written twice": {code: 422, media: json + "; charset=UTF-8", body: `{"code":"idempotency_key_payload_mismatch"}`, class: outbound.ClassInvalid, attempts: 1, permanent: true},
+		"a used key, with hyphens":             {code: 422, media: problem, body: `{"type":"https://a.example/errors/idempotency-key-payload-mismatch"}`, class: outbound.ClassInvalid, attempts: 1, permanent: true},
+		"in progress, with hyphens":            {code: 409, media: problem, body: `{"type":"https://a.example/errors/Idempotency-In-Progress"}`, class: outbound.ClassBusy, attempts: 5},
 		"a refusal with another code":          {code: 422, media: problem, body: `{"code":"no_funds"}`, class: outbound.ClassInvalid, attempts: 1, notDone: true, permanent: true},
 		"a refusal whose body is not JSON":     {code: 400, media: json, body: `idempotency_error`, class: outbound.ClassInvalid, attempts: 1, notDone: true, permanent: true},
 		"a refusal that broke off":             {code: 400, media: json, body: `{"error":{"type":"idempotency_error"`, class: outbound.ClassInvalid, attempts: 1, notDone: true, permanent: true},
@@ -82,7 +84,7 @@ func TestWhatAnAnswerSaysAboutTheKey(t *testing.T) {
 				if !errors.As(err, &e) || e.Class != tt.class || string(e.Last.Body) != tt.body {
 					t.Fatalf("Fetch = %q, %v; want class %s and the body", got, err, tt.class)
 				}
-				if is := outbound.NotApplied(err); is != tt.notDone {
+				if is := errors.Is(err, postroom.ErrNotApplied); is != tt.notDone {
 					t.Errorf("NotApplied = %t, want %t", is, tt.notDone)
 				}
 				if is := errors.Is(outbound.ForHandler(err), postroom.ErrPermanent); is != tt.permanent {
@@ -127,10 +129,10 @@ func TestAnUnreadRefusalProvesNothing(t *testing.T) {
 				return resp, nil
 			}}
 			_, err := client(v, outbound.Config{}).Fetch(request(outbound.WithKey(t.Context(), "k"), t, "POST", `{}`))
-			if err == nil || outbound.NotApplied(err) {
-				t.Errorf("%s, %d: %v, NotApplied %t; want an error, and a doubt", name, code, err, outbound.NotApplied(err))
+			if err == nil || errors.Is(err, postroom.ErrNotApplied) {
+				t.Errorf("%s, %d: %v, NotApplied %t; want an error, and a doubt", name, code, err, errors.Is(err, postroom.ErrNotApplied))
 			}
-			if _, err := client(v, outbound.Config{}).Fetch(request(t.Context(), t, "POST", `{}`)); !outbound.NotApplied(err) {
+			if _, err := client(v, outbound.Config{}).Fetch(request(t.Context(), t, "POST", `{}`)); !errors.Is(err, postroom.ErrNotApplied) {
 				t.Errorf("%s, %d, without a key: %v is no rejection", name, code, err)
 			}
 		}
@@ -142,7 +144,7 @@ func TestInProgressWithoutAKey(t *testing.T) {
 	v := &vendor{answer: written(202, "application/problem+json", `{"code":"idempotency_in_progress"}`)}
 	_, err := client(v, outbound.Config{}).Fetch(request(t.Context(), t, "POST", `{}`))
 	var e *outbound.Error
-	if !errors.As(err, &e) || e.Reason != outbound.ReasonUnsafe || v.count() != 1 || outbound.NotApplied(err) {
+	if !errors.As(err, &e) || e.Reason != outbound.ReasonUnsafe || v.count() != 1 || errors.Is(err, postroom.ErrNotApplied) {
 		t.Errorf("%v after %d attempts; want one, and an error that says that the vendor may have acted", err, v.count())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/outbound"
 )
 
@@ -47,7 +48,7 @@ func TestFetchIsBounded(t *testing.T) {
 	endless := &long{left: 3 * most}
 	got, err := client(answers(200, endless), outbound.Config{}).Fetch(request(t.Context(), t, "GET", ""))
 	var e *outbound.Error
-	if got != nil || !errors.As(err, &e) || outbound.NotApplied(err) {
+	if got != nil || !errors.As(err, &e) || errors.Is(err, postroom.ErrNotApplied) {
 		t.Errorf("Fetch = %d bytes, %v; want an error with an unknown outcome", len(got), err)
 	}
 	if endless.read > most+1 {

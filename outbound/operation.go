@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/internal/guard"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 )
 
 // operation is one call of RoundTrip: one or more attempts with one key.
@@ -89,7 +89,7 @@ func (op *operation) prepare() error {
 	}
 	op.host = op.t.hosts.of(req.URL, op.t)
 	keyed := req.Context().Value(keyOf{}) != nil || op.t.cfg.GenerateKeys ||
-		p.header() != "" && req.Header.Get(p.header()) != "" || op.earlier != nil && op.earlier.key != ""
+		len(linesOf(req.Header, p.header())) > 0 || op.earlier != nil && op.earlier.key != ""
 	inMember := p.Field != "" && !p.Keyless && !isSafe(req.Method) && !op.foreign
 	repeat := op.attemptsLeft > 1 && (op.repeatable() || keyed && !p.Keyless)
 	b, err := newBody(req, inMember, repeat, op.t.cfg.MaxBody)
@@ -136,7 +136,7 @@ func (op *operation) run() (*http.Response, error) {
 		op.t.cfg.Logger.LogAttrs(op.req.Context(), slog.LevelInfo, "outbound call is tried again",
 			slog.String("host", op.host.name), slog.String("method", op.req.Method), slog.Int("attempt", op.attempts),
 			slog.String("reason", string(r.class)), slog.Duration("wait", wait), slog.String("key", op.shown(op.t.cfg.RedactKeys)))
-		pause.For(op.req.Context(), wait)
+		sleep.For(op.req.Context(), wait)
 		if err := contextError(op.req.Context()); err != nil {
 			return op.finish(result{err: err, class: ClassCanceled}, ReasonCanceled)
 		}
@@ -200,7 +200,9 @@ func (op *operation) refresh(r result) bool {
 	}
 	//guard:refresh-is-asked-once false
 	op.refreshed = true
-	value, err := op.t.cfg.Refresh(op.req)
+	//guard:a-refresh-gets-no-key = op.req
+	asking := op.req.WithContext(WithKey(op.req.Context(), "")) // what Refresh calls is another operation
+	value, err := op.t.cfg.Refresh(asking)
 	//guard:an-error-of-refresh-ends-nothing = @1
 	err = guard.Seal(err)
 	if err != nil {

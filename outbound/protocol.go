@@ -113,7 +113,7 @@ func MessageID(header, domain string) Protocol {
 }
 
 // NoKeys is the protocol of a vendor that accepts no keys. Make calls that are not idempotent in a
-// step with receipts: Attempt.Step of package inbox or idempotency.Call. Give the step a Lookup if
+// step with receipts: inbox.Step or idempotency.Call. Give the step a Lookup if
 // the vendor can be asked.
 func NoKeys() Protocol { return Protocol{Keyless: true} }
 

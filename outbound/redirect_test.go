@@ -48,7 +48,7 @@ func TestRedirectedPostMayHaveActed(t *testing.T) {
 				ctx = outbound.WithKey(ctx, "k")
 			}
 			_, err := client(v, cfg).Do(request(ctx, t, "POST", "x"))
-			if err == nil || outbound.NotApplied(err) || errors.Is(err, outbound.ErrRejected) || errors.Is(err, outbound.ErrNotSent) {
+			if err == nil || errors.Is(err, postroom.ErrNotApplied) || errors.Is(err, outbound.ErrRejected) || errors.Is(err, outbound.ErrNotSent) {
 				t.Errorf("%v: the error claims that the vendor did nothing", err)
 			}
 		})
@@ -62,7 +62,7 @@ func TestRedirectedPostMayHaveActed(t *testing.T) {
 			return status(404), nil
 		}}
 		_, err := client(v, outbound.Config{Attempts: 1}).Do(request(outbound.WithKey(t.Context(), "k"), t, method, "x"))
-		if !outbound.NotApplied(err) {
+		if !errors.Is(err, postroom.ErrNotApplied) {
 			t.Errorf("%s, %d: %v", method, code, err)
 		}
 	}
@@ -133,7 +133,7 @@ func TestARedirectedCallIsNotApplied(t *testing.T) {
 						t.Error("a handler would try it again, and be redirected again")
 					}
 					// Only 307 and 308 mean that the vendor did nothing itself.
-					if done := !outbound.NotApplied(err); done != (code < 307) {
+					if done := !errors.Is(err, postroom.ErrNotApplied); done != (code < 307) {
 						t.Errorf("%v: NotApplied is %v", err, !done)
 					}
 				})
@@ -197,7 +197,7 @@ func TestABodyThatIsGoneIsNotSentOn(t *testing.T) {
 	v := login(307, "/next")
 	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
 	req.GetBody = nil
-	if _, err := client(v, outbound.Config{}).Do(req); !errors.Is(err, outbound.ErrRedirect) || !outbound.NotApplied(err) || v.count() != 1 {
+	if _, err := client(v, outbound.Config{}).Do(req); !errors.Is(err, outbound.ErrRedirect) || !errors.Is(err, postroom.ErrNotApplied) || v.count() != 1 {
 		t.Errorf("%v after %d calls", err, v.count())
 	}
 }
@@ -210,7 +210,7 @@ func TestANextThatFollowsRedirects(t *testing.T) {
 		return (&http.Client{Transport: v}).Do(req.Clone(req.Context()))
 	})
 	_, err := client(next, outbound.Config{}).Do(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
-	if !errors.Is(err, outbound.ErrRedirect) || outbound.NotApplied(err) || !strings.Contains(err.Error(), "Next follows redirects") || v.open.Load() != 0 {
+	if !errors.Is(err, outbound.ErrRedirect) || errors.Is(err, postroom.ErrNotApplied) || !strings.Contains(err.Error(), "Next follows redirects") || v.open.Load() != 0 {
 		t.Errorf("%v, %d bodies are open", err, v.open.Load())
 	}
 	v.calls = nil
@@ -249,7 +249,7 @@ func TestEarlierDoubtOutlivesARedirect(t *testing.T) {
 		return nil, errRefused
 	}}
 	_, err := client(v, outbound.Config{Schedule: soon}).Do(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
-	if err == nil || outbound.NotApplied(err) || v.count() < 4 {
+	if err == nil || errors.Is(err, postroom.ErrNotApplied) || v.count() < 4 {
 		t.Errorf("%v after %d calls: the vendor may have acted on the first", err, v.count())
 	}
 }

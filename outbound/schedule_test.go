@@ -245,7 +245,7 @@ func TestReadingIsBounded(t *testing.T) {
 		begun := time.Now()
 		_, err := client(v, outbound.Config{}).Fetch(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
 		var e *outbound.Error
-		if !errors.As(err, &e) || e.Class != outbound.ClassTimeout || outbound.NotApplied(err) {
+		if !errors.As(err, &e) || e.Class != outbound.ClassTimeout || errors.Is(err, postroom.ErrNotApplied) {
 			t.Errorf("Fetch = %v, want a timeout with an unknown outcome", err)
 		}
 		if took := time.Since(begun); took != 5*time.Second || v.count() != 1 {

@@ -2,15 +2,19 @@ package outbound
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // Transport is an [http.RoundTripper] that repeats requests if that is safe. It is safe for
@@ -63,7 +67,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	//guard:an-upgrade-takes-no-secret-along 2 true
 	if req.Header.Get("Upgrade") != "" && !op.foreign {
-		return t.cfg.Next.RoundTrip(req) // no limit applies to an upgraded connection
+		return op.upgrade()
 	}
 	if req.Context().Value(attemptOf{}) != nil {
 		//guard:one-layer-repeats remove
@@ -79,6 +83,39 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return op.finish(result{err: err, class: ClassInvalid}, ReasonRequest)
 	}
 	return op.run()
+}
+
+// upgrade passes a request for another protocol on. No limit applies to an upgraded connection.
+func (op *operation) upgrade() (*http.Response, error) {
+	p := new(probe)
+	resp, err := op.t.cfg.Next.RoundTrip(op.req.WithContext(httptrace.WithClientTrace(op.req.Context(), p.trace())))
+	op.attempts++
+	op.body = nil // Next has closed it
+	if op.req.URL != nil {
+		op.host = &host{name: hostOf(op.req.URL)}
+	}
+	if err == nil && resp != nil {
+		told := toldOf(resp)
+		op.class, op.later = classOf(op.req.Method, resp, told)
+		op.reason, op.delivered = ReasonFinal, true
+		//guard:a-repetition-of-an-upgrade-is-a-doubt 1 false
+		if p.wrote.Load() > 1 || !op.t.cfg.Protocol.rejected(resp, told) {
+			op.unsure = true
+		}
+		resp.Request = op.req.WithContext(context.WithValue(op.req.Context(), resultOf{}, op)) // for Check
+		return resp, nil
+	}
+	if err == nil {
+		err = errNothing
+	}
+	err = guard.Seal(err) // a user's code may have made the error
+	_, native := op.t.cfg.Next.(*http.Transport)
+	class, again := classOfError(err, native, p.asked.Load())
+	//guard:an-upgrade-that-was-sent-may-have-acted false
+	if !p.unsent(err) {
+		op.delivered, op.unsure = true, true
+	}
+	return op.finish(result{err: err, class: class, later: again}, ReasonFinal)
 }
 
 func closeBody(req *http.Request) {

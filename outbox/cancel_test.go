@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/internal/pglog"
 )
 
 // scheduled is an event that is due in a while.
@@ -92,7 +92,7 @@ func TestCancelWithOneSnapshot(t *testing.T) {
 				t.Parallel()
 				pool := devtest.Pool(t)
 				inTx(t, pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, scheduled("later", time.Hour)) })
-				term := lead(t, outbox.NewLog(pool))
+				term := lead(t, pglog.New(pool))
 				tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
 				if err != nil {
 					t.Fatal(err)
@@ -176,7 +176,7 @@ func TestCancel(t *testing.T) {
 			inTx(t, pool, func(tx pgx.Tx) error {
 				return shop.Write(t.Context(), tx, scheduled("later", time.Hour), named("other"))
 			})
-			log := outbox.NewLog(pool)
+			log := pglog.New(pool)
 			term := lead(t, log)
 			tt.before(t, pool, term)
 			if got := cancel(t, pool, "later"); got != tt.want {
@@ -233,7 +233,7 @@ func TestCancelThatSaysNoKeepsNoLock(t *testing.T) {
 				t.Parallel()
 				pool := devtest.Pool(t)
 				inTx(t, pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, scheduled("later", time.Hour)) })
-				term := lead(t, outbox.NewLog(pool))
+				term := lead(t, pglog.New(pool))
 				before(t, pool, term)
 				tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
 				if err != nil {
@@ -260,7 +260,7 @@ func TestCancelThatSaysNoKeepsNoLock(t *testing.T) {
 func TestCancelIsOfTheTransaction(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	term := lead(t, outbox.NewLog(pool))
+	term := lead(t, pglog.New(pool))
 	inTx(t, pool, func(tx pgx.Tx) error {
 		if err := shop.Write(t.Context(), tx, scheduled("at-once", time.Hour), scheduled("kept", time.Hour)); err != nil {
 			return err
@@ -293,7 +293,7 @@ func TestCancelWhileTheRelayHoldsTheEvent(t *testing.T) {
 	inTx(t, pool, func(tx pgx.Tx) error {
 		return shop.Write(t.Context(), tx, scheduled("later", time.Hour), scheduled("kept", time.Hour))
 	})
-	term := lead(t, outbox.NewLog(pool))
+	term := lead(t, pglog.New(pool))
 	read(t, term, 10)
 	inTx(t, pool, func(tx pgx.Tx) error {
 		if cancelled, err := shop.Cancel(t.Context(), tx, "later"); err != nil || !cancelled {
@@ -342,7 +342,7 @@ func TestCancelAgainstTheRelay(t *testing.T) {
 				}
 				return nil
 			})
-			term := lead(t, outbox.NewLog(pool))
+			term := lead(t, pglog.New(pool))
 			if recorded {
 				wantIDs(t, everything(t, term))
 				mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() + (id * 37 % 100) * interval '5 ms'")

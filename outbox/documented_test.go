@@ -10,6 +10,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -59,7 +60,7 @@ func TestDocumentedWaysToWriteWithoutGo(t *testing.T) {
 	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, same) }); err != nil {
 		t.Errorf("Write of the event that was inserted: %v, want it to be known", err)
 	}
-	ids, _, _ := read(t, lead(t, outbox.NewLog(pool)), 10)
+	ids, _, _ := read(t, lead(t, pglog.New(pool)), 10)
 	wantIDs(t, ids, "order-8") // the other one is for later
 }
 

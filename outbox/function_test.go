@@ -15,6 +15,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/schema"
 )
@@ -35,7 +36,7 @@ func TestSQLWriteFillsWhatIsNotGiven(t *testing.T) {
 	if sec, nsec := parsed.Time().UnixTime(); time.Unix(sec, nsec).Before(before) || time.Unix(sec, nsec).After(before.Add(2*time.Minute)) {
 		t.Errorf("id = %q is of %s, want about now", id, time.Unix(sec, nsec))
 	}
-	ids, _, page := read(t, lead(t, outbox.NewLog(pool)), 10)
+	ids, _, page := read(t, lead(t, pglog.New(pool)), 10)
 	wantIDs(t, ids, id)
 	want := postroom.Event{ID: id, Source: "/shop", Type: "order.placed", Subject: "order.placed", ContentType: "application/json", Data: []byte(`{"id": 7}`)}
 	got := page.Events[0].Event
@@ -166,7 +167,7 @@ func TestSQLWriteInATrigger(t *testing.T) {
 	if !errors.Is(err, postroom.ErrEventConflict) {
 		t.Errorf("another event from Go: %v, want ErrEventConflict", err)
 	}
-	ids, _, _ := read(t, lead(t, outbox.NewLog(pool).WithSchema("mail")), 10)
+	ids, _, _ := read(t, lead(t, pglog.New(pool).WithSchema("mail")), 10)
 	wantIDs(t, ids, "order-1", "order-2")
 }
 

@@ -5,8 +5,7 @@
 // written outside the caller's transaction can be lost, or can announce a change that never
 // happened.
 //
-// [NewLog] is for relays: it returns the log. The relay that leads reads every committed event from
-// the log, in order.
+// Package relay reads every committed event from the log, in order, and publishes it.
 package outbox
 
 import (
@@ -67,6 +66,10 @@ func New(cfg Config) *Outbox {
 	}
 	return &Outbox{source: cfg.Source, schema: name, sql: load(name), err: errors.Join(faults...)}
 }
+
+// Schema returns the name of the schema that holds the outbox's tables: Config.Schema, or its default.
+// If that name is invalid, Schema returns the default.
+func (o *Outbox) Schema() string { return o.schema }
 
 // Write appends any number of events in the caller's transaction, in one round trip. After tx
 // commits, the events of each key are published in the order of the arguments. Events of different

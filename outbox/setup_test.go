@@ -13,8 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -75,7 +76,7 @@ func TestProducerNamesTheGrantThatItLacks(t *testing.T) {
 			wantAdvice(t, write(outbox.New(outbox.Config{Source: "/shop"})), "42501", advice)
 		})
 	}
-	log := outbox.NewLog(as)
+	log := pglog.New(as)
 	advice := "SELECT postroom.grant_relay('" + role + "')"
 	wantAdvice(t, log.Check(t.Context()), "42501", advice)
 	_, err := log.Lead(t.Context(), "a", time.Minute)
@@ -91,7 +92,7 @@ func TestTermNamesTheGrantThatItLacks(t *testing.T) {
 	pool := devtest.Pool(t)
 	as, role := devtest.RolePool(t, pool)
 	mustExec(t, pool, "SELECT postroom.grant_relay('"+role+"')")
-	term := lead(t, outbox.NewLog(as))
+	term := lead(t, pglog.New(as))
 	mustExec(t, pool, "REVOKE SELECT ON postroom.held FROM "+role)
 	_, err := term.Read(t.Context(), 10, nil)
 	wantAdvice(t, err, "42501", "SELECT postroom.grant_relay('"+role+"')")

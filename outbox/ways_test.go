@@ -21,6 +21,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -398,7 +399,7 @@ func TestEachWayKeepsTheOrderOfItsArguments(t *testing.T) {
 		if err := w.write(t.Context(), pool, events...); err != nil {
 			t.Fatal(err)
 		}
-		ids, _, _ := read(t, lead(t, outbox.NewLog(pool)), 100)
+		ids, _, _ := read(t, lead(t, pglog.New(pool)), 100)
 		if !slices.Equal(ids, want) {
 			t.Errorf("read %v, want %v", ids, want)
 		}

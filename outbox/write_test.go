@@ -15,6 +15,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/schema"
 )
@@ -154,7 +155,7 @@ func TestWriteKeepsTheOrderOfItsArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, _, _ := read(t, lead(t, outbox.NewLog(pool)), 1000)
+	ids, _, _ := read(t, lead(t, pglog.New(pool)), 1000)
 	wantIDs(t, ids, want...)
 }
 
@@ -260,7 +261,7 @@ func TestConflictInsideASavepoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, _, _ := read(t, lead(t, outbox.NewLog(pool)), 10)
+	ids, _, _ := read(t, lead(t, pglog.New(pool)), 10)
 	wantIDs(t, ids, "taken", "after")
 }
 
@@ -273,7 +274,7 @@ func TestWriteFillsWhatIsEmpty(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, page := read(t, lead(t, outbox.NewLog(pool)), 10)
+	_, _, page := read(t, lead(t, pglog.New(pool)), 10)
 	ev := page.Events[0]
 	if len(ev.ID) != 36 || ev.ID[14] != '7' {
 		t.Errorf("ID = %q, want a UUIDv7", ev.ID)
@@ -318,7 +319,7 @@ func TestOutboxInAnotherSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids, _, _ := read(t, lead(t, outbox.NewLog(pool).WithSchema(name)), 10)
+		ids, _, _ := read(t, lead(t, pglog.New(pool).WithSchema(name)), 10)
 		wantIDs(t, ids, "in-"+name)
 	}
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, named("a")) })

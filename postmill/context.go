@@ -20,7 +20,7 @@ var ErrNoTx = errors.New("postmill: the message's context has no transaction: se
 type delivery struct {
 	tx     pgx.Tx
 	event  postroom.Event // the event's ID is empty outside of a handler
-	failed *failure       // where Middleware and Publish store an error for the Subscriber; nil if there is no Subscriber
+	failed *failure       // where Middleware and Publish store an error for the Subscriber; each delivery has its own, and it is nil outside of a handler
 }
 
 // failure is the error with which a handler of a Router ended, or with which the Router published the
@@ -34,6 +34,9 @@ func (d delivery) note(err error) {
 		d.failed.err = err
 	}
 }
+
+// isOther reports whether d is a delivery of a message by a handler, and not the delivery now.
+func (d delivery) isOther(now delivery) bool { return d.failed != nil && d.failed != now.failed }
 
 type deliveryKey struct{}
 
@@ -93,14 +96,25 @@ func (j mergedContext) Value(key any) any {
 }
 
 // pass copies the delivery and the trace of a message to the messages that its handler returned. If
-// such a message has a transaction already, pass does not change the message. The parameter ctx is
+// such a message has a transaction already, pass does not change its values. The parameter ctx is
 // the context that the message had before the handler ran: middleware may have given it another one,
-// which ended with the handler.
+// which ended with the handler. A handler may return its message, or one with the context of its message.
+// If it returns one that it returned for an earlier event, nothing of that event may stay: its transaction
+// has ended, and a chain of contexts would keep the bodies of all events.
 func pass(ctx context.Context, from *message.Message, to []*message.Message) {
+	given := from.Context()
 	for _, m := range to {
-		if deliveryOf(m.Context()).tx == nil {
-			//guard:watermill-the-context-of-a-middleware-has-ended 1.1 = from.Context()
-			m.SetContext(mergedContext{ctx, from.Context(), m.Context()})
+		was := m.Context()
+		switch {
+		//guard:watermill-a-message-is-passed-on-again false
+		case was.Err() != nil && deliveryOf(was).isOther(deliveryOf(given)):
+			m.SetContext(mergedContext{ctx, given, given})
+		case deliveryOf(was).tx == nil:
+			//guard:watermill-the-context-of-a-middleware-has-ended 1.1 = given
+			m.SetContext(mergedContext{ctx, given, was})
+		//guard:watermill-a-message-that-is-passed-on-outlives-its-middleware false
+		case was.Err() != nil:
+			m.SetContext(mergedContext{ctx, was, given})
 		}
 	}
 }

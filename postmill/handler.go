@@ -9,6 +9,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/sameschema"
 )
 
 // ErrNacked is the error of an attempt whose message was nacked, if there is no other error.
@@ -22,27 +23,47 @@ var ErrNacked = errors.New("postmill: the message was nacked")
 // handler must return no messages, and pub may be nil. After an error or a nack, the inbox rolls
 // back, and tries the event again on the schedule of the subscription. [postroom.Permanent] and
 // [postroom.RetryAfter] work as in any handler.
+//
+// The inbox refuses the handler if pub has an outbox of another schema than the inbox.
 func Handler(pub *Publisher, topic string, h message.HandlerFunc) postroom.Handler {
-	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-		msg := toMessage(ev)
-		ctx, cancel := context.WithCancel(delivery{tx: tx, event: ev}.in(ctx))
-		defer cancel()
-		msg.SetContext(ctx)
-		produced, err := h(msg)
-		switch {
-		case err != nil:
-			return err
-		case isNacked(msg):
-			//guard:watermill-a-handlers-nack = nil
-			return ErrNacked
-		case len(produced) == 0:
-			return nil
-		case topic == "" || pub == nil:
-			return postroom.Permanent(message.ErrOutputInNoPublisherHandler)
-		}
-		pass(ctx, msg, produced)
-		return pub.Publish(topic, produced...)
-	})
+	return &handler{pub, topic, h}
+}
+
+type handler struct {
+	pub    *Publisher
+	topic  string
+	handle message.HandlerFunc
+}
+
+// Check returns an error if the publisher's outbox has another schema than the inbox that calls it.
+func (h *handler) Check(ctx context.Context) error {
+	if h.pub == nil {
+		return nil
+	}
+	//guard:watermill-a-handler-has-the-schema-of-its-inbox = sameschema.Check(context.Background(), "", "")
+	return sameschema.Check(ctx, "the outbox of postmill.Handler", h.pub.out.Schema())
+}
+
+// Handle runs the Watermill handler.
+func (h *handler) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	msg := toMessage(ev)
+	ctx, cancel := context.WithCancel(delivery{tx: tx, event: ev, failed: new(failure)}.in(ctx))
+	defer cancel()
+	msg.SetContext(ctx)
+	produced, err := h.handle(msg)
+	switch {
+	case err != nil:
+		return err
+	case isNacked(msg):
+		//guard:watermill-a-handlers-nack = nil
+		return ErrNacked
+	case len(produced) == 0:
+		return nil
+	case h.topic == "" || h.pub == nil:
+		return postroom.Permanent(message.ErrOutputInNoPublisherHandler)
+	}
+	pass(ctx, msg, produced)
+	return h.pub.Publish(h.topic, produced...)
 }
 
 func isNacked(msg *message.Message) bool {

@@ -15,8 +15,10 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/postmill"
 	"github.com/postroom/postroom/postroomtest"
+	"github.com/postroom/postroom/schema"
 )
 
 // charge is a Watermill handler that has an effect and returns a message.
@@ -210,4 +212,36 @@ func TestTheMiddlewareReturnsAPanic(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// A handler without a Router returns the same message for each event, or for each attempt at one.
+func TestHandlerReturnsOneMessageForEachEvent(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	kept := newMessage("made", "x")
+	h := postmill.Handler(postmill.NewPublisher(shop, postmill.PublisherConfig{}), "charge.made", func(*message.Message) ([]*message.Message, error) {
+		return message.Messages{kept}, nil
+	})
+	for range 3 {
+		must(t, inTx(t, pool, func(tx pgx.Tx) error { return h.Handle(t.Context(), tx, postroom.NewEvent("order.placed", nil)) }))
+	}
+	written(t, pool, 3)
+}
+
+// An inbox does not start if a handler's messages go to an outbox of another schema.
+func TestInboxRefusesAHandlerOfAnotherSchema(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	if _, err := schema.Migrate(t.Context(), pool, "tenant"); err != nil {
+		t.Fatal(err)
+	}
+	for name, refused := range map[string]bool{"": false, "tenant": true} {
+		pub := postmill.NewPublisher(outbox.New(outbox.Config{Source: "/shop", Schema: name}), postmill.PublisherConfig{})
+		in := inbox.New(pool, nil, inbox.Config{})
+		in.Handle(inbox.Subscription{Name: "h"}, postmill.Handler(pub, "charge.made", charge))
+		err := in.Check(t.Context())
+		if refused != errors.Is(err, postroom.ErrUnrecoverable) || refused && (!strings.Contains(err.Error(), "schema tenant") || !strings.Contains(err.Error(), "schema postroom")) {
+			t.Errorf("an outbox of schema %q: %v, refused: %t", name, err, refused)
+		}
+	}
 }

@@ -34,6 +34,38 @@ func TestARouterWithATimeout(t *testing.T) {
 	written(t, b.pool, 2)
 }
 
+// A handler may return its message, or a message with the context of its message, and this context has ended
+// with the middleware Timeout.
+func TestARouterThatPassesMessagesOnAfterATimeout(t *testing.T) {
+	t.Parallel()
+	for name, h := range map[string]message.HandlerFunc{
+		"the message": message.PassthroughHandler,
+		"a copy": func(m *message.Message) ([]*message.Message, error) {
+			return message.Messages{m.CopyWithContext()}, nil
+		},
+		"with its context": func(m *message.Message) ([]*message.Message, error) {
+			return message.Messages{message.NewMessageWithContext(m.Context(), "2", nil)}, nil
+		},
+		"with a context of it": func(m *message.Message) ([]*message.Message, error) {
+			made := newMessage("2", "x")
+			made.SetContext(postmill.WithTx(m.Context(), postmill.Tx(m.Context())))
+			return message.Messages{made}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newRig(t)
+			sub := b.subscriber(postmill.SubscriberConfig{Subscription: inbox.Subscription{Attempts: 1}, Inbox: quietConfig})
+			route(t, sub, postmill.NewPublisher(shop, postmill.PublisherConfig{}), h, postmill.Middleware, middleware.Timeout(time.Minute))
+			b.publish(t, "order.placed", newMessage("1", "x"))
+			devtest.Eventually(t, 20*time.Second, "the event to be decided", func() bool {
+				return count(t, b.pool, "SELECT count(*) FROM postroom.inbox") == 1
+			})
+			written(t, b.pool, 2)
+		})
+	}
+}
+
 // A Router has many middlewares, and its handlers fail, panic, are slow, and use contexts that end.
 // Each message that is good has one charge and one message of its own.
 func TestARouterWithManyMiddlewares(t *testing.T) {
@@ -98,4 +130,37 @@ func TestARouterWithManyMiddlewares(t *testing.T) {
 		t.Errorf("%d charges, want %d", got, n)
 	}
 	written(t, b.pool, 2*n)
+}
+
+// A handler returns for each event the same message, as it may with the other brokers of Watermill. The
+// message still has the context of the event before, with a transaction that has ended.
+func TestAHandlerThatReturnsOneMessageForEachEvent(t *testing.T) {
+	t.Parallel()
+	for name, made := range map[string]func(*message.Message) *message.Message{
+		"a message of its own": func(*message.Message) *message.Message { return newMessage("made", "x") },
+		"its first message":    func(m *message.Message) *message.Message { return m },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newRig(t)
+			sub := b.subscriber(postmill.SubscriberConfig{Subscription: inbox.Subscription{Attempts: 1}, Inbox: quietConfig})
+			var kept *message.Message
+			route(t, sub, postmill.NewPublisher(shop, postmill.PublisherConfig{}), func(m *message.Message) ([]*message.Message, error) {
+				if kept == nil {
+					kept = made(m)
+				}
+				return message.Messages{kept}, nil
+			}, postmill.Middleware)
+			b.publish(t, "order.placed", newMessage("1", "x"), newMessage("2", "x"), newMessage("3", "x"))
+			devtest.Eventually(t, 20*time.Second, "the events to be decided", func() bool {
+				return count(t, b.pool, "SELECT count(*) FROM postroom.inbox") == 3
+			})
+			all := written(t, b.pool, 6)
+			for i, ev := range all[3:] {
+				if ev.CausationID != all[i].ID {
+					t.Errorf("message %d is caused by %s, want %s", i, ev.CausationID, all[i].ID)
+				}
+			}
+		})
+	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // Metadata that [Relay] adds to a message. If an event arrives again, consumers recognise it by id

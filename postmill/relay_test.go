@@ -14,12 +14,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/postmill"
 	"github.com/postroom/postroom/postroomtest"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // publishFunc is a Watermill publisher of one function.
@@ -69,7 +67,7 @@ func (r *running) only(t *testing.T, m *broker.Message) broker.Outcome {
 }
 
 func outgoing(id string) *broker.Message {
-	return &broker.Message{Event: eventlog.Event{Event: postroom.Event{ID: id, Source: "/shop", Type: "order.placed", Subject: "order.placed", Data: []byte(id)}}}
+	return &broker.Message{Event: broker.Event{Event: postroom.Event{ID: id, Source: "/shop", Type: "order.placed", Subject: "order.placed", Data: []byte(id)}}}
 }
 
 // After any error the broker may have the message, unless Classify says otherwise.
@@ -198,7 +196,7 @@ func TestRelayRefusesBadSettings(t *testing.T) {
 	pool := withCharges(t)
 	// A relay begins only if its Config accepts both risks of such a publisher.
 	for _, accepted := range [][]broker.Risk{nil, {broker.NotInspected}, {broker.NotVerified}} {
-		err := relay.New(outbox.NewLog(pool), p, relay.Config{Accept: accepted}).Run(t.Context())
+		err := relay.New(pool, p, relay.Config{Accept: accepted}).Run(t.Context())
 		if !errors.Is(err, postroom.ErrUnrecoverable) {
 			t.Errorf("with %v accepted: Run = %v, want ErrUnrecoverable", accepted, err)
 		}
@@ -228,7 +226,7 @@ func TestRelayPublishesMessagesAsTheyCame(t *testing.T) {
 		came[topic] = msg
 		return nil
 	}), postmill.RelayConfig{})
-	postroomtest.Drain(t, relay.New(outbox.NewLog(pool), p, relay.Config{Accept: []broker.Risk{broker.NotInspected, broker.NotVerified}}))
+	postroomtest.Drain(t, relay.New(pool, p, relay.Config{Accept: []broker.Risk{broker.NotInspected, broker.NotVerified}}))
 	if len(topics) != 2 || came["order.placed"] == nil || came["order.paid"] == nil {
 		t.Fatalf("published to %q", topics)
 	}

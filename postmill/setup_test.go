@@ -90,7 +90,7 @@ func newRigOf(t testing.TB, pool *pgxpool.Pool, natsURL string) rig {
 	t.Helper()
 	nc := connect(t, natsURL)
 	must(t, natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "WM", Subjects: []string{"wm.>"}}))
-	run(t, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Lease: 2 * time.Second, IdlePoll: 20 * time.Millisecond}))
+	run(t, relay.New(pool, natsjs.NewPublisher(nc), relay.Config{Lease: 2 * time.Second, IdlePoll: 20 * time.Millisecond}))
 	return rig{pool, nc}
 }
 

@@ -48,7 +48,7 @@ func ApplyExternal(t testing.TB, pool *pgxpool.Pool, sub inbox.Subscription, h i
 func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscription, h inbox.ExternalHandler, ev postroom.Event) (Result, error) {
 	sub.Name, sub.Workers = cmp.Or(sub.Name, handlerName+".external"), cmp.Or(sub.Workers, 1)
 	if sub.Schedule == nil {
-		sub.Schedule = postroom.Backoff{10 * time.Millisecond}
+		sub.Schedule, sub.Attempts = postroom.Backoff{10 * time.Millisecond}, cmp.Or(sub.Attempts, len(postroom.ExternalBackoff())+1)
 	}
 	before, err := written(ctx, pool)
 	if err != nil {

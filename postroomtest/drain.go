@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -143,13 +142,16 @@ func unpublished(ctx context.Context, parts []postroom.Runner) (left remains, er
 		if lag.Events > 0 {
 			left.open = append(left.open, fmt.Sprintf("%d events are not published", lag.Events))
 		}
-		for _, reason := range []eventlog.HeldReason{eventlog.HeldRetry, eventlog.HeldKey} {
-			if n := lag.Held[reason].Events; n > 0 {
-				left.open = append(left.open, fmt.Sprintf("%d outgoing events are held (%s)", n, reason))
+		for _, held := range []struct {
+			n   int64
+			why string
+		}{{lag.Retrying, "retry"}, {lag.Waiting, "key"}} {
+			if held.n > 0 {
+				left.open = append(left.open, fmt.Sprintf("%d outgoing events are held (%s)", held.n, held.why))
 			}
 		}
-		if n := lag.Held[eventlog.HeldDead].Events; n > 0 {
-			left.dead = append(left.dead, fmt.Sprintf("%d outgoing events are dead: the broker refuses them", n))
+		if lag.Dead > 0 {
+			left.dead = append(left.dead, fmt.Sprintf("%d outgoing events are dead: the broker refuses them", lag.Dead))
 		}
 	}
 	return left, nil

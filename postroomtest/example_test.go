@@ -11,7 +11,6 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/postroomtest"
 	"github.com/postroom/postroom/postroomtest/servers"
 	"github.com/postroom/postroom/relay"
@@ -87,7 +86,7 @@ func ExampleDrain() {
 		in := inbox.New(pool, nc, inbox.Config{})
 		in.Handle(inbox.Subscription{Name: "billing.charge", Stream: "SHOP", Types: []string{"order.placed"}}, chargeOrder)
 		// Write events, and then:
-		postroomtest.Drain(t, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{}), in)
+		postroomtest.Drain(t, relay.New(pool, natsjs.NewPublisher(nc), relay.Config{}), in)
 	}
 }
 

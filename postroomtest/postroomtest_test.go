@@ -18,7 +18,6 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/postroomtest"
 	"github.com/postroom/postroom/postroomtest/servers"
 	"github.com/postroom/postroom/relay"
@@ -273,7 +272,7 @@ func TestDrain(t *testing.T) {
 			failed := map[string]bool{}
 			in.Handle(inbox.Subscription{
 				Name: "billing", Stream: "SHOP", Types: []string{"order.placed"}, Order: tt.order, Batch: tt.batch, Workers: 1,
-				Schedule: postroom.Backoff{10 * time.Millisecond},
+				Schedule: postroom.Backoff{10 * time.Millisecond}, Attempts: 8,
 			}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 				if ev.Key == "3" && !failed[ev.ID] {
 					failed[ev.ID] = true
@@ -285,7 +284,7 @@ func TestDrain(t *testing.T) {
 				postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
 					return postroom.Permanent(errors.New("no archive"))
 				}))
-			r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Logger: quiet})
+			r := relay.New(pool, natsjs.NewPublisher(nc), relay.Config{Logger: quiet})
 			postroomtest.Drain(t, r, in)
 			lags, err := in.Lag(t.Context())
 			if err != nil {
@@ -340,27 +339,28 @@ func (s soon) Deadline() (time.Time, bool) { return s.at, true }
 func charge(vendor *postroomtest.External) inbox.ExternalHandler {
 	client := &http.Client{Timeout: 200 * time.Millisecond}
 	return func(ctx context.Context, a *inbox.Attempt) error {
-		ref, err := a.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+		ref, err := inbox.Step(ctx, a, "charge", func(ctx context.Context, key string) (string, error) {
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, vendor.URL+"/charges", strings.NewReader("4200"))
 			if err != nil {
-				return nil, err
+				return "", err
 			}
 			req.Header.Set("Idempotency-Key", key)
 			resp, err := client.Do(req)
 			if err != nil {
-				return nil, err
+				return "", err
 			}
 			defer func() { _ = resp.Body.Close() }()
 			if resp.StatusCode != http.StatusOK {
-				return nil, inbox.NotApplied(fmt.Errorf("vendor: %s", resp.Status))
+				return "", postroom.NotApplied(fmt.Errorf("vendor: %s", resp.Status))
 			}
-			return io.ReadAll(resp.Body)
+			ref, err := io.ReadAll(resp.Body)
+			return string(ref), err
 		})
 		if err != nil {
 			return err
 		}
 		a.OnSuccess(func(ctx context.Context, tx pgx.Tx) error {
-			return shop.Write(ctx, tx, a.Event.Follow("order.charged", string(ref)))
+			return shop.Write(ctx, tx, a.Event.Follow("order.charged", ref))
 		})
 		return nil
 	}
@@ -386,7 +386,7 @@ func TestApplyExternal(t *testing.T) {
 		{name: "rejects", vendor: []postroomtest.Behaviour{postroomtest.Rejects}, outcome: postroomtest.Applied, attempts: 2, works: 1},
 		{name: "rejects for good", vendor: []postroomtest.Behaviour{postroomtest.Rejects, postroomtest.Rejects}, sub: inbox.Subscription{Attempts: 2}, outcome: postroomtest.Dead, class: "error", attempts: 2},
 		{name: "knows no keys", sub: remembers, vendor: []postroomtest.Behaviour{postroomtest.AnswersLate}, forgetful: true, outcome: postroomtest.Applied, attempts: 2, works: 2},
-		{name: "waits long", vendor: []postroomtest.Behaviour{postroomtest.Rejects}, sub: inbox.Subscription{Schedule: postroom.Backoff{time.Hour}}, outcome: postroomtest.Retried, class: "error", attempts: 1},
+		{name: "waits long", vendor: []postroomtest.Behaviour{postroomtest.Rejects}, sub: inbox.Subscription{Schedule: postroom.Backoff{time.Hour}, Attempts: 8}, outcome: postroomtest.Retried, class: "error", attempts: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // applyResults passes the results to the scheduler, and acknowledged events to the recorder.

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest/fakelog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // crowdedLog is a log that counts the events that the relay has in memory. The events have the seqs from 1.
@@ -40,7 +40,7 @@ type crowdedTerm struct {
 	log *crowdedLog
 }
 
-func (t *crowdedTerm) Read(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
+func (t *crowdedTerm) Read(ctx context.Context, limit int, into []broker.Event) (eventlog.Page, error) {
 	page, err := t.Term.Read(ctx, limit, into)
 	t.log.add(len(page.Events))
 	return page, err
@@ -81,7 +81,7 @@ func (p *slowPublisher) Run(ctx context.Context, batches <-chan []*broker.Messag
 					continue
 				}
 				p.log.add(-1)
-				settle(m, broker.Outcome{Stream: "S"})
+				settle(m, broker.Outcome{Class: broker.Stored, Stream: "S"})
 			}
 			got = nil
 		}
@@ -109,9 +109,9 @@ func TestHotKeysDoNotFillTheMemory(t *testing.T) {
 				log := &crowdedLog{Log: fakelog.New()}
 				for n := range tt.n {
 					key, subject := tt.event(n)
-					log.Events = append(log.Events, eventlog.Event{Seq: int64(n + 1), Event: postroom.Event{Key: key, Subject: subject, Type: "a.b"}})
+					log.Events = append(log.Events, broker.Event{Seq: int64(n + 1), Event: postroom.Event{Key: key, Subject: subject, Type: "a.b"}})
 				}
-				running := start(relay.New(log, &slowPublisher{log: log}, relay.Config{MaxUnpublished: limit}))
+				running := start(relay.Over(log, &slowPublisher{log: log}, relay.Config{MaxUnpublished: limit}))
 				after(10 * time.Minute)
 				running.stop()
 				running.wait(t)

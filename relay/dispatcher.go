@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 	"github.com/postroom/postroom/relay/internal/position"
 	"github.com/postroom/postroom/relay/internal/schedule"
 )

@@ -7,8 +7,7 @@ import (
 	"testing"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
@@ -19,7 +18,7 @@ func TestAnInvalidEventWaitsBehindAValidOne(t *testing.T) {
 	var batch []*broker.Message
 	for i, name := range []string{"a", "bad a", "a", "bad b", "bad b", "b", "", "bad ", "", "c", "bad c", "bad c"} {
 		key, bad := strings.CutPrefix(name, "bad ")
-		ev := eventlog.Event{Seq: int64(i), Event: postroom.Event{ID: fmt.Sprint(i), Source: "/shop", Type: "a.b", Subject: "a.b", Key: key}}
+		ev := broker.Event{Seq: int64(i), Event: postroom.Event{ID: fmt.Sprint(i), Source: "/shop", Type: "a.b", Subject: "a.b", Key: key}}
 		if bad {
 			ev.Fault = &postroom.FieldError{Field: "Headers", Problem: "are odd"}
 		}

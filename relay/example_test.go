@@ -32,7 +32,7 @@ func ExampleNew() {
 	})
 	fmt.Println("write:", err)
 
-	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{})
+	r := relay.New(pool, natsjs.NewPublisher(nc), relay.Config{})
 	fmt.Println("check:", r.Check(ctx)) // reports what is missing before events have to wait for it
 	sub, err := nc.SubscribeSync("order.placed")
 	fmt.Println("subscribe:", err)

@@ -5,7 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // fakeRepublishes are the republishes of a fakeSource: one after the other.
@@ -19,7 +20,7 @@ type fakeRepublishes struct {
 // fakeRepublish is a republish of events that are not in the fake log.
 type fakeRepublish struct {
 	eventlog.RepublishStatus
-	events []eventlog.Event
+	events []broker.Event
 	empty  int // reads that find no event, before the events
 }
 
@@ -75,7 +76,7 @@ func (s *fakeRepublishes) count(republish int64) (n int64) {
 }
 
 // republishOf returns a republish of n events.
-func republishOf(id int64, n int, rate float64, each func(ev *eventlog.Event)) *fakeRepublish {
+func republishOf(id int64, n int, rate float64, each func(ev *broker.Event)) *fakeRepublish {
 	r := &fakeRepublish{RepublishStatus: eventlog.RepublishStatus{ID: id, Rate: rate, Events: int64(n)}, events: events(n)}
 	for i := range r.events {
 		r.events[i].RepublishID = id
@@ -93,7 +94,7 @@ type sightings struct {
 	live        map[int64]time.Time
 }
 
-func (s *sightings) see(ev eventlog.Event) {
+func (s *sightings) see(ev broker.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ev.RepublishID != 0 {

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest/fakelog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // fakeSource is a log in memory. Tests set its answers. Its Mu guards the fields.
@@ -24,7 +24,7 @@ type fakeSource struct {
 	pauseErr    error
 	heldKeys    []string
 	prunable    int // steps
-	places      []eventlog.StreamPosition
+	places      []broker.StreamPosition
 	lost        []int64 // the relay found that the broker lost these events
 	late        []int64 // lost events whose keys have later events that were published
 	republishes fakeRepublishes
@@ -43,7 +43,7 @@ type fakeSource struct {
 	unstorable int           // the next page reports this many
 }
 
-func newFakeSource(events ...eventlog.Event) *fakeSource {
+func newFakeSource(events ...broker.Event) *fakeSource {
 	s := &fakeSource{Log: fakelog.New()} // without subjects: no stream is looked for
 	s.Events = events
 	return s
@@ -56,7 +56,7 @@ func (s *fakeSource) Check(context.Context) error {
 }
 
 // Positions returns the positions that the last term recorded.
-func (s *fakeSource) Positions(context.Context) ([]eventlog.StreamPosition, error) {
+func (s *fakeSource) Positions(context.Context) ([]broker.StreamPosition, error) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return slices.Clone(s.places), nil
@@ -122,7 +122,7 @@ func (t *fakeTerm) Renew(ctx context.Context, lease time.Duration) error {
 	return nil
 }
 
-func (t *fakeTerm) Read(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
+func (t *fakeTerm) Read(ctx context.Context, limit int, into []broker.Event) (eventlog.Page, error) {
 	t.source.Mu.Lock()
 	slow := t.source.slow
 	t.source.Mu.Unlock()
@@ -208,11 +208,11 @@ func (t *fakeTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	defer t.source.Mu.Unlock()
 	t.records = append(t.records, time.Now())
 	for _, at := range p.Positions {
-		t.source.places = slices.DeleteFunc(t.source.places, func(old eventlog.StreamPosition) bool { return old.Stream == at.Stream })
+		t.source.places = slices.DeleteFunc(t.source.places, func(old broker.StreamPosition) bool { return old.Stream == at.Stream })
 		t.source.places = append(t.source.places, at)
 	}
 	t.source.lost, t.source.late = append(t.source.lost, p.Lost...), append(t.source.late, p.LostBehindKey...)
-	var lost []eventlog.Event
+	var lost []broker.Event
 	for _, ev := range t.source.Events {
 		if slices.Contains(p.Lost, ev.Seq) {
 			delete(t.source.Done, ev.Seq)
@@ -239,7 +239,7 @@ func (t *fakeTerm) isReleased() bool {
 	return t.released
 }
 
-func (t *fakeTerm) Positions() []eventlog.StreamPosition {
+func (t *fakeTerm) Positions() []broker.StreamPosition {
 	t.source.Mu.Lock()
 	defer t.source.Mu.Unlock()
 	return slices.Clone(t.source.places)
@@ -259,9 +259,9 @@ func (t *fakeTerm) Release(ctx context.Context, p eventlog.Progress) error {
 type fakePublisher struct {
 	sound
 
-	answer func(ev eventlog.Event, try int) (wait time.Duration, err error)
-	stream string                         // that all events go to
-	store  func(ev eventlog.Event) uint64 // if set, stores an event and returns its sequence
+	answer func(ev broker.Event, try int) (wait time.Duration, err error)
+	stream string                       // that all events go to
+	store  func(ev broker.Event) uint64 // if set, stores an event and returns its sequence
 	runErr error
 
 	mu       sync.Mutex
@@ -272,15 +272,13 @@ type fakePublisher struct {
 }
 
 // sound finds no fault in the streams.
-type sound struct{}
+type sound struct{ broker.PublishOnly }
 
 func (sound) Abilities() broker.Abilities {
 	return broker.Abilities{Inspects: true, Verifies: true, Risks: natsjs.Risks()}
 }
 
 func (sound) Check(context.Context) error { return nil }
-
-func (sound) Connected() bool { return true }
 
 func (sound) Inspect(context.Context, []string, []string) (covered bool, faults []error, err error) {
 	return false, nil, nil
@@ -290,20 +288,8 @@ func (sound) InspectAtomic(context.Context, []string, []string) (covered bool, f
 	return false, nil, nil
 }
 
-func (sound) RunAtomic(context.Context, broker.LeaderToken, <-chan []*broker.Message, func(*broker.Message, broker.Outcome)) error {
-	return errors.ErrUnsupported
-}
-
-func (sound) Compare(_ context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+func (sound) Compare(_ context.Context, at broker.StreamPosition) (broker.StreamState, error) {
 	return broker.StreamState{Verdict: broker.Intact, Last: at}, nil
-}
-
-func (sound) ReadStored(context.Context, string, broker.SeqRange) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
-	return nil, nil, errors.ErrUnsupported
-}
-
-func (sound) StoredDigest(context.Context, string, uint64, string) ([]byte, error) {
-	return nil, errors.ErrUnsupported
 }
 
 // outcomeOf returns the outcome for an error: Unknown, unless the error has a class.
@@ -313,7 +299,7 @@ func outcomeOf(err error) broker.Outcome {
 	case errors.As(err, &told):
 		return broker.Outcome{Class: told.class, Err: err, Reason: told.reason}
 	case err == nil:
-		return broker.Outcome{}
+		return broker.Outcome{Class: broker.Stored}
 	case errors.Is(err, broker.ErrNoStream):
 		return broker.Outcome{Class: broker.Unroutable, Err: err}
 	case errors.Is(err, broker.ErrNoLeader):
@@ -416,17 +402,17 @@ func (promptPublisher) Run(ctx context.Context, batches <-chan []*broker.Message
 			return nil
 		case batch := <-batches:
 			for _, f := range batch {
-				settle(f, broker.Outcome{})
+				settle(f, broker.Outcome{Class: broker.Stored})
 			}
 		}
 	}
 }
 
 // events returns n events without a key, from seq 1.
-func events(n int) []eventlog.Event {
-	all := make([]eventlog.Event, n)
+func events(n int) []broker.Event {
+	all := make([]broker.Event, n)
 	for i := range all {
-		all[i] = eventlog.Event{Seq: int64(i + 1), Event: postroom.Event{Type: "a.b"}}
+		all[i] = broker.Event{Seq: int64(i + 1), Event: postroom.Event{Type: "a.b"}}
 	}
 	return all
 }

@@ -6,8 +6,8 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/postroom/postroom/eventlog"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -89,7 +89,7 @@ func (g *gauges) observe(o metric.Observer, r *Relay) {
 	if h.LagMeasuredAt.IsZero() {
 		return
 	}
-	b := h.Lag
+	b := h.measured
 	o.ObserveFloat64(g.age, b.Age.Seconds(), g.lane)
 	o.ObserveFloat64(g.events, float64(b.Events), g.lane)
 	o.ObserveInt64(g.appended, b.Appended)
@@ -127,7 +127,7 @@ func truth(b bool) float64 {
 // measure measures the lag again and again while the relay leads, until ctx ends.
 func (r *Relay) measure(ctx context.Context) {
 	failed := false
-	for wait := measureEvery / 3; pause.For(ctx, wait); wait = measureEvery {
+	for wait := measureEvery / 3; sleep.For(ctx, wait); wait = measureEvery {
 		if r.Health().State != Leading {
 			continue
 		}

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // State is what a relay does at the moment.
@@ -61,7 +61,7 @@ type Health struct {
 	Losses []Loss
 
 	// Lag is how far behind the relay was at LagMeasuredAt. Only a leader measures it.
-	Lag           eventlog.Lag
+	Lag           Lag
 	LagMeasuredAt time.Time
 
 	// RecordedAt is when this relay last recorded progress or renewed its lease.
@@ -71,8 +71,9 @@ type Health struct {
 	Err   error
 	ErrAt time.Time
 
-	taken time.Time
-	lease time.Duration
+	taken    time.Time
+	lease    time.Duration
+	measured eventlog.Lag // Lag, and what only the gauges report
 }
 
 // Live returns nil while Run is running. If it returns an error, restart the process.
@@ -213,7 +214,7 @@ func (v *healthState) setRepaired(loss Loss) {
 func (v *healthState) setLag(b eventlog.Lag) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.health.Lag, v.health.LagMeasuredAt = b, time.Now()
+	v.health.Lag, v.health.measured, v.health.LagMeasuredAt = newLag(b), b, time.Now()
 }
 
 func (v *healthState) setErr(err error) {
@@ -283,8 +284,3 @@ func (o healthTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	}
 	return err
 }
-
-// Lag returns how far behind the leading relay is now, even if another relay leads. It asks
-// the database, and is safe for concurrent use. [Relay.Health] returns the last measurement
-// without asking.
-func (r *Relay) Lag(ctx context.Context) (eventlog.Lag, error) { return r.log.Lag(ctx) }

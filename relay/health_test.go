@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // inspectable is a fakePublisher that can be cut off and have faults.
@@ -63,7 +63,7 @@ func wantHealth(t *testing.T, r *relay.Relay, state relay.State, notReady string
 func TestHealthOfALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, pub := newFakeSource(events(3)...), &inspectable{}
-		r := relay.New(src, pub, relay.Config{Lease: 3 * time.Second, DrainTimeout: time.Hour})
+		r := relay.Over(src, pub, relay.Config{Lease: 3 * time.Second, DrainTimeout: time.Hour})
 		wantHealth(t, r, relay.Stopped, "stopped")
 
 		outage := errors.New("connection refused")
@@ -91,7 +91,7 @@ func TestHealthOfALeader(t *testing.T) {
 		wantHealth(t, r, relay.Leading, "")
 
 		slow := make(chan struct{})
-		pub.answer = func(eventlog.Event, int) (time.Duration, error) { <-slow; return 0, nil }
+		pub.answer = func(broker.Event, int) (time.Duration, error) { <-slow; return 0, nil }
 		run.stop()
 		synctest.Wait()
 		run.wait(t)
@@ -102,8 +102,8 @@ func TestHealthOfALeader(t *testing.T) {
 func TestHealthWhileDraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pub := &inspectable{}
-		pub.answer = func(eventlog.Event, int) (time.Duration, error) { return 5 * time.Second, nil }
-		r := relay.New(newFakeSource(events(1)...), pub, relay.Config{})
+		pub.answer = func(broker.Event, int) (time.Duration, error) { return 5 * time.Second, nil }
+		r := relay.Over(newFakeSource(events(1)...), pub, relay.Config{})
 		run := start(r)
 		after(time.Second)
 		run.stop()
@@ -118,7 +118,7 @@ func TestHealthOfAStandby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, pub := newFakeSource(), &inspectable{}
 		src.leadErr = eventlog.ErrLeaseHeld
-		r := relay.New(src, pub, relay.Config{})
+		r := relay.Over(src, pub, relay.Config{})
 		run := start(r)
 		after(time.Minute)
 		wantHealth(t, r, relay.Standby, "")
@@ -137,7 +137,7 @@ func TestHealthOfALeaderThatCannotRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		hang := func(_ *fakeTerm, ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-		r := relay.New(src, &inspectable{}, relay.Config{Lease: 8 * time.Second})
+		r := relay.Over(src, &inspectable{}, relay.Config{Lease: 8 * time.Second})
 		run := start(r)
 		after(time.Second)
 		wantHealth(t, r, relay.Leading, "")
@@ -156,7 +156,7 @@ func TestHealthOfALeaderThatCannotRecord(t *testing.T) {
 func TestFaultsBeforeAndAfterTheFirstTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, pub := newFakeSource(), &inspectable{err: errors.New("broker busy")}
-		r := relay.New(src, pub, relay.Config{})
+		r := relay.Over(src, pub, relay.Config{})
 		run := start(r)
 		after(10 * time.Second)
 		wantHealth(t, r, relay.Starting, "broker busy")
@@ -190,7 +190,7 @@ func TestFaultsBeforeAndAfterTheFirstTerm(t *testing.T) {
 
 func TestHealthMayBeReadAtAnyTime(t *testing.T) {
 	t.Parallel()
-	r := relay.New(using("any.a"), natsjs.NewPublisher(devtest.NATS(t)), relay.Config{})
+	r := relay.Over(using("any.a"), natsjs.NewPublisher(devtest.NATS(t)), relay.Config{})
 	ctx, stop := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
 	for range 4 {

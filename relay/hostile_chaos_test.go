@@ -14,10 +14,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // chaosPublisher stores events in memory, and refuses some, loses some answers, and answers in any
@@ -48,7 +47,7 @@ func (p *chaosPublisher) outcome(m *broker.Message) broker.Outcome {
 	switch {
 	case p.calm || n >= 30:
 		p.store(m)
-		return broker.Outcome{Stream: "S"}
+		return broker.Outcome{Class: broker.Stored, Stream: "S"}
 	case n < 10:
 		p.store(m)
 		return broker.Outcome{Class: broker.Unknown, Err: errors.New("no answer")}
@@ -96,7 +95,7 @@ func TestNothingIsLostOrOutOfOrderInChaos(t *testing.T) {
 	const busy = 15 * time.Second
 	pool := devtest.Pool(t)
 	pub := &chaosPublisher{rng: devtest.Random(t, 1), copies: map[int64]int{}, first: map[string][]int64{}}
-	r := relay.New(outbox.NewLog(pool), pub, relay.Config{MaxUnpublished: 2000, Lease: 2 * time.Second, IdlePoll: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	r := relay.New(pool, pub, relay.Config{MaxUnpublished: 2000, Lease: 2 * time.Second, IdlePoll: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()

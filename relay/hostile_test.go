@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // endless is an error that contains itself.
@@ -55,7 +55,7 @@ func TestFailingPublisherEndsOnlyTheTerm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				src := newFakeSource(events(3)...)
-				running := start(relay.New(src, &faulty{run: run}, relay.Config{}))
+				running := start(relay.Over(src, &faulty{run: run}, relay.Config{}))
 				after(time.Minute)
 				running.stop()
 				running.wait(t)
@@ -81,7 +81,7 @@ func TestAnOutcomeWithoutAnError(t *testing.T) {
 			}
 			return errors.New("that was all")
 		}}
-		running := start(relay.New(src, pub, relay.Config{}))
+		running := start(relay.Over(src, pub, relay.Config{}))
 		after(time.Minute)
 		src.Set(func() {
 			if len(src.Held) != 3 || src.Held[1].Failure == nil || src.Held[1].Failure.Text == "" {

@@ -4,8 +4,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
@@ -48,7 +47,7 @@ func waitsBehind(m *broker.Message, others []*broker.Message) bool {
 }
 
 // faultOf returns what is wrong with an event of the log, or nil if the event may be sent.
-func faultOf(ev *eventlog.Event) error {
+func faultOf(ev *broker.Event) error {
 	err := ev.Validate()
 	if ev.Fault == nil {
 		return err

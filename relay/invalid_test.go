@@ -2,8 +2,11 @@ package relay_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // If an event's row has a fault, the event is dead before it is sent, even if it looks valid
@@ -23,7 +27,7 @@ func TestAnEventWithAFaultIsNotSent(t *testing.T) {
 		page := events(3)
 		page[1].Fault = &postroom.FieldError{Field: "Headers", Problem: "are odd"}
 		src, pub := newFakeSource(page...), &fakePublisher{}
-		run := start(relay.New(src, pub, relay.Config{}))
+		run := start(relay.Over(src, pub, relay.Config{}))
 		after(time.Second)
 		if got := src.PublishedSeqs(); len(got) != 2 || pub.tried(2) != 0 {
 			t.Errorf("published %v; the one with a fault was sent %d times", got, pub.tried(2))
@@ -43,7 +47,7 @@ func TestUnstorableEventsAreReported(t *testing.T) {
 		src := newFakeSource()
 		src.unstorable = 3
 		var log bytes.Buffer
-		run := start(relay.New(src, &fakePublisher{}, relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+		run := start(relay.Over(src, &fakePublisher{}, relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
 		after(time.Second)
 		run.stop()
 		run.wait(t)
@@ -58,8 +62,57 @@ func TestCheckAsksAboutSubjectsOnly(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	create(t, nc, jetstream.StreamConfig{Name: "IV-A", Subjects: []string{"iv.a"}})
-	r := relay.New(using("", ">", "iv.*", "iv..b", "iv b", "iv\r\nPUB iv.a 0", "iv.a"), natsjs.NewPublisher(nc), relay.Config{})
+	r := relay.Over(using("", ">", "iv.*", "iv..b", "iv b", "iv\r\nPUB iv.a 0", "iv.a"), natsjs.NewPublisher(nc), relay.Config{})
 	if err := r.Check(t.Context()); err != nil {
 		t.Errorf("Check = %v", err)
+	}
+}
+
+// A publisher that a user wrote forgets to set a class, or reports an error with the class Stored. The
+// event counts as published only after the publisher has said so without an error.
+func TestOnlyWhatIsSaidToBeStoredIsPublished(t *testing.T) {
+	for name, first := range map[string]broker.Outcome{
+		"no class":              {},
+		"an error and no class": {Err: errors.New("down")},
+		"an error, and stored":  {Class: broker.Stored, Err: errors.New("down")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src := newFakeSource(events(1)...)
+				pub := &forgetfulPublisher{first: first}
+				run := start(relay.Over(src, pub, relay.Config{}))
+				after(time.Minute)
+				if got := len(src.PublishedSeqs()); got != 1 || pub.tries.Load() != 2 {
+					t.Errorf("%d published after %d tries, want one event after two", got, pub.tries.Load())
+				}
+				run.stop()
+				run.wait(t)
+			})
+		})
+	}
+}
+
+// forgetfulPublisher reports its first outcome as given, and the others as stored.
+type forgetfulPublisher struct {
+	sound
+
+	first broker.Outcome
+	tries atomic.Int32
+}
+
+func (p *forgetfulPublisher) Run(ctx context.Context, batches <-chan []*broker.Message, settle func(*broker.Message, broker.Outcome)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case batch := <-batches:
+			for _, m := range batch {
+				o := broker.Outcome{Class: broker.Stored}
+				if p.tries.Add(1) == 1 {
+					o = p.first
+				}
+				settle(m, o)
+			}
+		}
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/relay/broker"
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 const (

@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // hang is a database that does not answer in time.
@@ -45,7 +45,7 @@ func TestTheLeaseIsAsLongAsItsDatabaseNeeds(t *testing.T) {
 					}
 					return nil
 				}
-				run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: tt.chosen}))
+				run := start(relay.Over(src, &fakePublisher{}, relay.Config{Lease: tt.chosen}))
 				after(time.Minute)
 				run.stop()
 				run.wait(t)
@@ -69,7 +69,7 @@ func TestTheFirstRenewalIsBoundedByTheLease(t *testing.T) {
 			left = time.Until(deadline)
 			return nil
 		}
-		run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: 8 * time.Second}))
+		run := start(relay.Over(src, &fakePublisher{}, relay.Config{Lease: 8 * time.Second}))
 		after(4 * time.Second)
 		run.stop()
 		run.wait(t)
@@ -95,7 +95,7 @@ func TestLeaseGrowsIfItCannotBeRenewed(t *testing.T) {
 				src := newFakeSource(events(1)...)
 				src.roundTrip = 100 * time.Millisecond
 				src.renewed = hang
-				r := relay.New(src, &fakePublisher{}, tt.cfg)
+				r := relay.Over(src, &fakePublisher{}, tt.cfg)
 				run := start(r)
 				after(2 * time.Minute)
 				if got := src.leases[:min(len(tt.want), len(src.leases))]; !slices.Equal(got, tt.want) {
@@ -152,7 +152,7 @@ func TestUselessTermsAreFurtherAndFurtherApart(t *testing.T) {
 				src := newFakeSource(events(1)...)
 				pub := &fakePublisher{}
 				fail(src, pub, true)
-				run := start(relay.New(src, pub, relay.Config{}))
+				run := start(relay.Over(src, pub, relay.Config{}))
 				after(10 * time.Minute)
 				if n := len(src.terms); n < 20 || n > 40 {
 					t.Errorf("%d terms in ten minutes, want one in half a minute in the end", n)
@@ -187,7 +187,7 @@ func TestUselessTermsInTurnsAreFurtherApart(t *testing.T) {
 			src.Set(func() { src.leadErr = eventlog.ErrLeaseHeld }) // the other one leads now
 			return errors.New("row is too large")
 		}
-		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+		run := start(relay.Over(src, &fakePublisher{}, relay.Config{}))
 		for range 600 {
 			after(time.Second)
 			src.Set(func() { src.leadErr = nil })

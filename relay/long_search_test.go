@@ -10,17 +10,16 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // slowToRead is a publisher that reads no stream until release is closed.
 type slowToRead struct {
-	*natsjs.Publisher
+	broker.Publisher
 
 	release chan struct{}
 }
@@ -86,7 +85,7 @@ func TestStreamsGoOnDuringALongSearch(t *testing.T) {
 		return n
 	}
 	begin := func(pub broker.Publisher, keep time.Duration) (r *relay.Relay, stop func()) {
-		r = relay.New(outbox.NewLog(pool), pub, relay.Config{Accept: natsjs.Risks(), Retention: keep})
+		r = relay.New(pool, pub, relay.Config{Accept: natsjs.Risks(), Retention: keep})
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		done := make(chan struct{})
 		go func() {

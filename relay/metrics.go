@@ -7,9 +7,9 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/telemetry"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // metrics counts what the relay did. The hot path counts in plain integers. It calls an instrument

@@ -16,9 +16,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // measuredSource is a fakeSource that knows its backlog.
@@ -90,7 +90,7 @@ func TestMetrics(t *testing.T) {
 			Bytes: map[string]int64{"outbox": 4096, "held": 8192},
 			Sagas: []eventlog.SagaCount{{Saga: "checkout", Running: 9, Compensating: 4, Stuck: 2, Oldest: time.Hour}},
 		}}
-		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP", answer: func(ev eventlog.Event, try int) (time.Duration, error) {
+		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP", answer: func(ev broker.Event, try int) (time.Duration, error) {
 			switch {
 			case ev.Key == "dead":
 				return time.Millisecond, &classError{broker.Permanent, "js_10054"}
@@ -100,7 +100,7 @@ func TestMetrics(t *testing.T) {
 			return time.Millisecond, nil
 		}}}
 		reader := sdk.NewManualReader()
-		r := relay.New(src, pub, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
+		r := relay.Over(src, pub, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
 		run := start(r)
 		after(5 * time.Second)
 		pub.set(func() { pub.faults = []error{errors.New("drifted")} })
@@ -171,7 +171,7 @@ func TestMetricsSayHowOldTheyAre(t *testing.T) {
 		reader := sdk.NewManualReader()
 		src := &forgetfulSource{fakeSource: newFakeSource()}
 		src.left.Store(2)
-		r := relay.New(src, &fakePublisher{stream: "SHOP"}, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
+		r := relay.Over(src, &fakePublisher{stream: "SHOP"}, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
 		run := start(r)
 		age := func(least, most float64) {
 			t.Helper()
@@ -204,7 +204,7 @@ func TestMetricsDoNotDenyHiddenWriters(t *testing.T) {
 		} {
 			reader := sdk.NewManualReader()
 			src := &measuredSource{newFakeSource(), *backlog}
-			r := relay.New(src, &fakePublisher{stream: "SHOP"}, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
+			r := relay.Over(src, &fakePublisher{stream: "SHOP"}, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
 			run := start(r)
 			after(time.Minute)
 			got := collect(t, reader)
@@ -227,14 +227,14 @@ func TestWaitingRelaySaysSo(t *testing.T) {
 		src := newFakeSource(all[:1]...)
 		var out atomic.Bool
 		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP"}}
-		pub.answer = func(eventlog.Event, int) (time.Duration, error) {
+		pub.answer = func(broker.Event, int) (time.Duration, error) {
 			if out.Load() {
 				return 0, broker.ErrNoLeader
 			}
 			return 0, nil
 		}
 		reader := sdk.NewManualReader()
-		r := relay.New(src, pub, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
+		r := relay.Over(src, pub, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
 		run := start(r)
 		after(time.Second)
 		out.Store(true)
@@ -285,14 +285,14 @@ func TestSpans(t *testing.T) {
 		all[1].TraceParent, all[1].ID = yes, "traced"
 		all[2].TraceParent = no
 		src := newFakeSource(all[:3]...)
-		pub := &fakePublisher{stream: "SHOP", answer: func(ev eventlog.Event, try int) (time.Duration, error) {
+		pub := &fakePublisher{stream: "SHOP", answer: func(ev broker.Event, try int) (time.Duration, error) {
 			if ev.TraceParent == yes && try == 1 {
 				return 0, broker.ErrUnacknowledged
 			}
 			return time.Millisecond, nil
 		}}
 		spans := tracetest.NewSpanRecorder()
-		run := start(relay.New(src, pub, relay.Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}))
+		run := start(relay.Over(src, pub, relay.Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}))
 		after(time.Second)
 		src.Set(func() { src.terms[0].Unread = all[3:] }) // none of them has a trace
 		after(time.Minute)
@@ -327,7 +327,7 @@ func TestRelayPrunes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			src := newFakeSource()
 			src.prunable = 10
-			run := start(relay.New(src, &fakePublisher{}, relay.Config{Retention: retention}))
+			run := start(relay.Over(src, &fakePublisher{}, relay.Config{Retention: retention}))
 			after(5 * time.Second)
 			var steps, later int
 			src.Set(func() { steps = len(src.terms[0].pruned) })

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postroom/postroom/eventlog"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/repeat"
+	"github.com/postroom/postroom/internal/sleep"
 )
 
 // pausesEvery is how often a relay asks whether an operator has paused it. All relays must
@@ -53,7 +53,7 @@ func (o *operatorPause) interrupt(ctx context.Context, lead func(ctx context.Con
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for ; ctx.Err() == nil; pause.For(ctx, pausesEvery) {
+		for ; ctx.Err() == nil; sleep.For(ctx, pausesEvery) {
 			paused, err := o.ask(ctx)
 			if err != nil && ctx.Err() == nil {
 				o.lines.Warn(ctx, o.logger, "cannot ask whether the relay is paused", err)

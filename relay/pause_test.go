@@ -8,8 +8,9 @@ import (
 
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // An operator's pause ends the term within two seconds. The relay records the acknowledgements
@@ -20,9 +21,9 @@ func TestAnOperatorPausesTheRelay(t *testing.T) {
 		src, log := newFakeSource(all[:2]...), &logged{}
 		src.Pause = &eventlog.Pause{Actor: "ann", Reason: "the stream is moved"}
 		pub := &inspectable{}
-		pub.answer = func(eventlog.Event, int) (time.Duration, error) { return time.Second, nil }
+		pub.answer = func(broker.Event, int) (time.Duration, error) { return time.Second, nil }
 		reader := sdk.NewManualReader()
-		r := relay.New(src, pub, relay.Config{Logger: log.logger(), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
+		r := relay.Over(src, pub, relay.Config{Logger: log.logger(), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
 		run := start(r)
 		after(time.Minute)
 		wantHealth(t, r, relay.Paused, "")
@@ -65,7 +66,7 @@ func TestAnOperatorPausesTheRelay(t *testing.T) {
 func TestLastAnswerAboutAPauseHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, log := newFakeSource(events(1)...), &logged{}
-		r := relay.New(src, &inspectable{}, relay.Config{Logger: log.logger()})
+		r := relay.Over(src, &inspectable{}, relay.Config{Logger: log.logger()})
 		run := start(r)
 		after(3 * time.Second)
 		src.Set(func() { src.pauseErr = errors.New("statement timeout") })

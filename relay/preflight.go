@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/internal/sleep"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // preflight checks log, broker and streams when a relay starts and while it runs.
@@ -195,7 +195,7 @@ func (p *preflight) waitForCheck(ctx context.Context, d time.Duration) (asked, a
 	case <-timer.C:
 		return false, true
 	case <-p.recheck:
-		return true, pause.For(ctx, min(d, time.Second))
+		return true, sleep.For(ctx, min(d, time.Second))
 	}
 }
 

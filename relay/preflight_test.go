@@ -15,11 +15,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // cataloged is a fakeSource that knows its subjects.
@@ -79,7 +78,7 @@ func TestCheckComparesTheLargestMessageOfTheServer(t *testing.T) {
 		nc := devtest.PlainNATS(t, fmt.Sprintf("jetstream: enabled\nmax_payload: %d", limit), natsjs.ConnectOptions()...)
 		create(t, nc, jetstream.StreamConfig{Name: "SMALL", Subjects: []string{"small.a"}})
 		check := func(accept ...broker.Risk) error {
-			return relay.New(using("small.a"), natsjs.NewPublisher(nc), relay.Config{Accept: accept}).Check(t.Context())
+			return relay.Over(using("small.a"), natsjs.NewPublisher(nc), relay.Config{Accept: accept}).Check(t.Context())
 		}
 		err := check()
 		if errors.Is(err, natsjs.SmallMessages) != refused || errors.Is(err, postroom.ErrUnrecoverable) != refused || (err != nil) != refused {
@@ -152,7 +151,7 @@ func TestCheckExaminesStreams(t *testing.T) {
 				}
 			}
 			check := func(scope relay.Config) error {
-				return relay.New(src, natsjs.NewPublisher(nc), scope).Check(t.Context())
+				return relay.Over(src, natsjs.NewPublisher(nc), scope).Check(t.Context())
 			}
 
 			err := check(scope)
@@ -180,7 +179,7 @@ func TestCheckExaminesStreams(t *testing.T) {
 			}
 			run, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 20*time.Second))
 			defer cancel()
-			if err := relay.New(src, natsjs.NewPublisher(nc), scope).Run(run); !errors.Is(err, tt.want[0]) || !errors.Is(err, postroom.ErrUnrecoverable) {
+			if err := relay.Over(src, natsjs.NewPublisher(nc), scope).Run(run); !errors.Is(err, tt.want[0]) || !errors.Is(err, postroom.ErrUnrecoverable) {
 				t.Errorf("Run = %v, want the refusal", err)
 			}
 			if !byName {
@@ -226,7 +225,7 @@ func TestCheckFindsSubjectsWithoutAStream(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := relay.New(using(tt.subjects...), natsjs.NewPublisher(nc), relay.Config{Streams: tt.streams}).Check(t.Context())
+			err := relay.Over(using(tt.subjects...), natsjs.NewPublisher(nc), relay.Config{Streams: tt.streams}).Check(t.Context())
 			if len(tt.want) == 0 {
 				if err != nil {
 					t.Errorf("Check = %v, want nil", err)
@@ -251,14 +250,14 @@ func TestCheckFindsSubjectsWithoutAStream(t *testing.T) {
 func TestCheckReturnsOutagesOfTheCatalog(t *testing.T) {
 	src := using()
 	src.err = errors.New("connection refused")
-	err := relay.New(src, natsjs.NewPublisher(devtest.NATS(t)), relay.Config{}).Check(t.Context())
+	err := relay.Over(src, natsjs.NewPublisher(devtest.NATS(t)), relay.Config{}).Check(t.Context())
 	if !errors.Is(err, src.err) || errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Check = %v, want the outage", err)
 	}
 }
 
 func TestConfigOfChecksIsValidated(t *testing.T) {
-	err := relay.New(newFakeSource(), &fakePublisher{}, relay.Config{
+	err := relay.Over(newFakeSource(), &fakePublisher{}, relay.Config{
 		Streams: []string{"SHOP", "order.>"}, Accept: []broker.Risk{natsjs.DiscardOld, natsjs.Sealed, "bad-luck"}, CheckEvery: 1,
 	}).Check(t.Context())
 	if !errors.Is(err, postroom.ErrUnrecoverable) {
@@ -297,7 +296,7 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 	cfg := jetstream.StreamConfig{Name: "DRIFT", Subjects: []string{"drift.>"}}
 	create(t, nc, cfg)
 	src, log := using("drift.a"), &logged{}
-	r := relay.New(src, natsjs.NewPublisher(nc), relay.Config{CheckEvery: time.Second, Logger: log.logger()})
+	r := relay.Over(src, natsjs.NewPublisher(nc), relay.Config{CheckEvery: time.Second, Logger: log.logger()})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -380,7 +379,7 @@ func TestAFaultyStreamDoesNotStopTheOthers(t *testing.T) {
 				src.Mu.Lock()
 				defer src.Mu.Unlock()
 				seq := int64(len(src.Events) + 1)
-				src.Events = append(src.Events, eventlog.Event{Seq: seq, Event: postroom.Event{
+				src.Events = append(src.Events, broker.Event{Seq: seq, Event: postroom.Event{
 					ID: fmt.Sprint(name, seq), Source: "/shop", Type: subject, Subject: subject, ContentType: "application/json", Data: []byte("1"),
 					Time: time.Now(), LoggedAt: time.Now(),
 				}})
@@ -393,7 +392,7 @@ func TestAFaultyStreamDoesNotStopTheOthers(t *testing.T) {
 			}
 			start := func() (r *relay.Relay, stop func() error) {
 				ctx, cancel := context.WithCancel(t.Context())
-				r, done := relay.New(src, natsjs.NewPublisher(nc), relay.Config{Logger: log.logger()}), make(chan error, 1)
+				r, done := relay.Over(src, natsjs.NewPublisher(nc), relay.Config{Logger: log.logger()}), make(chan error, 1)
 				go func() { done <- r.Run(ctx) }()
 				return r, func() error {
 					cancel()
@@ -425,7 +424,7 @@ func TestAFaultyStreamDoesNotStopTheOthers(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Errorf("Run = %v, want nil", err)
 			}
-			first := relay.New(using(good, faulty), natsjs.NewPublisher(nc), relay.Config{Logger: log.logger()})
+			first := relay.Over(using(good, faulty), natsjs.NewPublisher(nc), relay.Config{Logger: log.logger()})
 			if err := first.Run(t.Context()); !errors.Is(err, tt.risk) || !errors.Is(err, postroom.ErrUnrecoverable) {
 				t.Errorf("Run of the log's first relay = %v, want a refusal", err)
 			}
@@ -436,7 +435,7 @@ func TestAFaultyStreamDoesNotStopTheOthers(t *testing.T) {
 func TestARelayWaitsForItsStream(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
-	r := relay.New(using("wait.a"), natsjs.NewPublisher(nc), relay.Config{CheckEvery: time.Second})
+	r := relay.Over(using("wait.a"), natsjs.NewPublisher(nc), relay.Config{CheckEvery: time.Second})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -456,7 +455,7 @@ func TestARelayWaitsForItsStream(t *testing.T) {
 // others.
 func TestAtomicNeedsABatcher(t *testing.T) {
 	t.Parallel()
-	r := relay.New(newFakeSource(), publishOnly{}, relay.Config{Atomic: true, Window: -1})
+	r := relay.Over(newFakeSource(), publishOnly{}, relay.Config{Atomic: true, Window: -1})
 	err := r.Check(t.Context())
 	if !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Check = %v, want a refusal", err)
@@ -484,7 +483,7 @@ func TestCheckReportsWhatAPublisherCannotDo(t *testing.T) {
 	t.Parallel()
 	for _, accept := range [][]broker.Risk{nil, {broker.NotInspected}, {broker.NotVerified}, {broker.NotInspected, broker.NotVerified}} {
 		cfg := relay.Config{Accept: accept}
-		err := relay.New(newFakeSource(), publishOnly{}, cfg).Check(t.Context())
+		err := relay.Over(newFakeSource(), publishOnly{}, cfg).Check(t.Context())
 		for _, risk := range []broker.Risk{broker.NotInspected, broker.NotVerified} {
 			if got, want := errors.Is(err, risk), !slices.Contains(accept, risk); got != want {
 				t.Errorf("Check with %v accepted = %v, want %s: %t", accept, err, risk, want)
@@ -494,7 +493,7 @@ func TestCheckReportsWhatAPublisherCannotDo(t *testing.T) {
 			t.Errorf("Check with %v accepted = %v, refused %t", accept, err, refused)
 		}
 		if len(accept) < 2 {
-			run := relay.New(newFakeSource(), publishOnly{}, cfg).Run(t.Context())
+			run := relay.Over(newFakeSource(), publishOnly{}, cfg).Run(t.Context())
 			if !errors.Is(run, postroom.ErrUnrecoverable) {
 				t.Errorf("Run with %v accepted = %v, want a refusal", accept, run)
 			}

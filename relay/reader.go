@@ -5,8 +5,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/postroom/postroom/eventlog"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/internal/sleep"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 
 // page is a message from the reader to the dispatcher.
 type page struct {
-	events        []eventlog.Event
+	events        []broker.Event
 	keys          []string // the keys that have events in the table held
 	hasKeys       bool     // the reader has asked for the keys: keys has all of them, and is empty if there are none
 	lastRecording int64    // the number of the last recording (see recordBuffer) before the reader read the events or asked for the keys
@@ -64,7 +65,7 @@ func (r *reader) read(ctx context.Context) error {
 	wait, limit, askKeys := busyPoll, firstPage, time.Now().Add(keysEvery)
 	// Two slices are enough for all pages: when the dispatcher takes a page, it has already copied
 	// the previous page, so the reader can fill the slice of the previous page again.
-	var free, handed []eventlog.Event
+	var free, handed []broker.Event
 	var pace pace
 	r.pacer = republishPacer{next: time.Now().Add(republishEvery)} // the first read of a republish waits: events that were never published have priority
 	next := time.NewTimer(wait)
@@ -111,7 +112,7 @@ func (r *reader) read(ctx context.Context) error {
 		default:
 			wait = idle
 		}
-		if !pause.For(ctx, gap) {
+		if !sleep.For(ctx, gap) {
 			return nil
 		}
 		if rest := r.pacer.shorten(wait-gap, time.Now()); rest != idle || took > idle/8 {
@@ -160,7 +161,7 @@ func (r *reader) logMissing(ctx context.Context, events int64) {
 }
 
 // readPage reads a page within a time limit.
-func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
+func (r *reader) readPage(ctx context.Context, limit int, into []broker.Event) (eventlog.Page, error) {
 	var page eventlog.Page
 	err := r.relay.timeouts.page.run(ctx, func(ctx context.Context) (err error) {
 		page, err = r.term.Read(ctx, limit, into)
@@ -220,7 +221,7 @@ func (r *reader) readHeldKeys(ctx context.Context) error {
 // nextLimit returns how many events fill a page if their average size is that of the given events.
 // With this limit, Term.Read does not read many rows that then do not fit into the page. If the
 // next events are larger, Term.Read returns fewer events than the limit.
-func nextLimit(events []eventlog.Event) int {
+func nextLimit(events []broker.Event) int {
 	bytes := 0
 	for i := range events {
 		bytes += events[i].Size()

@@ -6,7 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 	"github.com/postroom/postroom/relay/internal/position"
 )
 
@@ -123,7 +124,7 @@ func (u *recordBuffer) addDropped(dropped []eventlog.RepublishResult) {
 }
 
 // markUnverified adds positions that must be compared before they may move.
-func (u *recordBuffer) markUnverified(all []eventlog.StreamPosition) {
+func (u *recordBuffer) markUnverified(all []broker.StreamPosition) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.positions.AddUnverified(all)
@@ -137,14 +138,14 @@ func (u *recordBuffer) markVerified(name string, created time.Time) {
 }
 
 // lastPositions returns a copy of the positions.
-func (u *recordBuffer) lastPositions() []eventlog.StreamPosition {
+func (u *recordBuffer) lastPositions() []broker.StreamPosition {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.positions.Snapshot()
 }
 
 // markLost notes that a stream lost events, and where it ends now.
-func (u *recordBuffer) markLost(name string, end eventlog.StreamPosition) {
+func (u *recordBuffer) markLost(name string, end broker.StreamPosition) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.positions.Lost(name, end)
@@ -156,7 +157,7 @@ func (u *recordBuffer) requeueLost(ctx context.Context, stream string, lost, lat
 	u.mu.Lock()
 	u.progress.Lost = append(u.progress.Lost, lost...)
 	u.progress.LostBehindKey = append(u.progress.LostBehindKey, late...)
-	u.progress.Positions = position.Merge(u.progress.Positions, []eventlog.StreamPosition{u.positions.Repaired(stream)})
+	u.progress.Positions = position.Merge(u.progress.Positions, []broker.StreamPosition{u.positions.Repaired(stream)})
 	recording := u.nextRecording
 	u.mu.Unlock()
 	signal(u.due)

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // What a recording left to the next ones still waits: the dispatcher takes no page, and a key whose
@@ -59,8 +60,8 @@ func TestANearDatabaseIsNotBlamed(t *testing.T) {
 // The headers of the last events count for the size of the next page.
 func TestHeadersCountForTheNextPage(t *testing.T) {
 	t.Parallel()
-	ev := eventlog.Event{Event: postroom.Event{Headers: map[string]string{"h": strings.Repeat("x", postroom.MaxHeaderBytes-1)}}}
-	if got, most := nextLimit(slices.Repeat([]eventlog.Event{ev}, 10)), eventlog.PageBytes/postroom.MaxHeaderBytes; got > most || got < most-1 {
+	ev := broker.Event{Event: postroom.Event{Headers: map[string]string{"h": strings.Repeat("x", postroom.MaxHeaderBytes-1)}}}
+	if got, most := nextLimit(slices.Repeat([]broker.Event{ev}, 10)), eventlog.PageBytes/postroom.MaxHeaderBytes; got > most || got < most-1 {
 		t.Errorf("the next page has at most %d events, want %d", got, most)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // As long as a recording leaves something to write, the next one follows soon, even if nothing was
@@ -27,11 +27,11 @@ func TestRecordingsGoOnUntilNothingIsLeft(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				src := newFakeSource(events(1)...)
 				src.unrecorded = func() (int, int) { return tt.held, tt.other }
-				run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+				run := start(relay.Over(src, &fakePublisher{}, relay.Config{}))
 				for seq := int64(2); seq <= 4; seq++ { // the dispatcher may wait for the first of these pages already
 					after(250 * time.Millisecond)
 					src.Set(func() {
-						src.terms[0].Unread = append(src.terms[0].Unread, eventlog.Event{Seq: seq, Event: postroom.Event{Type: "a.b"}})
+						src.terms[0].Unread = append(src.terms[0].Unread, broker.Event{Seq: seq, Event: postroom.Event{Type: "a.b"}})
 					})
 				}
 				after(250 * time.Millisecond)
@@ -73,11 +73,11 @@ func TestEventsFromHeldAreRecordedSoon(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 				return nil
 			}
-			run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+			run := start(relay.Over(src, &fakePublisher{}, relay.Config{}))
 			after(10 * time.Millisecond)
 			for seq := range int64(200) {
 				src.Set(func() {
-					ev := eventlog.Event{Seq: seq + 1, Held: held, Event: postroom.Event{Type: "a.b"}}
+					ev := broker.Event{Seq: seq + 1, Held: held, Event: postroom.Event{Type: "a.b"}}
 					src.terms[0].Unread = append(src.terms[0].Unread, ev)
 				})
 				after(5 * time.Millisecond)
@@ -98,16 +98,16 @@ func TestEventsFromHeldAreRecordedSoon(t *testing.T) {
 // not wait for its next look at an idle log.
 func TestTheNextEventsOfAHeldKeyAreReadAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := newFakeSource(eventlog.Event{Seq: 1, Held: true, Event: postroom.Event{Type: "a.b", Key: "k"}})
-		slow := &fakePublisher{answer: func(eventlog.Event, int) (time.Duration, error) { return 300 * time.Millisecond, nil }} // the reader looks ever more seldom meanwhile
-		run := start(relay.New(src, slow, relay.Config{}))
+		src := newFakeSource(broker.Event{Seq: 1, Held: true, Event: postroom.Event{Type: "a.b", Key: "k"}})
+		slow := &fakePublisher{answer: func(broker.Event, int) (time.Duration, error) { return 300 * time.Millisecond, nil }} // the reader looks ever more seldom meanwhile
+		run := start(relay.Over(src, slow, relay.Config{}))
 		seq := int64(1)
 		src.Set(func() {
 			src.recorded = func(t *fakeTerm, _ context.Context) error {
 				t.source.Set(func() {
 					if len(t.source.Done) == int(seq)-1 { // this recording removes event seq
 						seq++
-						t.Unread = append(t.Unread, eventlog.Event{Seq: seq, Held: true, Event: postroom.Event{Type: "a.b", Key: "k"}})
+						t.Unread = append(t.Unread, broker.Event{Seq: seq, Held: true, Event: postroom.Event{Type: "a.b", Key: "k"}})
 					}
 				})
 				return nil
@@ -127,7 +127,7 @@ func TestScheduledEventsFillAPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		src.scheduled = 1000
-		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+		run := start(relay.Over(src, &fakePublisher{}, relay.Config{}))
 		after(100 * time.Millisecond)
 		src.Mu.Lock()
 		left := src.scheduled

@@ -5,8 +5,8 @@
 // events of one atomic batch. The leader records the acknowledgements. If an event gets no ack,
 // the leader publishes it again, with the same message id, until the broker acknowledges it.
 //
-// This package imports no database and no broker. The log is an [eventlog.Source], which package
-// outbox implements. The broker is a [broker.Publisher], which package natsjs implements.
+// The log is the table outbox, into which package outbox writes. This package sends no statement
+// itself. The broker is a [broker.Publisher], which package natsjs implements for NATS JetStream.
 package relay
 
 import (
@@ -23,12 +23,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/guard"
-	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/repeat"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/internal/telemetry"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // ErrRunning is what [Relay.Run] returns if another Run of the same relay has not ended.
@@ -39,6 +39,11 @@ const KeepForever time.Duration = -1
 
 // Config tunes a [Relay]. The zero value is ready to use.
 type Config struct {
+	// Schema is the database schema that holds Postroom's tables.
+	//
+	// Defaults to "postroom".
+	Schema string
+
 	// Atomic publishes events in atomic batches: one acknowledgement for up to 1,000 events of one
 	// stream. A batch may contain any number of events of one key. Atomic is faster if the broker
 	// syncs each acknowledged message to the disk, or if many events have the same key. With
@@ -185,9 +190,8 @@ type Relay struct {
 	timeouts struct{ page, keys, republish adaptiveTimeout }
 }
 
-// New returns a relay that moves events from a log to a broker. It does no I/O and
-// returns no error: if the Config has faults, [Relay.Check] and [Relay.Run] return them.
-func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
+// over returns a relay that moves events from a log to a broker.
+func over(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 	fixed := cfg.Lease != 0
 	cfg = cfg.defaults()
 	able := pub.Abilities()
@@ -236,7 +240,7 @@ func (r *Relay) Wake() {
 
 // Run publishes events until ctx ends. While another relay leads, it waits.
 //
-// If an operator pauses the relays of the log (package control), Run waits for the acknowledgements
+// If an operator pauses the relays of the log (package operator), Run waits for the acknowledgements
 // of what it sent, gives up the lease, and waits for the end of the pause.
 //
 // When ctx ends, Run reads nothing more, waits up to Config.DrainTimeout for the acknowledgements
@@ -274,7 +278,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			r.state.setErr(err)
 			r.lines.Warn(ctx, r.cfg.Logger, "relay interrupted", err, "failures", past.failures, "after", wait)
 		}
-		pause.For(ctx, wait)
+		sleep.For(ctx, wait)
 	}
 	return nil
 }
@@ -296,7 +300,7 @@ func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 		case paused:
 			t.stoodBy = true
 			r.state.setState(Paused)
-			if !pause.For(ctx, pausesEvery) {
+			if !sleep.For(ctx, pausesEvery) {
 				return nil
 			}
 			continue
@@ -319,7 +323,7 @@ func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 		r.state.setState(Standby)
 		// A leader that stops normally gives up the lease at once. This relay then finds the lease
 		// free within a second.
-		if !pause.For(ctx, min(r.cfg.Lease/4, 500*time.Millisecond)) {
+		if !sleep.For(ctx, min(r.cfg.Lease/4, 500*time.Millisecond)) {
 			return nil
 		}
 	}

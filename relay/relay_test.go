@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // running is a relay at work inside a bubble of synctest.
@@ -43,8 +44,8 @@ func after(d time.Duration) {
 func TestRunPublishesAndRecordsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(200)...)
-		pub := &fakePublisher{answer: func(eventlog.Event, int) (time.Duration, error) { return time.Millisecond, nil }}
-		run := start(relay.New(src, pub, relay.Config{Window: 10}))
+		pub := &fakePublisher{answer: func(broker.Event, int) (time.Duration, error) { return time.Millisecond, nil }}
+		run := start(relay.Over(src, pub, relay.Config{Window: 10}))
 		after(5 * time.Second)
 		if got := len(src.PublishedSeqs()); got != 200 {
 			t.Errorf("%d events are recorded as published, want 200", got)
@@ -60,10 +61,10 @@ func TestRunPublishesAndRecordsEverything(t *testing.T) {
 func TestRunDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(3)...)
-		pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev broker.Event, _ int) (time.Duration, error) {
 			return time.Duration(ev.Seq) * 4 * time.Second, nil // the third comes after the drain timeout
 		}}
-		run := start(relay.New(src, pub, relay.Config{DrainTimeout: 10 * time.Second}))
+		run := start(relay.Over(src, pub, relay.Config{DrainTimeout: 10 * time.Second}))
 		after(time.Second)
 		run.stop()
 		began := time.Now()
@@ -85,7 +86,7 @@ func TestRunDrains(t *testing.T) {
 func TestRunKeepsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: 3 * time.Second}))
+		run := start(relay.Over(src, &fakePublisher{}, relay.Config{Lease: 3 * time.Second}))
 		after(time.Minute)
 		run.stop()
 		run.wait(t)
@@ -114,10 +115,10 @@ func TestRecordingsAreApart(t *testing.T) {
 				time.Sleep(took)
 				return nil
 			}
-			pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
+			pub := &fakePublisher{answer: func(ev broker.Event, _ int) (time.Duration, error) {
 				return time.Duration(ev.Seq) * time.Millisecond, nil
 			}}
-			run := start(relay.New(src, pub, relay.Config{}))
+			run := start(relay.Over(src, pub, relay.Config{}))
 			after(time.Second)
 			run.stop()
 			run.wait(t)
@@ -139,11 +140,11 @@ func TestSlowRecordingsKeepTheLease(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			src := newFakeSource()
 			src.recorded = func(*fakeTerm, context.Context) error { time.Sleep(d); return nil }
-			run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: 5 * time.Second}))
+			run := start(relay.Over(src, &fakePublisher{}, relay.Config{Lease: 5 * time.Second}))
 			for n := range 60 {
 				src.Set(func() {
 					if len(src.terms) > 0 {
-						src.terms[0].Unread = []eventlog.Event{{Seq: int64(n + 1), Event: postroom.Event{Type: "a.b"}}}
+						src.terms[0].Unread = []broker.Event{{Seq: int64(n + 1), Event: postroom.Event{Type: "a.b"}}}
 					}
 				})
 				after(time.Second)
@@ -163,13 +164,13 @@ func TestSlowRecordingsKeepTheLease(t *testing.T) {
 func TestFullWindowRecordsASingleAcknowledgement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(300)...)
-		pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev broker.Event, _ int) (time.Duration, error) {
 			if ev.Seq <= 6 { // one, and then more than are waited for
 				return max(1, time.Duration(ev.Seq)-3) * time.Second / 4, nil
 			}
 			return 10 * time.Second, nil
 		}}
-		run := start(relay.New(src, pub, relay.Config{Window: 256}))
+		run := start(relay.Over(src, pub, relay.Config{Window: 256}))
 		after(240 * time.Millisecond)
 		for n, want := range []int{0, 4, 5, 6} {
 			if got := src.PublishedSeqs(); len(got) != want {
@@ -219,7 +220,7 @@ func TestTheEndOfABacklogIsRecordedAtOnce(t *testing.T) {
 		src := newFakeSource(events(backlog)...)
 		const took = 50 * time.Millisecond
 		src.recorded = func(*fakeTerm, context.Context) error { time.Sleep(took); return nil }
-		run := start(relay.New(src, promptPublisher{}, relay.Config{}))
+		run := start(relay.Over(src, promptPublisher{}, relay.Config{}))
 		after(took + 10*time.Millisecond)
 		first := len(src.PublishedSeqs())
 		after(took)
@@ -236,9 +237,9 @@ func TestTheEndOfABacklogIsRecordedAtOnce(t *testing.T) {
 func TestATermEndsBeforeItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(1)...)
-		pub := &fakePublisher{answer: func(eventlog.Event, int) (time.Duration, error) { return 0, errors.New("not now") }}
+		pub := &fakePublisher{answer: func(broker.Event, int) (time.Duration, error) { return 0, errors.New("not now") }}
 		src.recorded = func(_ *fakeTerm, ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-		run := start(relay.New(src, pub, relay.Config{Lease: 4 * time.Second}))
+		run := start(relay.Over(src, pub, relay.Config{Lease: 4 * time.Second}))
 		after(3100 * time.Millisecond)
 		tries := pub.tried(1)
 		src.Set(func() { src.leadErr = eventlog.ErrLeaseHeld })
@@ -270,7 +271,7 @@ func TestAFailedTermIsFollowedByANewOne(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				src := newFakeSource()
-				run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+				run := start(relay.Over(src, &fakePublisher{}, relay.Config{}))
 				after(time.Second)
 				src.Set(func() { tt.fail(src); src.Events = events(10) })
 				after(10 * time.Second)
@@ -290,13 +291,13 @@ func TestAFailedTermIsFollowedByANewOne(t *testing.T) {
 func TestFailingEventIsRepeatedAndHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(100)...)
-		pub := &fakePublisher{answer: func(ev eventlog.Event, try int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev broker.Event, try int) (time.Duration, error) {
 			if ev.Seq == 1 && try < 8 {
 				return 0, errors.New("no answer")
 			}
 			return 0, nil
 		}}
-		run := start(relay.New(src, pub, relay.Config{}))
+		run := start(relay.Over(src, pub, relay.Config{}))
 		after(100 * time.Millisecond)
 		if got := len(src.PublishedSeqs()); got != 99 {
 			t.Errorf("%d of the others are published, want 99", got)
@@ -318,7 +319,7 @@ func TestFailingEventIsRepeatedAndHoldsUpNoOther(t *testing.T) {
 func TestScheduledEventIsRecordedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: time.Hour}))
+		run := start(relay.Over(src, &fakePublisher{}, relay.Config{Lease: time.Hour}))
 		after(time.Second)
 		before := len(src.terms[0].records)
 		src.Set(func() { src.terms[0].later = 1 })
@@ -334,7 +335,7 @@ func TestScheduledEventIsRecordedAtOnce(t *testing.T) {
 func TestWakeEndsAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		r := relay.New(src, &fakePublisher{}, relay.Config{IdlePoll: time.Hour, Lease: 10 * time.Hour})
+		r := relay.Over(src, &fakePublisher{}, relay.Config{IdlePoll: time.Hour, Lease: 10 * time.Hour})
 		run := start(r)
 		after(3 * time.Hour)
 		src.Set(func() { src.terms[0].Unread = events(1) })
@@ -353,20 +354,20 @@ func TestRunReturnsRefusalsAndWaitsOutOutages(t *testing.T) {
 	t.Run("by Check", func(t *testing.T) {
 		src := newFakeSource()
 		src.checkErr = refused
-		if err := relay.New(src, &fakePublisher{}, relay.Config{}).Run(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) {
+		if err := relay.Over(src, &fakePublisher{}, relay.Config{}).Run(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) {
 			t.Errorf("Run = %v, want the refusal", err)
 		}
 	})
 	t.Run("by Lead", func(t *testing.T) {
 		src := newFakeSource()
 		src.leadErr = refused
-		if err := relay.New(src, &fakePublisher{}, relay.Config{}).Run(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) {
+		if err := relay.Over(src, &fakePublisher{}, relay.Config{}).Run(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) {
 			t.Errorf("Run = %v, want the refusal", err)
 		}
 	})
 	t.Run("by the publisher", func(t *testing.T) {
 		src := newFakeSource()
-		err := relay.New(src, &fakePublisher{runErr: refused}, relay.Config{}).Run(t.Context())
+		err := relay.Over(src, &fakePublisher{runErr: refused}, relay.Config{}).Run(t.Context())
 		if !errors.Is(err, postroom.ErrUnrecoverable) || !src.terms[0].released {
 			t.Errorf("Run = %v, want the refusal, and the lease given back", err)
 		}
@@ -375,7 +376,7 @@ func TestRunReturnsRefusalsAndWaitsOutOutages(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			src := newFakeSource(events(1)...)
 			src.checkErr = errors.New("connection refused")
-			run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+			run := start(relay.Over(src, &fakePublisher{}, relay.Config{}))
 			after(time.Minute)
 			src.Set(func() { src.checkErr = nil })
 			after(2 * time.Second)
@@ -389,7 +390,7 @@ func TestRunReturnsRefusalsAndWaitsOutOutages(t *testing.T) {
 }
 
 func TestConfigFaultsAreReportedTogether(t *testing.T) {
-	r := relay.New(newFakeSource(), &fakePublisher{}, relay.Config{Window: -1, MaxUnpublished: 1, Lease: 1, IdlePoll: 1, DrainTimeout: -1})
+	r := relay.Over(newFakeSource(), &fakePublisher{}, relay.Config{Window: -1, MaxUnpublished: 1, Lease: 1, IdlePoll: 1, DrainTimeout: -1})
 	for name, err := range map[string]error{"Check": r.Check(t.Context()), "Run": r.Run(t.Context())} {
 		for _, field := range []string{"Window", "MaxUnpublished", "Lease", "IdlePoll", "DrainTimeout"} {
 			if err == nil || !strings.Contains(err.Error(), field) {
@@ -401,7 +402,7 @@ func TestConfigFaultsAreReportedTogether(t *testing.T) {
 
 func TestSecondRunIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := relay.New(newFakeSource(), &fakePublisher{}, relay.Config{})
+		r := relay.Over(newFakeSource(), &fakePublisher{}, relay.Config{})
 		run := start(r)
 		after(time.Second)
 		if err := r.Run(t.Context()); !errors.Is(err, relay.ErrRunning) {

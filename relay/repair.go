@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/guard"
-	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/reconcile"
+	"github.com/postroom/postroom/internal/sleep"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // errLost ends a term in which a stream lost events. The next term begins with a repair.
@@ -109,7 +109,7 @@ func (a *verifier) verifyLoop(ctx context.Context) error {
 	}
 	for looked := time.Now().Add(-time.Second); a.waitForCheck(ctx, looked); looked = time.Now() {
 		//guard:a-term-outlives-a-search = a.buffer.lastPositions()
-		known := slices.DeleteFunc(a.buffer.lastPositions(), func(at eventlog.StreamPosition) bool { return a.unrepaired[at.Stream] != nil })
+		known := slices.DeleteFunc(a.buffer.lastPositions(), func(at broker.StreamPosition) bool { return a.unrepaired[at.Stream] != nil })
 		for _, c := range a.compare(ctx, known) {
 			switch {
 			case c.err != nil:
@@ -125,7 +125,7 @@ func (a *verifier) verifyLoop(ctx context.Context) error {
 
 // comparison is what a comparison of a stream with a position showed.
 type comparison struct {
-	at    eventlog.StreamPosition
+	at    broker.StreamPosition
 	state broker.StreamState
 	err   error
 }
@@ -138,7 +138,7 @@ func (c comparison) lost() bool {
 // compare compares streams with their positions, many at once, because each that does not answer takes
 // the whole time limit of its request. It returns after at most compareTimeout. It marks a stream as
 // verified as soon as that has answered: a later acknowledgement could make it unverified again.
-func (a *verifier) compare(ctx context.Context, places []eventlog.StreamPosition) []comparison {
+func (a *verifier) compare(ctx context.Context, places []broker.StreamPosition) []comparison {
 	//guard:all-comparisons-have-one-time-limit 2 = time.Hour
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
@@ -178,7 +178,7 @@ func (a *verifier) waitForCheck(ctx context.Context, looked time.Time) bool {
 		case <-timer.C:
 			return true
 		case <-a.recheck:
-			return pause.For(ctx, time.Until(looked.Add(time.Second)))
+			return sleep.For(ctx, time.Until(looked.Add(time.Second)))
 		case end := <-a.ended:
 			a.repairLate(ctx, end)
 		}
@@ -187,7 +187,7 @@ func (a *verifier) waitForCheck(ctx context.Context, looked time.Time) bool {
 
 // lossSearch is a search for the events that a stream lost.
 type lossSearch struct {
-	at    eventlog.StreamPosition
+	at    broker.StreamPosition
 	state broker.StreamState // when the loss was noticed
 	loss  Loss
 }
@@ -202,7 +202,7 @@ type searchEnd struct {
 }
 
 // noteLoss notes that a stream lost events, and begins to search for them.
-func (a *verifier) noteLoss(ctx context.Context, at eventlog.StreamPosition, s broker.StreamState) {
+func (a *verifier) noteLoss(ctx context.Context, at broker.StreamPosition, s broker.StreamState) {
 	r := a.relay
 	loss, isNew := r.state.addLoss(at.Stream, s.Verdict)
 	if isNew {
@@ -220,7 +220,7 @@ func (a *verifier) noteLoss(ctx context.Context, at eventlog.StreamPosition, s b
 // run. The channel ended gets its result.
 func (a *verifier) search(ctx context.Context, s *lossSearch, wait time.Duration) {
 	a.searches.Go(func() {
-		if !pause.For(ctx, wait) {
+		if !sleep.For(ctx, wait) {
 			return
 		}
 		select {

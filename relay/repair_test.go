@@ -15,9 +15,9 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // recordingSource is a fakeSource that records which events it published: all that are done.
@@ -28,7 +28,7 @@ type recordingSource struct {
 	searches *atomic.Int64 // how many searches have begun
 }
 
-func (c recordingSource) Positions(context.Context) ([]eventlog.StreamPosition, error) {
+func (c recordingSource) Positions(context.Context) ([]broker.StreamPosition, error) {
 	return nil, nil
 }
 
@@ -48,7 +48,7 @@ func (c recordingSource) Checkpoints(context.Context, string) ([]eventlog.Checkp
 	return nil, nil
 }
 
-func (c recordingSource) Entries(context.Context, eventlog.Checkpoint, time.Time) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
+func (c recordingSource) Entries(context.Context, eventlog.Checkpoint, time.Time, bool) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
 	var all []eventlog.HistoryEntry
@@ -78,7 +78,7 @@ type memory struct {
 func newMemory() *memory {
 	m := &memory{created: time.Now()}
 	m.fakePublisher = &fakePublisher{stream: "SHOP"}
-	m.store = func(ev eventlog.Event) uint64 {
+	m.store = func(ev broker.Event) uint64 {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.messages = append(m.messages, ev.ID)
@@ -99,9 +99,9 @@ func (m *memory) ids() []string {
 	return slices.Clone(m.messages)
 }
 
-func (m *memory) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+func (m *memory) Compare(ctx context.Context, at broker.StreamPosition) (broker.StreamState, error) {
 	if strings.HasPrefix(at.Stream, "NEW") { // such a stream was made again
-		return broker.StreamState{Verdict: broker.Recreated, Limits: true, Last: eventlog.StreamPosition{Stream: at.Stream}}, nil
+		return broker.StreamState{Verdict: broker.Recreated, Limits: true, Last: broker.StreamPosition{Stream: at.Stream}}, nil
 	}
 	if at.Stream != "SHOP" { // such a stream does not answer
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -119,7 +119,7 @@ func (m *memory) Compare(ctx context.Context, at eventlog.StreamPosition) (broke
 	n := uint64(len(m.messages))
 	s := broker.StreamState{
 		Verdict: broker.Intact, First: 1, FirstTime: m.created, Subjects: []string{">"}, Limits: true,
-		Last: eventlog.StreamPosition{Stream: at.Stream, Created: m.created, Seq: n},
+		Last: broker.StreamPosition{Stream: at.Stream, Created: m.created, Seq: n},
 	}
 	if n > 0 {
 		s.Last.MessageID = "/shop#" + m.messages[n-1]
@@ -152,11 +152,11 @@ func (m *memory) ReadStored(_ context.Context, _ string, span broker.SeqRange) (
 }
 
 // keyed returns n events of one key.
-func keyed(n int) []eventlog.Event {
-	all := make([]eventlog.Event, n)
+func keyed(n int) []broker.Event {
+	all := make([]broker.Event, n)
 	for i := range all {
 		id := string(rune('a' + i))
-		all[i] = eventlog.Event{Seq: int64(i + 1), Event: postroom.Event{ID: id, Source: "/shop", Type: "a.b", Subject: "a.b", Key: "k"}}
+		all[i] = broker.Event{Seq: int64(i + 1), Event: postroom.Event{ID: id, Source: "/shop", Type: "a.b", Subject: "a.b", Key: "k"}}
 	}
 	return all
 }
@@ -179,20 +179,20 @@ func newLossBench(events, had, remembers int) *lossBench {
 			b.m.messages = append(b.m.messages, ev.ID)
 		}
 	}
-	b.src.places = []eventlog.StreamPosition{{Stream: "SHOP", Created: b.m.created, Seq: uint64(had), MessageID: "/shop#" + b.src.Events[had-1].ID}} //nolint:gosec // a few
-	b.r = relay.New(b.src, b.m, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(b.reader))})
+	b.src.places = []broker.StreamPosition{{Stream: "SHOP", Created: b.m.created, Seq: uint64(had), MessageID: "/shop#" + b.src.Events[had-1].ID}} //nolint:gosec // a few
+	b.r = relay.Over(b.src, b.m, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(b.reader))})
 	return b
 }
 
 // getStuck makes searches wait until the returned function is called.
 func (b *lossBench) getStuck() (release func()) {
 	b.src.stuck, b.src.searches = make(chan struct{}), new(atomic.Int64)
-	b.r = relay.New(b.src, b.m, relay.Config{})
+	b.r = relay.Over(b.src, b.m, relay.Config{})
 	return func() { close(b.src.stuck) }
 }
 
 // write writes an event.
-func (b *lossBench) write(ev eventlog.Event) {
+func (b *lossBench) write(ev broker.Event) {
 	b.src.Set(func() {
 		b.src.Events = append(b.src.Events, ev)
 		now := b.src.terms[len(b.src.terms)-1]
@@ -403,7 +403,7 @@ func TestFewSearchesRunAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLossBench(5, 4, 4)
 		for n := range 20 {
-			b.src.places = append(b.src.places, eventlog.StreamPosition{Stream: fmt.Sprint("NEW", n), Seq: 1, MessageID: "/shop#x"})
+			b.src.places = append(b.src.places, broker.StreamPosition{Stream: fmt.Sprint("NEW", n), Seq: 1, MessageID: "/shop#x"})
 		}
 		b.getStuck()
 		run := start(b.r)
@@ -441,7 +441,7 @@ func TestALossThatCouldBeForgottenIsRepairedFirst(t *testing.T) {
 func TestRecreatedStreamGetsItsLostEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLossBench(4, 2, 2)
-		b.m.answer = func(ev eventlog.Event, _ int) (time.Duration, error) {
+		b.m.answer = func(ev broker.Event, _ int) (time.Duration, error) {
 			if ev.ID == "c" {
 				b.m.set(func() { b.m.messages, b.m.created = nil, b.m.created.Add(time.Hour) })
 			}
@@ -493,7 +493,7 @@ func TestSilentStreamsAreWaitedForAtOnce(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newLossBench(5, 4, 4)
 			for n := range silent {
-				b.src.places = append([]eventlog.StreamPosition{{Stream: fmt.Sprint("S", n), Seq: 1}}, b.src.places...)
+				b.src.places = append([]broker.StreamPosition{{Stream: fmt.Sprint("S", n), Seq: 1}}, b.src.places...)
 			}
 			run := start(b.r)
 			after(within)
@@ -525,7 +525,7 @@ func TestEventsOfASilentStreamAreComparedLater(t *testing.T) {
 					run.stop()
 					run.wait(t)
 					answer()
-					b.r = relay.New(b.src, b.m, relay.Config{})
+					b.r = relay.Over(b.src, b.m, relay.Config{})
 					run = start(b.r)
 				case "lost before the comparison":
 					lose()

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 

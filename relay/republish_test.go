@@ -8,9 +8,8 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // A republish is published at its rate, without bursts, and live events do not wait for it.
@@ -20,11 +19,11 @@ func TestARepublishKeepsToItsRate(t *testing.T) {
 			n := min(300, int(rate*5))
 			src, seen := newFakeSource(), &sightings{}
 			src.republishes.all = []*fakeRepublish{republishOf(1, n, rate, nil)}
-			pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
+			pub := &fakePublisher{answer: func(ev broker.Event, _ int) (time.Duration, error) {
 				seen.see(ev)
 				return time.Millisecond, nil
 			}}
-			r := relay.New(src, pub, relay.Config{})
+			r := relay.Over(src, pub, relay.Config{})
 			run := start(r)
 			began := time.Now()
 			wrote := map[int64]time.Time{}
@@ -33,7 +32,7 @@ func TestARepublishKeepsToItsRate(t *testing.T) {
 				seq := int64(100_000 + i)
 				wrote[seq] = time.Now()
 				src.Set(func() {
-					src.terms[0].Unread = append(src.terms[0].Unread, eventlog.Event{Seq: seq, Event: postroom.Event{Type: "a.b"}})
+					src.terms[0].Unread = append(src.terms[0].Unread, broker.Event{Seq: seq, Event: postroom.Event{Type: "a.b"}})
 				})
 				r.Wake()
 			}
@@ -73,7 +72,7 @@ func TestARepublishIsReadInPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		src.republishes.all = []*fakeRepublish{republishOf(1, 400, 1000, nil)}
-		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+		run := start(relay.Over(src, &fakePublisher{}, relay.Config{}))
 		after(450 * time.Millisecond)
 		run.stop()
 		run.wait(t)
@@ -88,7 +87,7 @@ func TestANewLeaderLooksForRepublishesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(1)...)
 		src.republishes.all = []*fakeRepublish{republishOf(1, 1, 1, nil)}
-		run := start(relay.New(src, promptPublisher{}, relay.Config{}))
+		run := start(relay.Over(src, promptPublisher{}, relay.Config{}))
 		after(time.Millisecond)
 		if looks := len(src.looks()); looks > 0 || len(src.PublishedSeqs()) != 1 {
 			t.Errorf("looked for republishes %d times, and %d events are recorded; want the one event first", looks, len(src.PublishedSeqs()))
@@ -107,7 +106,7 @@ func TestANewLeaderLooksForRepublishesLater(t *testing.T) {
 func TestAnIdleRelaySeldomLooksForRepublishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		r := relay.New(src, &fakePublisher{}, relay.Config{})
+		r := relay.Over(src, &fakePublisher{}, relay.Config{})
 		run := start(r)
 		for range 100 {
 			after(100 * time.Millisecond)
@@ -141,7 +140,7 @@ func TestRepublishPassesOverOtherEvents(t *testing.T) {
 		rw := republishOf(1, 5, 1000, nil)
 		rw.empty = 100
 		src.republishes.all = []*fakeRepublish{rw}
-		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+		run := start(relay.Over(src, &fakePublisher{}, relay.Config{}))
 		after(2 * time.Second)
 		if got := src.repeated(1); got != 5 {
 			t.Errorf("%d events are published, want 5", got)
@@ -156,11 +155,11 @@ func TestRepublishPassesOverOtherEvents(t *testing.T) {
 func TestRepublishWithoutAStreamStopsNoLiveEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		src.republishes.all = []*fakeRepublish{republishOf(1, 400, 100_000, func(ev *eventlog.Event) { ev.Key, ev.Subject = "k", "gone" })}
+		src.republishes.all = []*fakeRepublish{republishOf(1, 400, 100_000, func(ev *broker.Event) { ev.Key, ev.Subject = "k", "gone" })}
 		var open sync.Mutex
 		taken := false
 		most := map[int64]bool{}
-		pub := &fakePublisher{stream: "S", answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
+		pub := &fakePublisher{stream: "S", answer: func(ev broker.Event, _ int) (time.Duration, error) {
 			open.Lock()
 			defer open.Unlock()
 			if ev.RepublishID != 0 && !taken {
@@ -169,12 +168,12 @@ func TestRepublishWithoutAStreamStopsNoLiveEvents(t *testing.T) {
 			}
 			return time.Millisecond, nil
 		}}
-		r := relay.New(src, pub, relay.Config{MaxUnpublished: 2000})
+		r := relay.Over(src, pub, relay.Config{MaxUnpublished: 2000})
 		run := start(r)
 		after(3 * time.Second)
 		for i := range 20 {
 			src.Set(func() {
-				src.terms[0].Unread = append(src.terms[0].Unread, eventlog.Event{Seq: int64(1000 + i), Event: postroom.Event{Type: "a.b", Key: "k"}})
+				src.terms[0].Unread = append(src.terms[0].Unread, broker.Event{Seq: int64(1000 + i), Event: postroom.Event{Type: "a.b", Key: "k"}})
 			})
 			r.Wake()
 			after(500 * time.Millisecond)
@@ -205,8 +204,8 @@ func TestRepublishWithoutAStreamStopsNoLiveEvents(t *testing.T) {
 func TestRefusedEventOfARepublishIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		src.republishes.all = []*fakeRepublish{republishOf(9, 30, 2, func(ev *eventlog.Event) { ev.Key = "k" })}
-		pub := &fakePublisher{stream: "S", answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
+		src.republishes.all = []*fakeRepublish{republishOf(9, 30, 2, func(ev *broker.Event) { ev.Key = "k" })}
+		pub := &fakePublisher{stream: "S", answer: func(ev broker.Event, _ int) (time.Duration, error) {
 			switch ev.Seq {
 			case 1:
 				return 0, &classError{broker.Refused, "js_10169"}
@@ -215,7 +214,7 @@ func TestRefusedEventOfARepublishIsHeld(t *testing.T) {
 			}
 			return 0, nil
 		}}
-		run := start(relay.New(src, pub, relay.Config{}))
+		run := start(relay.Over(src, pub, relay.Config{}))
 		after(20 * time.Second)
 		run.stop()
 		run.wait(t)
@@ -238,16 +237,16 @@ func TestACancelledRepublishEnds(t *testing.T) {
 		var text logged
 		src := newFakeSource()
 		src.republishes.all = []*fakeRepublish{
-			republishOf(1, 300, 1000, func(ev *eventlog.Event) { ev.Key = "k" }),
-			republishOf(2, 20, 1000, func(ev *eventlog.Event) { ev.Key = "k" }),
+			republishOf(1, 300, 1000, func(ev *broker.Event) { ev.Key = "k" }),
+			republishOf(2, 20, 1000, func(ev *broker.Event) { ev.Key = "k" }),
 		}
-		pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev broker.Event, _ int) (time.Duration, error) {
 			if ev.RepublishID == 1 {
 				return 100 * time.Millisecond, broker.ErrNoStream
 			}
 			return time.Millisecond, nil
 		}}
-		run := start(relay.New(src, pub, relay.Config{Logger: text.logger()}))
+		run := start(relay.Over(src, pub, relay.Config{Logger: text.logger()}))
 		after(5 * time.Second)
 		src.Set(func() { src.republishes.all[0].Cancelled = true })
 		after(5 * time.Second)
@@ -286,11 +285,11 @@ func TestARepublishDoesNotMakeUpForAnOutage(t *testing.T) {
 		src, seen := newFakeSource(), &sightings{}
 		src.republishes.all = []*fakeRepublish{republishOf(1, 300, rate, nil)}
 		began := time.Now()
-		pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev broker.Event, _ int) (time.Duration, error) {
 			seen.see(ev)
 			return max(time.Millisecond, time.Until(began.Add(outage))), nil
 		}}
-		run := start(relay.New(src, pub, relay.Config{}))
+		run := start(relay.Over(src, pub, relay.Config{}))
 		after(outage - time.Second)
 		if n := pub.triedOf(1); n > 25 {
 			t.Errorf("%d events were sent while none was acknowledged, want a tenth of a second's worth", n)
@@ -314,10 +313,10 @@ func TestFullyRefusedRepublishIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		src.republishes.all = []*fakeRepublish{republishOf(1, 2, 1000, nil)}
-		pub := &fakePublisher{stream: "S", answer: func(eventlog.Event, int) (time.Duration, error) {
+		pub := &fakePublisher{stream: "S", answer: func(broker.Event, int) (time.Duration, error) {
 			return 0, &classError{broker.Refused, "js_10169"}
 		}}
-		run := start(relay.New(src, pub, relay.Config{}))
+		run := start(relay.Over(src, pub, relay.Config{}))
 		after(3 * time.Second)
 		src.Set(func() {
 			if len(src.Held) > 0 {
@@ -341,8 +340,8 @@ func TestFullyRefusedRepublishIsHeld(t *testing.T) {
 // An event that a republish left in held is published from there as all others are.
 func TestHeldEventOfARepublishIsPublishedAsOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := newFakeSource(eventlog.Event{Seq: 5, RepublishID: 3, Held: true, Unordered: true, Event: postroom.Event{Type: "a.b", Key: "k"}})
-		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+		src := newFakeSource(broker.Event{Seq: 5, RepublishID: 3, Held: true, Unordered: true, Event: postroom.Event{Type: "a.b", Key: "k"}})
+		run := start(relay.Over(src, &fakePublisher{}, relay.Config{}))
 		after(time.Second)
 		run.stop()
 		run.wait(t)
@@ -356,7 +355,7 @@ func TestHeldEventOfARepublishIsPublishedAsOthers(t *testing.T) {
 func TestARepublishIsRecordedAsItMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		r := relay.New(src, &fakePublisher{}, relay.Config{Lease: time.Minute, Retention: relay.KeepForever})
+		r := relay.Over(src, &fakePublisher{}, relay.Config{Lease: time.Minute, Retention: relay.KeepForever})
 		run := start(r)
 		after(5500 * time.Millisecond)
 		src.Set(func() {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/relay/broker"
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
@@ -32,7 +32,11 @@ func newResults() *results { return &results{threshold: 1, news: make(chan struc
 
 // report adds an outcome. The publisher calls it. It never blocks.
 func (l *results) report(m *broker.Message, o broker.Outcome) {
-	if o.Class != broker.Stored && o.Err == nil { // a user may have written the publisher
+	switch { // a user may have written the publisher
+	//guard:an-error-is-never-stored false
+	case o.Class == broker.Stored && o.Err != nil:
+		o.Class = broker.Unknown
+	case o.Class != broker.Stored && o.Err == nil:
 		o.Err = errUntold
 	}
 	o.Err = guard.Seal(o.Err)

@@ -32,7 +32,7 @@ func TestABrokerWithoutJetStream(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			log := &logged{}
-			r := relay.New(using("a"), natsjs.NewPublisher(tt.nc), relay.Config{Logger: log.logger()})
+			r := relay.Over(using("a"), natsjs.NewPublisher(tt.nc), relay.Config{Logger: log.logger()})
 			err := r.Check(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tt.wants) || errors.Is(err, postroom.ErrUnrecoverable) != tt.refused {
 				t.Errorf("Check = %v, want %q, refused %t", err, tt.wants, tt.refused)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -55,7 +54,7 @@ func TestStreamsThatDoNotAnswerDelayNoOther(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = relay.New(outbox.NewLog(pool), natsjs.NewPublisher(conn), relay.Config{Streams: []string{"A"}}).Run(ctx) // the end of the test stops it
+			_ = relay.New(pool, natsjs.NewPublisher(conn), relay.Config{Streams: []string{"A"}}).Run(ctx) // the end of the test stops it
 		}()
 		return func() { cancel(); <-done; conn.Close() }
 	}

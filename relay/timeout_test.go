@@ -13,7 +13,7 @@ func TestSlowReadGetsMoreTimeInTheNextTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(3)...)
 		src.slow = 10 * time.Minute
-		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+		run := start(relay.Over(src, &fakePublisher{}, relay.Config{}))
 		after(time.Hour)
 		if got := len(src.PublishedSeqs()); got != 3 {
 			t.Errorf("%d events are published after an hour in which each read took 10 minutes, want 3", got)
@@ -37,7 +37,7 @@ func TestRelayReadsAgainDuringASearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(3)...)
 		src.searching = 1000
-		run := start(relay.New(src, &fakePublisher{}, relay.Config{IdlePoll: time.Second}))
+		run := start(relay.Over(src, &fakePublisher{}, relay.Config{IdlePoll: time.Second}))
 		after(100 * time.Millisecond)
 		if got := len(src.PublishedSeqs()); got != 3 {
 			t.Errorf("%d events are published, want 3: the search took 1,000 reads, and no time", got)

@@ -9,9 +9,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/telemetry"
+	"github.com/postroom/postroom/relay/broker"
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
@@ -29,7 +28,7 @@ type batchSpan struct {
 
 // sampled reports whether the producer's trace is sampled. It reads only the flags of the W3C
 // traceparent, because it is called for each event.
-func sampled(ev *eventlog.Event) bool {
+func sampled(ev *broker.Event) bool {
 	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	return len(ev.TraceParent) == length && ev.TraceParent[length-1]&1 == 1
 }

@@ -2,6 +2,7 @@ package saga_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
@@ -203,6 +204,35 @@ func TestBeginRefusesAStateThatJSONChanges(t *testing.T) {
 		"struct": {Lines: map[string]any{"b": struct{ Z, A int }{1, 2}, "a": 1.5e300}}, // comes back as a map
 	} {
 		if err := begin(key, o); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+// JSON replaces what is not UTF-8, and leaves alone what only looks so.
+func TestBeginRefusesAStateThatIsNotUTF8(t *testing.T) {
+	t.Parallel()
+	type order struct {
+		Name string          `json:"name"`
+		Raw  json.RawMessage `json:"raw,omitempty"`
+	}
+	pool := devtest.Pool(t)
+	g := saga.New(pool, outbox.New(outbox.Config{Source: "/orders"}), saga.Definition[order]{Name: "pay", Version: 1, Steps: []saga.Step[order]{
+		{Name: "charge", Do: saga.Send("payment.charge", func(o *order) string { return o.Name }), Done: saga.On("payment.charged", func(*order, struct{}) {})},
+	}})
+	for key, test := range map[string]struct {
+		order order
+		want  bool
+	}{
+		"not UTF-8":                {order{Name: "M\xfcller"}, false},
+		"a document not UTF-8":     {order{Raw: json.RawMessage("\"M\xfcller\"")}, false},
+		"UTF-8":                    {order{Name: "Müller"}, true},
+		"the character itself":     {order{Name: "M\ufffdller"}, true},
+		"its escape, as a text":    {order{Name: `M\ufffdller`}, true},
+		"its escape in a document": {order{Raw: json.RawMessage(`"M\ufffdller"`)}, true},
+	} {
+		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return g.Begin(t.Context(), tx, key, test.order) })
+		if test.want && err != nil || !test.want && (err == nil || !strings.Contains(err.Error(), "not UTF-8")) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/sameschema"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -80,10 +81,15 @@ func (o outline) problem(now outline) string {
 // Check returns an error if the definition has faults, if tables are missing, or if another program
 // recorded the same version with other steps or replies. It also returns an error if an instance of
 // an older version has not ended and Older lacks this version. Check accepts instances of newer
-// versions: a newer program runs them. The inbox calls Check, which also records the definition.
+// versions: a newer program runs them. The inbox calls Check, which also records the definition, and
+// returns an error if the saga's outbox has another schema than the inbox.
 func (g *Saga[S]) Check(ctx context.Context) error {
 	if g.err != nil {
 		return postroom.Unrecoverable(g.err)
+	}
+	//guard:a-saga-has-the-schema-of-its-inbox false
+	if err := sameschema.Check(ctx, "its outbox", g.table.schema); err != nil {
+		return fmt.Errorf("saga %s: %w", g.def.Name, err)
 	}
 	err := g.check(ctx)
 	if err != nil {
@@ -109,6 +115,10 @@ func (g *Saga[S]) check(ctx context.Context) error {
 	var faults []error
 	err := pgx.BeginFunc(ctx, g.pool, func(tx pgx.Tx) error {
 		faults = nil
+		//guard:stuck-is-found-after-it-became-longer remove
+		if _, err := tx.Exec(ctx, g.table.sql.StuckLater, g.def.Name, g.def.Stuck); err != nil {
+			return err
+		}
 		for _, version := range versions {
 			fault, err := g.define(ctx, tx, g.plans[version])
 			if err != nil {

@@ -327,11 +327,11 @@ func TestStuckBeginsAfterTheDeadline(t *testing.T) {
 			w.overrideWait("t1", test.passed)
 			store := saga.NewStore(w.pool, saga.StoreConfig{})
 			for what, filter := range map[string]saga.Filter{"list": {Stuck: true}, "list of a key": {Stuck: true, Key: "t1"}, "list of all": {}} {
-				page, err := store.List(t.Context(), filter, saga.Page{})
+				page, _, err := store.List(t.Context(), filter, postroom.Page{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := len(page.Instances) == 1 && page.Instances[0].Stuck; got != test.want {
+				if got := len(page) == 1 && page[0].Stuck; got != test.want {
 					t.Errorf("%s: stuck is %t, want %t", what, got, test.want)
 				}
 			}
@@ -369,11 +369,11 @@ func TestStuckComesByTheClock(t *testing.T) {
 	store := saga.NewStore(w.pool, saga.StoreConfig{})
 	w.begin("t1")
 	devtest.Eventually(t, time.Minute, "the instance is stuck", func() bool {
-		page, err := store.List(t.Context(), saga.Filter{Stuck: true}, saga.Page{})
+		page, _, err := store.List(t.Context(), saga.Filter{Stuck: true}, postroom.Page{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(page.Instances) == 1
+		return len(page) == 1
 	})
 }
 
@@ -387,11 +387,11 @@ func TestSagaWaitsForItsUndo(t *testing.T) {
 	w.give(w.reply(payment, "payment.declined", nil))
 	free := w.wants("seat.free")[0]
 	stuck := func() int {
-		all, err := store.List(t.Context(), saga.Filter{Stuck: true}, saga.Page{})
+		all, _, err := store.List(t.Context(), saga.Filter{Stuck: true}, postroom.Page{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(all.Instances)
+		return len(all)
 	}
 	if n := stuck(); n != 0 {
 		t.Errorf("%d are stuck at once", n)
@@ -450,7 +450,7 @@ func TestStuckAgreesAfterARollback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := store.List(t.Context(), saga.Filter{Stuck: true}, saga.Page{})
+	page, _, err := store.List(t.Context(), saga.Filter{Stuck: true}, postroom.Page{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -458,8 +458,8 @@ func TestStuckAgreesAfterARollback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !story.Stuck || len(page.Instances) != 1 || counts[0].Stuck != 1 {
-		t.Errorf("six minutes after the deadline: show %t, list %d, counts %+v", story.Stuck, len(page.Instances), counts)
+	if !story.Stuck || len(page) != 1 || counts[0].Stuck != 1 {
+		t.Errorf("six minutes after the deadline: show %t, list %d, counts %+v", story.Stuck, len(page), counts)
 	}
 }
 
@@ -482,4 +482,105 @@ func TestASlowLocalStepTakesNoTimeFromTheNext(t *testing.T) {
 	if left < 60.5 {
 		t.Errorf("the deadline is %.1f s after the beginning, want 60.5 at least: half a second is the function's", left)
 	}
+}
+
+// The time of a step is over, but its answer is in held, because an attempt failed. The deadline waits
+// for the next attempt, except if the answer is dead or was written after the deadline.
+func TestDeadlineWaitsForAnAnswerInHeld(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		key, eventType, logged string
+		due                    any
+		waits                  bool
+	}{
+		"tried again in an hour":     {"t1", "payment.charged", "10 s", "1 h", true},
+		"a failure, tried again":     {"t1", "payment.declined", "10 s", "1 h", true},
+		"due long ago":               {"t1", "payment.charged", "10 s", "-1 h", true},
+		"dead":                       {"t1", "payment.charged", "10 s", nil, false},
+		"written after the deadline": {"t1", "payment.charged", "0 s", "1 h", false},
+		"of another instance":        {"t2", "payment.charged", "10 s", "1 h", false},
+		"of another step":            {"t1", "seat.booked", "10 s", "1 h", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newRig(t)
+			_, payment := w.upTo("t1")
+			alarm := w.overrideDeadlineAndAlarm("t1")
+			w.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('travel', 'a')")
+			w.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, attempts, logged_at, source, event_id, type, subject, event_key, causation_id, content_type, data)
+				SELECT 'travel', 'a', now() + $1::interval, CASE WHEN $1::interval IS NULL THEN now() END, 'error', 1, now() - $2::interval, '/others', 'a', $3, $3, $4, $5, 'application/json', ''`,
+				test.due, test.logged, test.eventType, test.key, payment.ID)
+			w.give(alarm)
+			if !test.waits {
+				w.wants("payment.refund")
+				return
+			}
+			w.is("t1", "running", "payment")
+			next := w.wants("travel.deadline")[0].NotBefore
+			var right bool
+			err := w.pool.QueryRow(t.Context(), "SELECT $1::timestamptz BETWEEN greatest(next_at, logged_at + interval '10 s') + interval '1 s' AND greatest(next_at, now()) + interval '6 s' FROM postroom.held", next).Scan(&right)
+			if err != nil || !right {
+				t.Errorf("the deadline comes at %s, want a moment after the next attempt: %v", next, err)
+			}
+			w.exec("DELETE FROM postroom.held")
+			w.exec("UPDATE postroom.saga SET alarm_at = now()")
+			w.give(w.alarmOf("t1"))
+			w.wants("payment.refund")
+		})
+	}
+}
+
+// A deploy makes Stuck longer. Everything that tells which instances are stuck finds those whose deadline
+// is over as before, also if a process of the older program stored them after that.
+func TestStuckIsFoundAfterStuckBecameLonger(t *testing.T) {
+	t.Parallel()
+	w := newRig(t, func(d *saga.Definition[trip]) { d.Steps[1].Within = 54 * time.Minute })
+	older := w.saga
+	longer := travel()
+	longer.Stuck = 48 * time.Hour
+	w.begin("t1")
+	w.use(longer)
+	w.saga = older
+	w.begin("t2")
+	w.overrideWait("t1", time.Hour)
+	w.overrideWait("t2", time.Hour)
+	page, _, err := saga.NewStore(w.pool, saga.StoreConfig{}).List(t.Context(), saga.Filter{Stuck: true}, postroom.Page{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, _, err := sagas.CountsOf(t.Context(), w.pool, "postroom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(page) != 2 || counts[0].Stuck != 2 {
+		t.Errorf("six minutes after the deadlines the list has %d of 2 instances, and the counts %d", len(page), counts[0].Stuck)
+	}
+}
+
+// A Local function compensates its own instance. The saga could only do one of both: it stores nothing.
+func TestALocalFunctionThatCompensatesItsOwnInstance(t *testing.T) {
+	t.Parallel()
+	var w *rig
+	compensates := saga.Local(func(ctx context.Context, tx pgx.Tx, s *trip) error { return w.saga.Compensate(ctx, tx, s.ID, nil) })
+	t.Run("in a Do", func(t *testing.T) {
+		w = newRig(t, func(d *saga.Definition[trip]) { d.Steps[3].Do = compensates })
+		_, payment := w.upTo("t1")
+		w.fails(w.try(w.reply(payment, "payment.charged", nil)), "its own instance, t1", true)
+		w.wants()
+		w.is("t1", "running", "payment")
+	})
+	t.Run("in an Undo", func(t *testing.T) {
+		w = newRig(t, func(d *saga.Definition[trip]) { d.Steps[0].Undo = compensates })
+		w.begin("t1")
+		w.fails(w.try(w.reply(w.wants("seat.book", "travel.deadline")[0], "seat.full", nil)), "its own instance, t1", true)
+		w.wants()
+		w.is("t1", "running", "seat")
+	})
+	t.Run("while it begins", func(t *testing.T) {
+		w = newRig(t, func(d *saga.Definition[trip]) { d.Steps[0].Do = compensates })
+		if err := w.tryBegin(trip{ID: "t1"}); err == nil || !strings.Contains(err.Error(), "its own instance, t1") {
+			t.Errorf("error %v", err)
+		}
+		w.wants()
+	})
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // by is the operator of tests.
-var by = saga.Audit{Actor: "ann", Reason: "the vendor says so"}
+var by = postroom.Audit{Actor: "ann", Reason: "the vendor says so"}
 
 // decide gives a decision to the store, and the event of it to the saga.
 func (w *rig) decide(d saga.Decision) postroom.Event {
@@ -301,7 +301,7 @@ func TestDecisionsThatDoNotFitAreRefused(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if _, err := store.Decide(t.Context(), saga.Decision{Choice: saga.Skip}, saga.Audit{}); err == nil || !strings.Contains(err.Error(), "Actor") {
+	if _, err := store.Decide(t.Context(), saga.Decision{Choice: saga.Skip}, postroom.Audit{}); err == nil || !strings.Contains(err.Error(), "Actor") {
 		t.Errorf("a decision without an actor: %v", err)
 	}
 	w.upTo("t1")

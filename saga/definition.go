@@ -51,11 +51,6 @@ type Definition[S any] struct {
 	// Defaults to 30 days.
 	Keep time.Duration
 
-	// Schema is the database schema that holds Postroom's tables.
-	//
-	// Defaults to "postroom".
-	Schema string
-
 	// SubjectPrefix begins the subjects of the events that the saga writes: a subject is
 	// SubjectPrefix, a dot and the type. Set this if tenants, each with a schema, share a stream.
 	//
@@ -116,7 +111,8 @@ func Send[S, T any](eventType string, data func(*S) T) Action[S] {
 
 // Local returns an action that runs a function in the saga's transaction, in this service's
 // database. The function may change the state. It must not call other systems, because it may run
-// again.
+// again. If it calls [Saga.Compensate] for its own instance, the saga returns an error and stores
+// nothing: use [GiveUp].
 //
 // If the function returns an error, the inbox tries the event again, or [Saga.Begin] returns the
 // error to its caller. If the function is a Do and returns an error of [GiveUp], the saga

@@ -16,7 +16,7 @@
 //			{Name: "confirm", Do: saga.Local(confirmOrder)},
 //		},
 //	})
-//	in.Handle(inbox.Subscription{Name: "checkout", Stream: "SHOP", Types: checkout.Types()}, checkout)
+//	in.Handle(inbox.Subscription{Name: "checkout", Stream: "SHOP"}, checkout)
 //	err := checkout.Begin(ctx, tx, order.ID, order) // in the transaction of the order
 //
 // # How it works

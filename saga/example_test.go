@@ -30,9 +30,9 @@ type receipt struct{ Charge string }
 // vendor is a client of a vendor who recognises keys.
 type vendor struct{}
 
-func (vendor) Charge(_ context.Context, _ string, amount int) ([]byte, error) {
+func (vendor) Charge(_ context.Context, _ string, amount int) (string, error) {
 	fmt.Println("the vendor charges", amount)
-	return []byte("ch_1"), nil
+	return "ch_1", nil
 }
 
 // checkout pays an order and confirms it.
@@ -70,33 +70,29 @@ func Example() {
 		return nil
 	}))
 	in := inbox.New(pool, nc, inbox.Config{})
-	in.Handle(inbox.Subscription{Name: "checkout", Stream: "SHOP", Types: process.Types()}, process)
+	in.Handle(inbox.Subscription{Name: "checkout", Stream: "SHOP"}, process)
 
 	// The service that pays calls a vendor. An operator may send its command again, with a new
 	// id: the key of the step is the same, so the vendor charges once.
 	sub := inbox.Subscription{Name: "payment", Stream: "SHOP", Types: []string{"payment.charge"}, Order: inbox.HoldKey, VendorWindow: 24 * time.Hour}
-	in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
-		var o order
-		if err := attempt.Event.JSON(&o); err != nil {
-			return err
-		}
-		charge, err := attempt.Step(ctx, "charge", func(ctx context.Context, _ string) ([]byte, error) {
+	in.HandleExternal(sub, inbox.External(func(ctx context.Context, attempt *inbox.Attempt, o order) error {
+		charge, err := inbox.Step(ctx, attempt, "charge", func(ctx context.Context, _ string) (string, error) {
 			return vendor{}.Charge(ctx, saga.StepKey(attempt.Event)+":charge", o.Amount)
 		})
 		if err != nil {
 			return err
 		}
 		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error {
-			return out.Write(ctx, tx, attempt.Event.Follow("payment.charged", receipt{string(charge)}))
+			return out.Write(ctx, tx, attempt.Event.Follow("payment.charged", receipt{charge}))
 		})
 		return nil
-	})
+	}))
 
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		return process.Begin(ctx, tx, "o-1", order{ID: "o-1", Amount: 4200})
 	})
 	fmt.Println("begin:", err)
-	err = postroom.Run(ctx, in, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{}))
+	err = postroom.Run(ctx, in, relay.New(pool, natsjs.NewPublisher(nc), relay.Config{}))
 	fmt.Println("run:", err)
 
 	status, err := process.Status(context.Background(), "o-1")
@@ -141,7 +137,7 @@ func ExampleParticipant() {
 		return cmd.Follow("payment.refunded", nil), err
 	}))
 	in := inbox.New(nil, nil, inbox.Config{})
-	in.Handle(inbox.Subscription{Name: "payment", Stream: "SHOP", Types: mux.Types(), Order: inbox.HoldKey}, &mux)
+	in.Handle(inbox.Subscription{Name: "payment", Stream: "SHOP", Order: inbox.HoldKey}, &mux)
 }
 
 // Later the vendor says in a webhook that the order was paid. The participant has stored the

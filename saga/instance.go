@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/clock"
@@ -29,6 +31,7 @@ type statements struct {
 	Owner                                             string
 	Begin, Input, Lock, Save, Record, Expire, Decided string // for the type Saga
 	Defined, Define, Stuck, Unended, Wrote, Status    string
+	Answered, StuckLater                              string
 	List, ListStuck, ListKey, ListSagas               string // for the type Store
 	Show, Steps, Decide                               string
 }
@@ -56,7 +59,6 @@ type row struct {
 type table struct {
 	saga   string
 	schema string
-	stuck  time.Duration // of the definition
 	sql    statements
 	ends   atomic.Int64 // how many instances this Saga value has ended; see expireEvery
 }
@@ -83,6 +85,16 @@ func (tb *table) wrote(ctx context.Context, tx pgx.Tx, command string) (yes bool
 		err = fmt.Errorf("look up the command: %w", tb.explain(err, tx))
 	}
 	return yes, err
+}
+
+// answered returns when the next attempt is due at an event that is in held, has one of the types, and was
+// written before the deadline of the instance. Without such an event the time is zero.
+func (tb *table) answered(ctx context.Context, tx pgx.Tx, r row, types []string) (time.Time, error) {
+	var next *time.Time
+	if err := tx.QueryRow(ctx, tb.sql.Answered, r.key, types, r.deadline).Scan(&next); err != nil {
+		return time.Time{}, fmt.Errorf("look for an answer that is held: %w", tb.explain(err, tx))
+	}
+	return or(next), nil
 }
 
 // input returns the digest of the input with which an instance began, and the event that began it.
@@ -121,10 +133,15 @@ func (tb *table) owner(ctx context.Context, tx pgx.Tx) (m moment, err error) {
 	return m, nil
 }
 
-// save adds to a batch the statement that stores a locked row. The parameter waits says whether the
-// instance begins to wait for a step.
-func (tb *table) save(batch *pgx.Batch, r row, data []byte, waits bool) {
-	batch.Queue(tb.sql.Save, tb.saga, r.key, r.state, r.step, r.run, r.revision, data, waits, given(r.deadline), given(r.alarm), given(guard.Clean(r.note, maxNote)), r.state.Ended(), given(r.undoCause), tb.stuck)
+// save adds to a batch the statement that stores a locked row, which had the revision before. The
+// parameter waits says whether the instance begins to wait for a step.
+func (tb *table) save(batch *pgx.Batch, r row, before int64, data []byte, waits bool) {
+	batch.Queue(tb.sql.Save, tb.saga, r.key, r.state, r.step, r.run, r.revision, data, waits, given(r.deadline), given(r.alarm), given(guard.Clean(r.note, maxNote)), r.state.Ended(), given(r.undoCause), before).Exec(func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() == 0 { // the row is locked, so this transaction changed it
+			return fmt.Errorf("%w: a Local function called Begin or Compensate for the key of its own instance, %s: to undo the instance, return an error of GiveUp", errLasting, r.key)
+		}
+		return nil
+	})
 }
 
 // maxNote is how many bytes of a note are stored.
@@ -187,6 +204,10 @@ func encode[S any](s S, before *merge.State) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: encode the state: %w", errLasting, err)
+	}
+	//guard:a-state-is-utf8 false
+	if !utf8.Valid(data) { // as of a json.RawMessage
+		return nil, fmt.Errorf("%w: encode the state: a text is not UTF-8", errLasting)
 	}
 	if len(data) > postroom.MaxData {
 		return nil, fmt.Errorf("%w: %w: %d bytes, and %d are allowed", errLasting, ErrTooLarge, len(data), postroom.MaxData)

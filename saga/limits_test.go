@@ -180,10 +180,13 @@ func TestParticipant(t *testing.T) {
 	if got := w.wants("seat.booked")[0]; got.CausationID != seat.ID || got.Key != "t1" || got.CorrelationID != seat.CorrelationID {
 		t.Errorf("the reply is %+v", got)
 	}
-	answer = func(postroom.Event) postroom.Event { return postroom.Event{} } // the participant will answer later
+	answer = func(postroom.Event) postroom.Event { return saga.NoReply } // the participant will answer later
 	if err := handle(seat); err != nil {
 		t.Fatal(err)
 	}
+	w.wants() // nothing was written
+	answer = func(postroom.Event) postroom.Event { return postroom.Event{} }
+	w.fails(handle(seat), "saga.NoReply", true)
 	answer = func(postroom.Event) postroom.Event { return postroom.NewEvent("seat.booked", nil) }
 	w.fails(handle(seat), "cmd.Follow", true)
 	bad := seat

@@ -5,11 +5,16 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/change"
 )
 
 // Instance is an instance in a list.
@@ -36,31 +41,7 @@ type Filter struct {
 	Stuck  bool // only instances that are stuck: see Definition.Stuck
 }
 
-// Page says which part of a list to return.
-type Page struct {
-	// Limit is how many instances the page has at most, from 1 to 1,000.
-	//
-	// Defaults to 100.
-	Limit int
-
-	// After is where the page begins: the Next of the previous page, with the same filter.
-	After string
-}
-
-// InstancePage is a page of instances.
-type InstancePage struct {
-	Instances []Instance `json:"instances"`
-
-	// Next is where the next page begins. It is empty if this is the last page. With Step or Stuck
-	// in the filter, List reads a limited number of instances for a page. So a page with a Next can
-	// have fewer instances than its limit, or none.
-	Next string `json:"next,omitempty"`
-}
-
 const (
-	defaultPage = 100
-	maxPage     = 1000
-
 	// A search by List reads about lookAt instances at a time. The limit for such reads is rounds.
 	lookAt = 20_000
 	rounds = 3
@@ -83,54 +64,48 @@ func readPlace(text string) (*place, error) {
 	}
 	plain, err := base64.RawURLEncoding.DecodeString(text)
 	parts := strings.SplitN(string(plain), " ", 3)
-	if err == nil && len(parts) == 3 {
+	if err == nil && len(parts) == 3 && utf8.Valid(plain) && !slices.Contains(plain, 0) { // PostgreSQL has no other text
 		var at time.Time
 		if at, err = time.Parse(time.RFC3339Nano, parts[0]); err == nil {
 			return &place{at, parts[1], parts[2]}, nil
 		}
 	}
-	return nil, errors.New("invalid After: use the Next of a page")
+	return nil, change.ErrPlace
 }
 
-// List returns instances, the newest first. With Key, it sorts them by saga. With Stuck and without
-// Key, those that became stuck first come first, by the hour.
-func (s *Store) List(ctx context.Context, f Filter, p Page) (InstancePage, error) {
-	page := InstancePage{Instances: []Instance{}}
-	if s.err != nil {
-		return page, s.err
-	}
-	if p.Limit == 0 {
-		p.Limit = defaultPage
-	}
-	if p.Limit < 1 || p.Limit > maxPage {
-		return page, fmt.Errorf("saga: list: Limit is %d, want 1 to %d", p.Limit, maxPage)
-	}
-	after, err := readPlace(p.After)
-	if err != nil {
-		return page, fmt.Errorf("saga: list: %w", err)
+// List returns a page of instances, the newest first, and where the next page begins. With the last
+// page, next is empty. With Step or Stuck in the filter, List reads a limited number of instances for
+// a page. So a page that is not the last can have fewer instances than its limit, or none. With Key,
+// List sorts them by saga. With Stuck and without Key, those that became stuck first come first, by
+// the hour.
+func (s *Store) List(ctx context.Context, f Filter, p postroom.Page) (instances []Instance, next string, err error) {
+	limit, errLimit := change.Limit(p)
+	after, errAfter := readPlace(p.After)
+	if err := errors.Join(s.err, errLimit, errAfter); err != nil {
+		return nil, "", fmt.Errorf("saga: list: %w", err)
 	}
 	each, err := s.lookEach(ctx, f)
 	if err != nil {
-		return page, fmt.Errorf("saga: list: %w", s.explain(err))
+		return nil, "", fmt.Errorf("saga: list: %w", s.explain(err))
 	}
 	for range rounds {
-		most := p.Limit - len(page.Instances)
+		most := limit - len(instances)
 		found, last, mark, err := s.look(ctx, f, after, each, most)
 		if err != nil {
-			return page, fmt.Errorf("saga: list: %w", s.explain(err))
+			return nil, "", fmt.Errorf("saga: list: %w", s.explain(err))
 		}
-		page.Instances = append(page.Instances, found...)
+		instances = append(instances, found...)
 		if len(found) == most {
 			mark = last
 		}
-		if after, page.Next = mark, ""; mark == nil {
+		if after, next = mark, ""; mark == nil {
 			break
 		}
-		if page.Next = mark.String(); len(found) == most {
+		if next = mark.String(); len(found) == most {
 			break
 		}
 	}
-	return page, nil
+	return instances, next, nil
 }
 
 // states returns a filter's states as strings. In QueryExecModeExec, which works with every pooler,

@@ -2,6 +2,8 @@ package saga_test
 
 import (
 	"cmp"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/saga"
 )
@@ -57,12 +60,12 @@ func TestInstancesOfASagaThatNoProcessHasRun(t *testing.T) {
 		{saga.Filter{Key: "o-1"}, "early o-1, s o-1, s10 o-1, zz o-1"},
 		{saga.Filter{Saga: "s"}, "s o-1, s o-2"},
 	} {
-		page, err := store.List(t.Context(), c.filter, saga.Page{})
+		page, _, err := store.List(t.Context(), c.filter, postroom.Page{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, i := range page.Instances {
+		for _, i := range page {
 			got = append(got, i.Saga+" "+i.Key)
 			if stuck := i.Key == "o-1"; i.Stuck != stuck {
 				t.Errorf("%+v: %s %s is stuck: %t", c.filter, i.Saga, i.Key, i.Stuck)
@@ -81,9 +84,9 @@ func TestPagesOfLists(t *testing.T) {
 	pool := devtest.Pool(t)
 	insertMany(t, pool, 40)
 	store := saga.NewStore(pool, saga.StoreConfig{})
-	everything, err := store.List(t.Context(), saga.Filter{}, saga.Page{Limit: 1000})
-	if err != nil || len(everything.Instances) != 120 || everything.Next != "" {
-		t.Fatalf("%d instances, next %q, %v", len(everything.Instances), everything.Next, err)
+	everything, next, err := store.List(t.Context(), saga.Filter{}, postroom.Page{Limit: 1000})
+	if err != nil || len(everything) != 120 || next != "" {
+		t.Fatalf("%d instances, next %q, %v", len(everything), next, err)
 	}
 	name := func(i saga.Instance) string { return i.Saga + " " + i.Key }
 	for _, f := range []saga.Filter{
@@ -100,7 +103,7 @@ func TestPagesOfLists(t *testing.T) {
 		{Stuck: true, Saga: "s3", States: []saga.State{saga.Running}},
 	} {
 		var want []saga.Instance
-		for _, i := range everything.Instances {
+		for _, i := range everything {
 			if (f.Saga == "" || f.Saga == i.Saga) && (f.Key == "" || f.Key == i.Key) && (f.Step == "" || f.Step == i.Step) && (!f.Stuck || i.Stuck) &&
 				(len(f.States) == 0 || slices.Contains(f.States, i.State)) {
 				want = append(want, i)
@@ -118,16 +121,16 @@ func TestPagesOfLists(t *testing.T) {
 		for _, lookAt := range []int{1, 7, 100, 20_000} {
 			store.LookAt(lookAt)
 			var got []string
-			p := saga.Page{Limit: 3}
+			p := postroom.Page{Limit: 3}
 			for pages := 0; ; pages++ {
-				page, err := store.List(t.Context(), f, p)
+				page, next, err := store.List(t.Context(), f, p)
 				if err != nil || pages > 150 {
 					t.Fatalf("%+v, page %d: %v", f, pages, err)
 				}
-				for _, i := range page.Instances {
+				for _, i := range page {
 					got = append(got, name(i))
 				}
-				if p.After = page.Next; p.After == "" {
+				if p.After = next; p.After == "" {
 					break
 				}
 			}
@@ -140,6 +143,18 @@ func TestPagesOfLists(t *testing.T) {
 			}); !slices.Equal(got, names) {
 				t.Errorf("%+v, looking at %d:\n%q, want\n%q", f, lookAt, got, names)
 			}
+		}
+	}
+}
+
+// A text that no list returned is a fault of the page, also if PostgreSQL cannot have it.
+func TestListRefusesWhatIsNoPlace(t *testing.T) {
+	t.Parallel()
+	store := saga.NewStore(devtest.Pool(t), saga.StoreConfig{})
+	for _, place := range []string{"x", "2020-01-01T00:00:00Z a", "2020-01-01T00:00:00Z a\x00 b", "2020-01-01T00:00:00Z a \xff"} {
+		after := base64.RawURLEncoding.EncodeToString([]byte(place))
+		if _, _, err := store.List(t.Context(), saga.Filter{}, postroom.Page{After: after}); !errors.Is(err, postroom.ErrPage) {
+			t.Errorf("List after %q = %v, want ErrPage", place, err)
 		}
 	}
 }

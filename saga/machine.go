@@ -172,6 +172,14 @@ func (t *turn[S]) change() {
 	}
 }
 
+// before returns the revision that the instance had before the turn.
+func (t *turn[S]) before() int64 {
+	if t.changed {
+		return t.inst.revision - 1
+	}
+	return t.inst.revision
+}
+
 func (t *turn[S]) record(step string, d direction, what, eventType, eventID string) {
 	t.history = append(t.history, entry{step: step, direction: d, what: what, eventType: eventType, eventID: eventID})
 }
@@ -498,27 +506,29 @@ func (t *turn[S]) armAt(at time.Time) {
 // behind all that was in the stream before. For an answer that was committed in time may still be on
 // its way to the saga, or another worker may have just begun with it. If the first alarm comes much
 // later than the deadline, the relay or the saga's handler was away, or has a backlog. Then the second
-// one comes after a longer time.
+// one comes after a longer time. If the answer is in held, because an attempt failed or was made by an
+// older program, each alarm schedules another one behind the next attempt.
 const (
 	mostLate  = 2 * time.Second
 	grace     = 500 * time.Millisecond
 	longGrace = 5 * time.Second
 )
 
-// ring handles an event of type deadline.
-func (t *turn[S]) ring(a alarm) outcome {
+// ring handles an event of type deadline. The result over says whether the time of the pending step is
+// over: then the caller calls tooLate, or armAt if an answer is in held.
+func (t *turn[S]) ring(a alarm) (out outcome, over bool) {
 	//guard:a-deadline-is-compared 2 false
 	if t.inst.alarm.IsZero() || !a.At.Equal(t.inst.alarm) {
-		return stale
+		return stale, false
 	}
 	t.touched = true
 	t.inst.alarm = time.Time{}
 	if t.inst.state != Running || t.inst.deadline.IsZero() {
-		return counts
+		return counts, false
 	}
 	if t.now.Before(t.inst.deadline) {
 		t.arm()
-		return counts
+		return counts, false
 	}
 	//guard:a-deadline-rings-twice false
 	if !a.At.After(t.inst.deadline) {
@@ -528,13 +538,23 @@ func (t *turn[S]) ring(a alarm) outcome {
 			wait = longGrace
 		}
 		t.armAt(t.now.Add(wait))
-		return counts
+		return counts, false
 	}
+	return counts, true
+}
+
+// tooLate begins to compensate, because the time of the pending step is over.
+func (t *turn[S]) tooLate() {
 	t.change()
 	i := t.plan.find(t.inst.step)
 	t.record(t.inst.step, toDo, wasTooLate, "", t.cause)
 	//guard:a-deadline-undoes-its-own-step 1 = @ - 1
 	t.backward(i)
 	t.arm()
-	return counts
+}
+
+// answers returns the types of the events that end the pending step.
+func (t *turn[S]) answers() []string {
+	s := &t.plan.steps[t.plan.find(t.inst.step)]
+	return append(s.Done.types(), s.Failed.types()...)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/saga"
 )
 
@@ -34,7 +35,7 @@ func TestModesOfStatements(t *testing.T) {
 			t.Errorf("%s: status %+v, %v", mode, st, err)
 		}
 		store := saga.NewStore(pool, saga.StoreConfig{})
-		if all, err := store.List(t.Context(), saga.Filter{Saga: d.Name, Step: "payment", States: []saga.State{saga.Running}}, saga.Page{}); err != nil || len(all.Instances) != 1 {
+		if all, _, err := store.List(t.Context(), saga.Filter{Saga: d.Name, Step: "payment", States: []saga.State{saga.Running}}, postroom.Page{}); err != nil || len(all) != 1 {
 			t.Errorf("%s: list %v, %v", mode, all, err)
 		}
 		if _, err := store.Decide(t.Context(), saga.Decision{Saga: d.Name, Key: "t1 " + d.Name, Revision: 2, Choice: saga.MarkDone, Data: []byte("{}")}, by); err != nil {

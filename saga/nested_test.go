@@ -210,7 +210,7 @@ func TestNestedSagaIsUndoneAfterItUndidItself(t *testing.T) {
 func TestNestedSagaAnswersARetry(t *testing.T) {
 	t.Parallel()
 	for end, want := range map[string][2]string{"payment.charged": {"running", "done"}, "payment.declined": {"undone", "undone"}} {
-		t.Run(end, func(t *testing.T) {
+		answers := func(t *testing.T, next int) { // next is the version of travel when the second command comes
 			t.Parallel()
 			n := newNested(t)
 			n.holds = true
@@ -221,6 +221,11 @@ func TestNestedSagaAnswersARetry(t *testing.T) {
 			}
 			n.are("running", want[1])
 			n.holds = false
+			if next > 1 { // the version of the instance may have left Older, because the instance has ended
+				d := travel()
+				d.Version, d.Start = next, saga.StartOn("travel.start", func(s trip) (string, trip) { return s.ID, s })
+				n.use(d)
+			}
 			var revision int64
 			if err := n.pool.QueryRow(t.Context(), "SELECT revision FROM postroom.saga WHERE name = 'holiday'").Scan(&revision); err != nil {
 				t.Fatal(err)
@@ -235,7 +240,9 @@ func TestNestedSagaAnswersARetry(t *testing.T) {
 			}
 			n.arrive(n.late[0]) // the first reply, which was only late
 			n.are(want[0], want[1])
-		})
+		}
+		t.Run(end, func(t *testing.T) { answers(t, 1) })
+		t.Run(end+" in another version", func(t *testing.T) { answers(t, 2) })
 	}
 }
 

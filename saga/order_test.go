@@ -1,33 +1,36 @@
 package saga_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/saga"
 )
+
+// withOrders returns a connection to a broker with the stream ORDERS, which has the events of travel.
+func withOrders(t *testing.T) *nats.Conn {
+	t.Helper()
+	nc := devtest.NATS(t)
+	if err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"seat.>", "payment.>", "travel.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	return nc
+}
 
 // An inbox refuses a participant whose Undo could overtake its command, and a saga whose deadline
 // could wait behind a dead reply. It says so of handlers in a Mux or with a middleware, too.
 func TestInboxRefusesAnotherOrder(t *testing.T) {
 	t.Parallel()
 	w := newRig(t)
-	nc := devtest.NATS(t)
-	if err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"seat.>", "payment.>", "travel.>"}}); err != nil {
-		t.Fatal(err)
-	}
-	participant := saga.Participant(w.out, func(_ context.Context, _ pgx.Tx, cmd postroom.Event, _ int) (postroom.Event, error) {
-		return cmd.Follow("seat.booked", nil), nil
-	})
+	nc := withOrders(t)
+	participant := participant(w.out)
 	through := func(next postroom.Handler) postroom.Handler { return next }
 	var commands, replies postroom.Mux
 	commands.On("seat.book", participant)

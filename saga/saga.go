@@ -21,16 +21,9 @@ import (
 	"github.com/postroom/postroom/internal/session"
 	"github.com/postroom/postroom/internal/sqlfile"
 	"github.com/postroom/postroom/internal/telemetry"
+	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/schema"
 )
-
-// Outbox writes events in the caller's transaction. An *outbox.Outbox is an Outbox.
-//
-// It is an interface so that this package does not import the outbox.
-type Outbox interface {
-	Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event) error
-	Queue(batch *pgx.Batch, events ...postroom.Event) error
-}
 
 var (
 	// ErrConflict says that an instance with this key exists, and that it began with another input.
@@ -46,36 +39,46 @@ type Saga[S any] struct {
 	def     Definition[S]
 	plans   map[int]*plan[S] // the versions of the definition, by number
 	pool    *pgxpool.Pool
-	out     Outbox
+	out     *outbox.Outbox
 	table   *table
 	err     error // the fault of the definition
 	signals *signals
 }
 
-// New returns a saga. It does no I/O and cannot fail: [Saga.Check] and all other methods return the
-// faults of the definition. The pool is for Check and [Saga.Status].
-func New[S any](pool *pgxpool.Pool, out Outbox, d Definition[S]) *Saga[S] {
+// New returns a saga, which has its tables in the schema of the outbox. It does no I/O and cannot fail:
+// [Saga.Check] and all other methods return the faults of the definition and of the outbox's Config.
+// The pool is for Check and [Saga.Status].
+func New[S any](pool *pgxpool.Pool, out *outbox.Outbox, d Definition[S]) *Saga[S] {
 	d.complete()
-	name, err := schema.Name(d.Schema)
-	if err != nil {
-		err = fmt.Errorf("definition: Schema: %w", err)
+	name, err := schema.DefaultName, faultOf(out)
+	if err == nil {
+		//guard:a-saga-has-the-schema-of-its-outbox remove
+		name = out.Schema()
 	}
-	g := &Saga[S]{def: d, plans: make(map[int]*plan[S]), pool: pool, out: out, table: &table{saga: d.Name, schema: name, stuck: d.Stuck}, signals: newSignals(d.MeterProvider)}
+	g := &Saga[S]{def: d, plans: make(map[int]*plan[S]), pool: pool, out: out, table: &table{saga: d.Name, schema: name}, signals: newSignals(d.MeterProvider)}
 	for _, p := range d.plans() {
 		g.plans[p.version] = p
 	}
 	if err = errors.Join(err, d.validate()); err != nil {
 		g.err = fmt.Errorf("saga %s: %w", d.Name, err)
 	}
-	if err == nil {
+	if g.err == nil {
 		g.table.sql = sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
 	}
 	return g
 }
 
-// Types returns the types of all events that the saga handles, sorted. Use them in the saga's
-// subscription. If the events come from several streams, give each subscription its part of the
-// types, and the same saga as the handler.
+// faultOf returns the fault of an outbox's Config. Without an event, Queue only looks for that.
+func faultOf(out *outbox.Outbox) error {
+	if out == nil {
+		return errors.New("there is no outbox")
+	}
+	return out.Queue(new(pgx.Batch))
+}
+
+// Types returns the types of all events that the saga handles, sorted. A subscription without Types
+// takes them from here. If the events come from several streams, give each subscription its part of
+// the types, and the same saga as the handler.
 func (g *Saga[S]) Types() []string {
 	all := map[string]bool{g.def.Name + deadlineSuffix: true, g.def.Name + decisionSuffix: true}
 	for _, p := range g.plans {
@@ -157,6 +160,10 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 	if inst.before != nil && !same(inst.before.Its, inst.before.Known) {
 		return fmt.Errorf("%w: the state is another one after it was encoded and decoded as JSON. A field of type any, for instance, loses digits of a number above 2^53: use json.Number, or a type of your own", errLasting)
 	}
+	//guard:a-state-that-is-not-utf8-is-refused 2 false
+	if inst.before != nil && bytes.Count(inst.before.Its, replaced) != bytes.Count(inst.before.Known, replaced) {
+		return fmt.Errorf("%w: a text of the state is not UTF-8, and JSON would change it: use a []byte", errLasting)
+	}
 	m, err := g.table.insert(ctx, tx, &inst.row, data, sum[:])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return g.begun(ctx, tx, key, sum[:], start.id)
@@ -168,6 +175,10 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 	t.begin()
 	return g.finish(ctx, tx, t)
 }
+
+// replaced is what package json writes in the place of bytes that are not UTF-8. It writes the
+// character U+FFFD itself as it is.
+var replaced = []byte(`\ufffd`)
 
 var errNoKey = errors.New("the key is empty")
 
@@ -271,6 +282,10 @@ func (g *Saga[S]) compensate(ctx context.Context, tx pgx.Tx, key string, apply f
 // turnOf returns the reaction of an instance to an event or call.
 func (g *Saga[S]) turnOf(ctx context.Context, m moment, r *row, data []byte, cause string) (*turn[S], error) {
 	p, err := g.planOf(r)
+	//guard:an-ended-instance-of-another-version-answers 2 false
+	if err != nil && r.state.Ended() { // Older need not have its version, and its end is announced as an instance of this version announces it
+		p, err = g.plans[g.def.Version], nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -363,7 +378,21 @@ func (g *Saga[S]) apply(ctx context.Context, tx pgx.Tx, t *turn[S], ev postroom.
 		if err := ev.JSON(&a); err != nil {
 			return "", err
 		}
-		return t.ring(a), nil
+		out, over := t.ring(a)
+		if !over {
+			return out, nil
+		}
+		next, err := g.table.answered(ctx, tx, t.inst.row, t.answers())
+		switch {
+		case err != nil:
+			return "", err
+		//guard:an-answer-that-is-tried-again-comes-first false
+		case !next.IsZero():
+			t.armAt(next.Add(longGrace))
+		default:
+			t.tooLate()
+		}
+		return out, nil
 	case g.def.Name + decisionSuffix:
 		d, err := g.table.decision(ctx, tx, ev)
 		if errors.Is(err, errForged) {
@@ -484,7 +513,7 @@ func (g *Saga[S]) store(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
 		return err
 	}
 	var batch pgx.Batch
-	g.table.save(&batch, t.inst.row, data, t.waits)
+	g.table.save(&batch, t.inst.row, t.before(), data, t.waits)
 	g.table.record(&batch, t.inst.row, t.history)
 	if t.inst.state.Ended() && t.changed {
 		g.table.expire(&batch, g.def.Keep)

@@ -12,19 +12,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/change"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/sqlfile"
 	"github.com/postroom/postroom/schema"
 )
-
-// DB is the part of a *pgxpool.Pool or a *pgx.Conn that a [Store] uses.
-type DB interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
 
 // StoreConfig tunes a Store. The zero value is ready to use.
 type StoreConfig struct {
@@ -37,7 +30,7 @@ type StoreConfig struct {
 // Store shows sagas to operators, and accepts their decisions. It needs no definition and no Go
 // type of a saga. With a *pgxpool.Pool it is safe for concurrent use, with a *pgx.Conn it is not.
 type Store struct {
-	db     DB
+	db     postroom.DB
 	schema string
 	err    error // the fault of the config
 	sql    statements
@@ -46,7 +39,7 @@ type Store struct {
 
 // NewStore returns a store. It does no I/O and cannot fail: if the config is wrong, [Store.Check]
 // and all other methods return the error.
-func NewStore(db DB, cfg StoreConfig) *Store {
+func NewStore(db postroom.DB, cfg StoreConfig) *Store {
 	name, err := schema.Name(cfg.Schema)
 	if err != nil {
 		return &Store{db: db, err: fmt.Errorf("saga: config: Schema: %w", err)}
@@ -129,12 +122,6 @@ func (s *Store) show(ctx context.Context, saga, key string) (story Story, steps 
 	return story, steps, nil
 }
 
-// Audit says who decides something, and why. Decide stores the Audit with the decision.
-type Audit struct {
-	Actor  string // required, 255 bytes at most
-	Reason string // at most 4,096 bytes; every choice except Retry requires one
-}
-
 // Decision is an operator's decision about an instance.
 type Decision struct {
 	Saga, Key string
@@ -174,8 +161,8 @@ const decidedState = "23PR2"
 // nothing, and [ErrDecided] if there is another decision for the revision, except with Instead. It returns another error if the decision does not fit the step, for example if Choice is
 // Retry and the step sends nothing. If the saga cannot apply Data, the event becomes a dead letter
 // of the saga's handler.
-func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, err error) {
-	if err := errors.Join(s.err, d.validate(), change.By(by).Validate()); err != nil {
+func (s *Store) Decide(ctx context.Context, d Decision, by postroom.Audit) (id string, err error) {
+	if err := errors.Join(s.err, d.validate(), change.Valid(by)); err != nil {
 		return "", fmt.Errorf("saga: decide: %w", err)
 	}
 	if by.Reason == "" && d.Choice != Retry {

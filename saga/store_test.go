@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/saga"
 )
 
@@ -51,17 +52,17 @@ func TestStoreLists(t *testing.T) {
 			var keys []string
 			after := ""
 			for {
-				page, err := store.List(t.Context(), test.filter, saga.Page{Limit: 4, After: after})
+				page, next, err := store.List(t.Context(), test.filter, postroom.Page{Limit: 4, After: after})
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, i := range page.Instances {
+				for _, i := range page {
 					if i.Stuck != (i.Key == "t10" || i.Key == "t12") {
 						t.Errorf("%s stuck: %t", i.Key, i.Stuck)
 					}
 					keys = append(keys, i.Key)
 				}
-				if after = page.Next; after == "" {
+				if after = next; after == "" {
 					break
 				}
 			}
@@ -77,10 +78,10 @@ func TestStoreLists(t *testing.T) {
 			}
 		})
 	}
-	if _, err := store.List(t.Context(), saga.Filter{}, saga.Page{Limit: 1001}); err == nil {
+	if _, _, err := store.List(t.Context(), saga.Filter{}, postroom.Page{Limit: 1001}); err == nil {
 		t.Error("a page of 1,001")
 	}
-	if _, err := store.List(t.Context(), saga.Filter{}, saga.Page{After: "x"}); err == nil {
+	if _, _, err := store.List(t.Context(), saga.Filter{}, postroom.Page{After: "x"}); err == nil {
 		t.Error("a page after nothing")
 	}
 }

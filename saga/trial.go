@@ -119,7 +119,9 @@ func (tr *Trial[S]) Deadline() *Trial[S] {
 			tr.now = before
 		}
 		tr.next("deadline")
-		tr.turn.ring(alarm{before})
+		if _, over := tr.turn.ring(alarm{before}); over {
+			tr.turn.tooLate()
+		}
 		tr.run()
 	}
 	return tr

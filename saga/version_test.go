@@ -316,7 +316,6 @@ func TestFaultsOfDefinitions(t *testing.T) {
 		}, "event of the saga itself"},
 		"an end that is its deadline": {func(d *saga.Definition[trip]) { d.Ended.Done = saga.Send("travel.deadline", whole) }, "event of the saga itself"},
 		"an end that is local":        {func(d *saga.Definition[trip]) { d.Ended.Done = saga.Local(wrote("x")) }, "Ended must be Send"},
-		"a schema":                    {func(d *saga.Definition[trip]) { d.Schema = "a b" }, "Schema"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

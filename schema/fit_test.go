@@ -13,6 +13,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/schema"
 )
@@ -97,7 +98,7 @@ func TestRowSecurityIsNamed(t *testing.T) {
 		_, status := schema.Status(t.Context(), pool, "")
 		for what, err := range map[string]error{
 			"Require": schema.Require(t.Context(), pool, ""), "Status": status, "Migrate": migrate,
-			"the relay's Check": outbox.NewLog(pool).Check(t.Context()), "the inbox's Check": in.Check(t.Context()),
+			"the relay's Check": pglog.New(pool).Check(t.Context()), "the inbox's Check": in.Check(t.Context()),
 		} {
 			if !errors.Is(err, schema.ErrRowSecurity) || !errors.Is(err, postroom.ErrUnrecoverable) ||
 				!strings.Contains(err.Error(), ", on "+table+": ") || !strings.Contains(err.Error(), "ALTER ROLE "+role+" BYPASSRLS") {

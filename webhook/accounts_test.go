@@ -22,7 +22,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/webhook"
 )
@@ -158,6 +158,24 @@ func TestAnEventWithoutAnAccountGoesNowhere(t *testing.T) {
 	}
 }
 
+// No header names the account of an event. Each event goes to the endpoints without an account, and to
+// no others.
+func TestWithoutAnAccountHeaderEventsGoToEndpointsWithoutAnAccount(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, nil), newReceiver(t)
+	r.add(webhook.NewEndpoint{ID: "own", URL: to.URL})
+	r.add(webhook.NewEndpoint{ID: "of-acme", Account: "acme", URL: to.URL})
+	r.run()
+	r.emit("e1", tenantOf("acme"))
+	r.emit("e2", nil)
+	r.eventually("the deliveries", func() bool {
+		return one[int](r, "SELECT count(*) FROM postroom.inbox WHERE handler = 'fanout'") == 2 && one[int](r, "SELECT count(*) FROM postroom.held") == 0
+	})
+	if keys := one[string](r, "SELECT string_agg(dedupe_key, '; ' ORDER BY dedupe_key) FROM postroom.inbox WHERE handler = 'webhooks'"); keys != "own /shop e1; own /shop e2" {
+		t.Errorf("deliveries: %s", keys)
+	}
+}
+
 // Processes died again and again while deliveries hung, and an operator moved one of them. The
 // deliveries then run at the same time, and hang again. The other handler of the process goes on.
 func TestADeliveryThatHangsStopsNoHandler(t *testing.T) {
@@ -219,7 +237,7 @@ func TestAccountsForMinutes(t *testing.T) {
 	bad := []string{
 		serve(func(w http.ResponseWriter, req *http.Request) {
 			_, _ = io.Copy(io.Discard, req.Body)
-			pause.For(req.Context(), 3*time.Second)
+			sleep.For(req.Context(), 3*time.Second)
 			w.WriteHeader(http.StatusNoContent)
 		}),
 		serve(func(_ http.ResponseWriter, req *http.Request) {

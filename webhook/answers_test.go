@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/webhook"
 )
 
@@ -300,6 +302,16 @@ func TestEventsOfRequests(t *testing.T) {
 	if ev := e.events()[0]; ev.ID != "a" || ev.Source != "/acme" || ev.Type != "thing.made" || ev.Key != "ka" || string(ev.Data) != `"x"` {
 		t.Errorf("%+v", ev)
 	}
+	e = newEndpoint(t)
+	at := time.Now().Add(-2 * time.Minute).Truncate(time.Second)
+	req = httptest.NewRequest(http.MethodPost, "/", strings.NewReader("x"))
+	if err := webhook.Sign(webhook.Standard(secret), req.Header, webhook.Message{ID: "a", Time: at}, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	e.want(req, 200, "")
+	if ev := e.events()[0]; !ev.Time.Equal(at) {
+		t.Errorf("the event has the time %s, want that of signing, %s", ev.Time, at)
+	}
 }
 
 // counting counts what it verifies.
@@ -410,34 +422,91 @@ func TestTenantsHaveIDsOfTheirOwn(t *testing.T) {
 }
 
 // A lookup of tenants ignores case, and Choose returns the name in the request. A captured event is
-// not stored again under another spelling. Two tenants whose names differ only in case are no fault.
+// not stored again under another spelling, by this process or another one. All other events are
+// stored: those under the first spelling, and those under a new one, to which the tenant was renamed.
+// Two tenants whose names differ only in case are no fault.
 func TestSpellingsOfATenant(t *testing.T) {
-	secrets := map[string]string{"acme": "whsec_a", "ACME": "whsec_a", "Acme": "whsec_a", "xY": "whsec_b", "Xy": "whsec_c"}
-	e := newEndpoint(t, func(c *webhook.Config) {
-		c.Scheme, c.Choose = nil, func(r *http.Request) (string, webhook.Scheme, error) {
-			name := r.URL.Query().Get("tenant")
-			return name, webhook.Stripe(secrets[name]), nil
-		}
-	})
-	send := func(tenant string, status int, code string) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	secrets := map[string]string{"acme": "whsec_a", "ACME": "whsec_a", "Acme": "whsec_a", "xY": "whsec_b", "Xy": "whsec_c", "é": "whsec_d", "É": "whsec_d"}
+	log := &journal{}
+	var receiver *webhook.Receiver
+	restart := func() {
+		in := inbox.New(pool, nil, inbox.Config{Logger: silent})
+		in.Declare(inbox.Subscription{Name: "h"})
+		receiver = webhook.New(in, webhook.Config{
+			Source: "/hooks", Handler: "h", Patience: patience, Logger: slog.New(slog.NewTextHandler(log, nil)),
+			Choose: func(r *http.Request) (string, webhook.Scheme, error) {
+				name := r.URL.Query().Get("tenant")
+				return name, webhook.Stripe(secrets[name]), nil
+			},
+		})
+	}
+	send := func(tenant, id string, status int) {
 		t.Helper()
-		req := request(t, webhook.Stripe(secrets[tenant]), "", "", `{"id":"evt_1","type":"charge.succeeded"}`)
+		req := request(t, webhook.Stripe(secrets[tenant]), "", "", fmt.Sprintf(`{"id":%q,"type":"charge.succeeded"}`, id))
 		req.URL.RawQuery = url.Values{"tenant": {tenant}}.Encode()
-		e.want(req, status, code)
+		w := httptest.NewRecorder()
+		receiver.ServeHTTP(w, req)
+		if w.Code != status {
+			t.Errorf("%s of %s: answered %d %s, want %d", id, tenant, w.Code, w.Body, status)
+		}
 	}
-	send("acme", 200, "")
-	send("ACME", 500, "webhook_misconfigured")
-	send("Acme", 500, "webhook_misconfigured")
-	send("acme", 200, "")
-	send("xY", 200, "")
-	send("Xy", 200, "")
-	send("xY", 200, "")
-	if n := e.counted("stored", ""); n != 3 {
-		t.Errorf("%d events were stored, want 3", n)
+	restart()
+	send("acme", "evt_1", 200)
+	send("ACME", "evt_1", 500)
+	send("Acme", "evt_1", 500)
+	send("acme", "evt_1", 200)
+	send("xY", "evt_1", 200)
+	send("Xy", "evt_1", 200)
+	send("xY", "evt_1", 200)
+	send("é", "evt_1", 200)
+	send("É", "evt_1", 500)
+	restart()
+	send("acme", "evt_3", 200)
+	send("ACME", "evt_1", 500)
+	send("ACME", "evt_2", 200)
+	send("acme", "evt_2", 500)
+	send("Acme", "evt_4", 200)
+	send("acme", "evt_1", 200)
+	send("Xy", "evt_1", 200)
+	if n := count(t, pool, "SELECT count(*) FROM postroom.held"); n != 7 {
+		t.Errorf("%d events were stored, want 7", n)
 	}
-	if !strings.Contains(e.log.String(), `return the stored name of a tenant`) {
-		t.Errorf("log:\n%s", e.log)
+	if !strings.Contains(log.String(), `level=ERROR`) || !strings.Contains(log.String(), `returned the tenant \"ACME\", and earlier \"acme\" for the same event: return the stored name of a tenant`) ||
+		!strings.Contains(log.String(), `\"É\", and earlier \"é\"`) {
+		t.Errorf("log:\n%s", log)
 	}
+}
+
+// A captured request is sent so often that a receiver forgets what it counts. It still takes no effect
+// again under another spelling of its tenant.
+func TestSpellingsAfterManyRequests(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	in := inbox.New(pool, nil, inbox.Config{Logger: silent})
+	in.Declare(inbox.Subscription{Name: "h"})
+	receiver := webhook.New(in, webhook.Config{
+		Source: "/hooks", Handler: "h", Patience: patience, Logger: silent, Types: []string{"a.paid"},
+		Choose: func(r *http.Request) (string, webhook.Scheme, error) {
+			return r.URL.RawQuery, verifier(func() (webhook.Message, error) {
+				return webhook.Message{Scheme: "a", ID: "evt_1", Type: r.Header.Get("Type")}, nil
+			}), nil
+		},
+	})
+	send := func(times int, tenant, kind string, status int) {
+		req := httptest.NewRequest(http.MethodPost, "/?"+tenant, nil)
+		req.Header.Set("Type", kind)
+		w := httptest.NewRecorder()
+		for range times {
+			if receiver.ServeHTTP(w, req); w.Code != status {
+				t.Fatalf("%s of %s: answered %d %s, want %d", kind, tenant, w.Code, w.Body, status)
+			}
+		}
+	}
+	send(1, "acme", "paid", 200)
+	send(99_999, "acme", "ignored", 200)
+	send(1, "ACME", "paid", 500)
 }
 
 func TestCheckReportsAllFaults(t *testing.T) {

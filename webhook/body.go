@@ -35,15 +35,20 @@ func isEncoded(h http.Header) bool {
 	return false
 }
 
-// read returns the body of a request, or the outcome if it cannot be read.
-func (r *Receiver) read(w http.ResponseWriter, req *http.Request) ([]byte, outcome, error) {
+// limit limits the time for the body, and reports whether it could. If this ResponseWriter cannot set a
+// deadline, the server's deadline applies. The limit holds for a body that is not read, too: the server
+// reads the rest of a body before it sends the answer.
+func (r *Receiver) limit(w http.ResponseWriter) bool {
+	//guard:webhook-patience-with-a-body false
+	return http.NewResponseController(w).SetReadDeadline(time.Now().Add(slowest*r.cfg.Patience)) == nil
+}
+
+// read returns the body of a request, or the outcome if it cannot be read. The parameter limited says
+// whether there is a deadline for the body.
+func (r *Receiver) read(w http.ResponseWriter, req *http.Request, limited bool) ([]byte, outcome, error) {
 	if req.ContentLength > int64(r.cfg.MaxBody) {
 		return nil, tooLarge, fmt.Errorf("the body has %d bytes, at most %d are allowed", req.ContentLength, r.cfg.MaxBody)
 	}
-	// If this ResponseWriter cannot set a deadline, the server's deadline applies.
-	control := http.NewResponseController(w)
-	//guard:webhook-patience-with-a-body false
-	limited := control.SetReadDeadline(time.Now().Add(slowest*r.cfg.Patience)) == nil
 	//guard:webhook-large-body 1 = @2
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, int64(r.cfg.MaxBody)))
 	var size *http.MaxBytesError
@@ -56,7 +61,7 @@ func (r *Receiver) read(w http.ResponseWriter, req *http.Request) ([]byte, outco
 		return nil, unreadable, fmt.Errorf("read the body: %w", err)
 	}
 	if limited { // if the deadline stayed, it would end the request's context
-		if err := control.SetReadDeadline(time.Time{}); err != nil {
+		if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil {
 			return nil, unreadable, fmt.Errorf("read the body: %w", err)
 		}
 	}

@@ -51,8 +51,9 @@ type Config struct {
 	// the source of each event, even to a source that the function Event set. So events of two
 	// tenants may have the same id, and handlers know whose secret verified an event. For an empty
 	// tenant the answer is 500. Return the name that you stored, and not the one in the request: if
-	// your lookup ignores case, one tenant would have several sources. If the receiver notices this,
-	// the answer is 500.
+	// your lookup ignores case, one tenant would have several sources. If the inbox has an event
+	// under a name that differs only in case, and not under the name of the request, the answer is
+	// 500: a captured request takes no effect again.
 	//
 	// Choose may read the body. The request is not verified yet. For an unknown tenant Choose
 	// returns [ErrUnknownTenant]: the sender gets the same answer as for a wrong signature. The
@@ -98,7 +99,8 @@ type Config struct {
 	MaxBody int
 
 	// Patience limits the time from the end of a request's body until the answer, including the time
-	// of your functions. If this time is over, the answer is 503, and the functions go on. Reading the body may take ten times as long. Patience is at most an
+	// of your functions. If this time is over, the answer is 503, and the functions go on. The body may
+	// take ten times as long to arrive, even if the receiver does not read it. Patience is at most an
 	// hour.
 	//
 	// Defaults to 3 seconds.

@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,8 +32,8 @@ import (
 )
 
 // quiet is a receiver of Standard Webhooks for the handler "apply".
-func quiet(in webhook.Acceptor) *webhook.Receiver {
-	return webhook.New(in, webhook.Config{Source: "/acme", Handler: "apply", Scheme: webhook.Standard(secret), Logger: slog.New(slog.DiscardHandler)})
+func quiet(in webhook.Acceptor, of *inbox.Inbox) *webhook.Receiver {
+	return webhook.Over(in, of, webhook.Config{Source: "/acme", Handler: "apply", Scheme: webhook.Standard(secret), Logger: slog.New(slog.DiscardHandler)})
 }
 
 // deadly kills its process, as kill -9 does, before or after the commit of an event whose id
@@ -70,7 +71,7 @@ func serve(url string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
-	return http.Serve(listener, quiet(deadly{in}))
+	return http.Serve(listener, quiet(deadly{in}, in))
 }
 
 // process starts a receiving process. It returns its address, and a function that kills it.
@@ -224,7 +225,7 @@ func TestDatabaseIsKilled(t *testing.T) {
 	}
 	in := inbox.New(pool, nil, inbox.Config{})
 	in.Declare(inbox.Subscription{Name: "apply"})
-	receiver := quiet(in)
+	receiver := quiet(in, in)
 	var good, bad atomic.Int64
 	var all sync.Map // statuses by id
 	var stop atomic.Bool
@@ -293,7 +294,7 @@ func TestPoolIsClosed(t *testing.T) {
 		in := inbox.New(pool, nil, inbox.Config{})
 		in.Declare(inbox.Subscription{Name: "apply"})
 		w := httptest.NewRecorder()
-		quiet(in).ServeHTTP(w, signed(t, "a", "{}"))
+		quiet(in, in).ServeHTTP(w, signed(t, "a", "{}"))
 		return w
 	}
 	closed, err := pgxpool.NewWithConfig(t.Context(), pool.Config())
@@ -311,6 +312,48 @@ func TestPoolIsClosed(t *testing.T) {
 		t.Errorf("sent again: answered %d", w.Code)
 	}
 	applied(t, pool, 1)
+}
+
+// The handler fails, and the provider is not told: the event is tried again, and is dead in the end. A
+// known id with another body is a dead letter at once. An id is known only within its source.
+func TestFailuresAfterTheAnswer(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	in := inbox.New(pool, nil, inbox.Config{IdlePoll: 20 * time.Millisecond, Logger: silent})
+	var calls atomic.Int64
+	in.Handle(inbox.Subscription{Name: "apply", Workers: 1, Attempts: 3, Schedule: postroom.Backoff{10 * time.Millisecond}},
+		postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
+			calls.Add(1)
+			return errors.New("broken")
+		}))
+	send := func(source, body string) {
+		t.Helper()
+		receiver := webhook.New(in, webhook.Config{Source: source, Handler: "apply", Scheme: webhook.Standard(secret), Patience: patience, Logger: silent})
+		w := httptest.NewRecorder()
+		if receiver.ServeHTTP(w, signed(t, "a", body)); w.Code != http.StatusOK {
+			t.Errorf("answered %d %s", w.Code, w.Body)
+		}
+	}
+	send("/acme", "{}")
+	send("/other", "{}")
+	send("/acme", `{"type":"changed"}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- in.Run(ctx) }()
+	devtest.Eventually(t, patience, "all to be dead", func() bool { return count(t, pool, "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL") == 0 })
+	send("/acme", "{}")
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for class, want := range map[string]int{"error": 2, "conflict": 1} {
+		if n := count(t, pool, "SELECT count(*) FROM postroom.held WHERE class = $1", class); n != want {
+			t.Errorf("%d dead events of class %s, want %d", n, class, want)
+		}
+	}
+	if n := calls.Load(); n != 6 {
+		t.Errorf("%d calls, want three for each of two events", n)
+	}
 }
 
 // A webhook is forwarded once, as an event of the outbox.

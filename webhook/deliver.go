@@ -86,11 +86,13 @@ func outcomeOf(err error) string {
 func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	to, err := s.read(ctx, attempt.Event.Key)
 	switch {
+	case errors.Is(err, ErrUnknownEndpoint):
+		return s.unsent(ctx, attempt, err)
 	case err != nil:
 		return err
 	//guard:webhook-disabled-endpoint-gets-nothing false
 	case to.disabled:
-		return disabled(to.id)
+		return s.unsent(ctx, attempt, disabled(to.id))
 	case to.paused > 0:
 		return postroom.SnoozeKey(spread(time.Duration(to.paused*float64(time.Second))), lanes.SlowPace, &cause.WaitError{Err: pausedBy(to)})
 	}
@@ -100,16 +102,33 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	}
 	success := false
 	defer func() { s.lanes.Leave(to.id, to.account, size, success) }()
-	result, err := attempt.Step(ctx, "deliver", func(ctx context.Context, _ string) ([]byte, error) { return s.send(ctx, attempt, to) })
+	r, err := inbox.Step(ctx, attempt, "deliver", func(ctx context.Context, _ string) (Receipt, error) { return s.send(ctx, attempt, to) })
 	if err != nil {
 		return err
 	}
 	success = true
-	var r Receipt
-	if err := json.Unmarshal(result, &r); err == nil && to.stale {
-		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return s.succeeded(ctx, tx, attempt.Event, to, r) })
+	// Another attempt may have failed since s.read, before the answer to this attempt came.
+	//guard:webhook-success-ends-a-failure-that-began-meanwhile false
+	if !to.stale {
+		now, err := s.read(ctx, to.id)
+		to.stale = err != nil || now.stale // after an error, the statement of OnSuccess finds out
+	}
+	if to.stale && r.Status != 0 { // an operator can record that the event was delivered, without an answer
+		told := false // the transaction may be repeated
+		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return s.succeeded(ctx, tx, attempt.Event, to, r, &told) })
 	}
 	return nil
+}
+
+// unsent returns the reason why an event can no longer be sent. If an earlier attempt delivered the
+// event, and could not record that the event is done, unsent returns nil.
+func (s *Sender) unsent(ctx context.Context, attempt *inbox.Attempt, reason error) error {
+	//guard:webhook-event-that-was-delivered-is-not-dead do @; err = reason
+	_, err := inbox.Step(ctx, attempt, "deliver", func(context.Context, string) (Receipt, error) { return Receipt{}, postroom.NotApplied(reason) })
+	if errors.Is(err, inbox.ErrOutcomeUnknown) { // an operator edited the event, so only the earlier content may have been delivered
+		return reason
+	}
+	return err
 }
 
 // pausedBy returns an error that says what paused an endpoint.
@@ -166,22 +185,22 @@ func disabled(id string) error {
 }
 
 // send makes the request, and returns a Receipt.
-func (s *Sender) send(ctx context.Context, attempt *inbox.Attempt, to *target) ([]byte, error) {
+func (s *Sender) send(ctx context.Context, attempt *inbox.Attempt, to *target) (Receipt, error) {
 	req, err := request(ctx, attempt.Event, to)
 	if err != nil {
-		return nil, inbox.NotApplied(postroom.Permanent(fmt.Errorf("webhook: endpoint %s: %w", to.id, err)))
+		return Receipt{}, postroom.NotApplied(postroom.Permanent(fmt.Errorf("webhook: endpoint %s: %w", to.id, err)))
 	}
 	began := time.Now()
 	resp, err := s.out.RoundTrip(req)
 	took := time.Since(began)
 	if err != nil {
-		return nil, s.unanswered(ctx, attempt, to, err)
+		return Receipt{}, s.unanswered(ctx, attempt, to, err)
 	}
 	discard(resp)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return nil, s.refused(ctx, attempt, to, resp)
+		return Receipt{}, s.refused(ctx, attempt, to, resp)
 	}
-	return json.Marshal(Receipt{Status: resp.StatusCode, Millis: took.Milliseconds()})
+	return Receipt{Status: resp.StatusCode, Millis: took.Milliseconds()}, nil
 }
 
 // request returns the signed request of an event. Its errors contain no part of the URL or the
@@ -260,9 +279,9 @@ func (s *Sender) unanswered(ctx context.Context, attempt *inbox.Attempt, to *tar
 	case ctx.Err() != nil: // this process stops, or has lost its claim on the event
 		return err
 	case errors.Is(err, errBlocked):
-		return inbox.NotApplied(postroom.Permanent(err))
+		return postroom.NotApplied(postroom.Permanent(err))
 	case isOursToMend(ctx, s.cfg.Resolver, err):
-		return inbox.NotApplied(postroom.Snooze(outbound.SnoozeUnsent, err))
+		return postroom.NotApplied(postroom.Snooze(outbound.SnoozeUnsent, err))
 	}
 	return s.failed(ctx, attempt, to, failure{err: err, outage: true})
 }
@@ -330,15 +349,18 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 	return f.err
 }
 
-// succeeded records a success in the endpoint's row. It runs only if to.stale is true.
-func (s *Sender) succeeded(ctx context.Context, tx pgx.Tx, ev postroom.Event, to *target, r Receipt) error {
+// succeeded records a success in the endpoint's row. It runs only if to.stale is true. The value told
+// says whether it has logged that the endpoint works again.
+func (s *Sender) succeeded(ctx context.Context, tx pgx.Tx, ev postroom.Event, to *target, r Receipt, told *bool) error {
 	var failed bool
 	err := tx.QueryRow(ctx, s.endpoints.sql.Succeeded, to.id, r.Status, s.cfg.Name, identity.Bounded(dedupeKey(ev))).Scan(&failed)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows): // the endpoint is gone, or a later success is recorded
 	case err != nil:
 		return fmt.Errorf("webhook: record that endpoint %s works: %w", to.id, err)
-	case failed:
+	//guard:webhook-endpoint-that-works-again-is-told-once 2 true
+	case failed && !*told:
+		*told = true
 		s.cfg.Logger.InfoContext(ctx, "webhook endpoint works again", "handler", s.cfg.Name, "endpoint", to.id)
 	}
 	return nil

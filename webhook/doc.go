@@ -2,7 +2,7 @@
 // event of an inbox, and answers after the commit. The inbox runs the event's handler, and tries
 // again after a failure, so that the event takes effect once. A [Sender] sends events to customers.
 //
-//	in.Handle(inbox.Subscription{Name: "payments.apply"}, postroom.JSON(apply))
+//	in.Handle(inbox.Subscription{Name: "payments.apply"}, ChargeSucceeded.Handler(apply))
 //	mux.Handle("/webhooks/stripe", webhook.New(in, webhook.Config{
 //		Source: "/webhooks/stripe", Handler: "payments.apply",
 //		Scheme: webhook.Stripe(os.Getenv("STRIPE_WEBHOOK_SECRET")),

@@ -9,22 +9,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/change"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/sqlfile"
 	"github.com/postroom/postroom/schema"
 )
-
-// DB is the connection that [Endpoints] uses: a *pgxpool.Pool, a *pgx.Conn, or a pgx.Tx. With a
-// pgx.Tx you can add an endpoint together with other changes.
-type DB interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
 
 // EndpointsConfig tunes [Endpoints]. The zero value is ready to use.
 type EndpointsConfig struct {
@@ -38,7 +29,7 @@ type EndpointsConfig struct {
 // change use the changed endpoint, in all processes. Each change writes a row to the audit, in the
 // same transaction. With a *pgxpool.Pool, Endpoints is safe for concurrent use.
 type Endpoints struct {
-	db     DB
+	db     postroom.DB
 	schema string
 	err    error // the fault of the config
 	tables change.Tables
@@ -47,7 +38,7 @@ type Endpoints struct {
 
 // NewEndpoints returns endpoints. It does no I/O and cannot fail: if the config is wrong,
 // [Endpoints.Check] and all other methods return the error.
-func NewEndpoints(db DB, cfg EndpointsConfig) *Endpoints {
+func NewEndpoints(db postroom.DB, cfg EndpointsConfig) *Endpoints {
 	name, err := schema.Name(cfg.Schema)
 	if err != nil {
 		return &Endpoints{db: db, err: fmt.Errorf("webhook: config: Schema: %w", err)}
@@ -64,24 +55,6 @@ func (s *Endpoints) Check(ctx context.Context) error {
 	return s.explain(schema.Require(ctx, s.db, s.schema))
 }
 
-// tables says which tables a part of a service uses.
-type tables struct{ instance, database, schema string }
-
-// tablesOf returns the tables of the endpoints.
-func (s *Endpoints) tablesOf(ctx context.Context) (tables, error) {
-	t := tables{schema: s.schema}
-	if err := s.db.QueryRow(ctx, s.sql.Tables).Scan(&t.instance, &t.database); err != nil {
-		return tables{}, fmt.Errorf("webhook: compare the tables of a sender with those of its inbox: %w", s.explain(err))
-	}
-	return t, nil
-}
-
-// Audit says who changes something, and why. Each change stores the Audit in the audit.
-type Audit struct {
-	Actor  string // required, 255 bytes at most
-	Reason string // at most 4,096 bytes; Disable and Remove require a reason
-}
-
 var (
 	// ErrUnknownEndpoint says that there is no endpoint with this id.
 	ErrUnknownEndpoint = errors.New("there is no such endpoint")
@@ -92,7 +65,7 @@ var (
 
 // Add adds an endpoint, and returns its id and secret. Give the receiver the secret: no method
 // shows it again. Add returns all faults of e at once, and [ErrEndpointExists] if its ID is taken.
-func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by Audit) (id string, secret Secret, err error) {
+func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by postroom.Audit) (id string, secret Secret, err error) {
 	e.ID = cmp.Or(e.ID, "ep_"+rand.Text())
 	if e.Secret == "" {
 		e.Secret = makeSecret()
@@ -119,7 +92,7 @@ func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by Audit) (id string
 // Rotate gives an endpoint a new secret, and returns it. If secret is empty, Rotate makes one. For
 // [SecretAge] the previous secret signs too, so that the receiver has time to change. If you call
 // Rotate again in that time, the newest secrets (at most five) sign for SecretAge after that call.
-func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by Audit) (Secret, error) {
+func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by postroom.Audit) (Secret, error) {
 	if secret == "" {
 		secret = makeSecret()
 	}
@@ -135,7 +108,7 @@ func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by Aud
 // Disable stops sending to an endpoint. The endpoint gets no new events. Events that already wait
 // for the endpoint become dead at their next attempt, with the class endpoint_disabled. To send
 // these events, enable the endpoint and replay them.
-func (s *Endpoints) Disable(ctx context.Context, id string, by Audit) error {
+func (s *Endpoints) Disable(ctx context.Context, id string, by postroom.Audit) error {
 	if by.Reason == "" {
 		return errors.New("webhook: disable: Audit.Reason is empty: say why the endpoint is disabled")
 	}
@@ -144,7 +117,7 @@ func (s *Endpoints) Disable(ctx context.Context, id string, by Audit) error {
 
 // Enable starts sending to an endpoint again. If the endpoint still fails, the sender disables it
 // again after five days.
-func (s *Endpoints) Enable(ctx context.Context, id string, by Audit) error {
+func (s *Endpoints) Enable(ctx context.Context, id string, by postroom.Audit) error {
 	return s.update(ctx, "enable", s.sql.Enable, by, id)
 }
 
@@ -152,7 +125,7 @@ func (s *Endpoints) Enable(ctx context.Context, id string, by Audit) error {
 // Events that wait for the endpoint become dead at their next attempt, with the class permanent. If
 // you only want to stop sending for a while, call Disable. Never give the id to another endpoint: dead
 // and waiting events keep it, and could be sent to that endpoint.
-func (s *Endpoints) Remove(ctx context.Context, id string, by Audit) error {
+func (s *Endpoints) Remove(ctx context.Context, id string, by postroom.Audit) error {
 	if by.Reason == "" {
 		return errors.New("webhook: remove: Audit.Reason is empty: say why the endpoint is removed")
 	}
@@ -194,7 +167,7 @@ func timeOf(t *time.Time) time.Time {
 
 // update runs a statement that changes one endpoint. The first argument of the statement is the
 // endpoint's id.
-func (s *Endpoints) update(ctx context.Context, action, sql string, by Audit, id string, args ...any) error {
+func (s *Endpoints) update(ctx context.Context, action, sql string, by postroom.Audit, id string, args ...any) error {
 	if err := s.valid(by); err != nil {
 		return fmt.Errorf("webhook: %s: %w", action, err)
 	}
@@ -205,7 +178,7 @@ func (s *Endpoints) update(ctx context.Context, action, sql string, by Audit, id
 }
 
 // change calls the function do to change an endpoint, and adds a row to the audit.
-func (s *Endpoints) change(ctx context.Context, action, id string, by Audit, do func(tx pgx.Tx) (found bool, err error)) error {
+func (s *Endpoints) change(ctx context.Context, action, id string, by postroom.Audit, do func(tx pgx.Tx) (found bool, err error)) error {
 	err := s.tables.InTx(ctx, func(tx pgx.Tx) error {
 		found, err := do(tx)
 		switch {
@@ -214,7 +187,7 @@ func (s *Endpoints) change(ctx context.Context, action, id string, by Audit, do 
 		case !found:
 			return ErrUnknownEndpoint
 		}
-		_, err = s.tables.Audit(ctx, tx, change.Action{Name: "webhook " + action, By: change.By(by), Details: map[string]string{"endpoint": id}})
+		_, err = s.tables.Audit(ctx, tx, change.Action{Name: "webhook " + action, By: by, Details: map[string]string{"endpoint": id}})
 		return err
 	})
 	if err != nil {
@@ -228,6 +201,6 @@ func (s *Endpoints) explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "webhooks", Schema: s.schema, DB: s.db})
 }
 
-func (s *Endpoints) valid(by Audit) error {
-	return errors.Join(s.err, change.By(by).Validate())
+func (s *Endpoints) valid(by postroom.Audit) error {
+	return errors.Join(s.err, change.Valid(by))
 }

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -11,11 +12,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/webhook"
 )
 
-var ann = webhook.Audit{Actor: "ann", Reason: "the customer asked for it"}
+var ann = postroom.Audit{Actor: "ann", Reason: "the customer asked for it"}
 
 func TestEndpointsAreAddedAndChanged(t *testing.T) {
 	t.Parallel()
@@ -111,10 +113,10 @@ func TestAddRefusesBadEndpoints(t *testing.T) {
 			t.Errorf("%v, want %q in it", err, tt.want)
 		}
 	}
-	if _, _, err := store.Add(t.Context(), webhook.NewEndpoint{URL: "https://example.com"}, webhook.Audit{}); err == nil || !strings.Contains(err.Error(), "Actor is empty") {
+	if _, _, err := store.Add(t.Context(), webhook.NewEndpoint{URL: "https://example.com"}, postroom.Audit{}); err == nil || !strings.Contains(err.Error(), "Actor is empty") {
 		t.Errorf("without an actor: %v", err)
 	}
-	if err := store.Disable(t.Context(), "x", webhook.Audit{Actor: "ann"}); err == nil || !strings.Contains(err.Error(), "Reason is empty") {
+	if err := store.Disable(t.Context(), "x", postroom.Audit{Actor: "ann"}); err == nil || !strings.Contains(err.Error(), "Reason is empty") {
 		t.Errorf("without a reason: %v", err)
 	}
 	if err := webhook.NewEndpoints(nil, webhook.EndpointsConfig{Schema: "a b"}).Enable(t.Context(), "x", ann); err == nil || !strings.Contains(err.Error(), "Schema") {
@@ -147,7 +149,7 @@ func TestRemoveAnEndpoint(t *testing.T) {
 	r.run()
 	r.emit("e1", nil)
 	r.failed("leaves")
-	if err := r.store.Remove(t.Context(), "leaves", webhook.Audit{Actor: "ann"}); err == nil || !strings.Contains(err.Error(), "Reason is empty") {
+	if err := r.store.Remove(t.Context(), "leaves", postroom.Audit{Actor: "ann"}); err == nil || !strings.Contains(err.Error(), "Reason is empty") {
 		t.Errorf("without a reason: %v", err)
 	}
 	if err := r.store.Remove(t.Context(), "leaves", ann); err != nil {
@@ -192,5 +194,35 @@ func TestRemoveAnEndpointDuringARequest(t *testing.T) {
 	end()
 	if d := r.failed("leaves"); !d.Dead || d.Class != "permanent" || !strings.Contains(d.Text, "answered 500") || !strings.Contains(d.Text, "there is no such endpoint") {
 		t.Errorf("%+v, want a dead event whose failure says that the endpoint is gone", d)
+	}
+}
+
+// An event was delivered, but this could not be recorded at once. Meanwhile its endpoint is removed or
+// disabled. The event is done, and not dead: an operator who replays dead events would otherwise deliver
+// it again.
+func TestADeliveredEventIsDoneAfterItsEndpointIsGone(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*webhook.Endpoints, context.Context, string, postroom.Audit) error{
+		"removed": (*webhook.Endpoints).Remove, "disabled": (*webhook.Endpoints).Disable,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, to := newRig(t, nil), newReceiver(t)
+			r.add(webhook.NewEndpoint{ID: "ep", URL: to.URL})
+			r.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$`)
+			r.exec(`CREATE TRIGGER refuse BEFORE DELETE ON postroom.held FOR EACH ROW WHEN (OLD.handler = 'webhooks') EXECUTE FUNCTION refuse()`)
+			r.run()
+			r.emit("e1", nil)
+			r.failed("ep")
+			if err := end(r.store, t.Context(), "ep", ann); err != nil {
+				t.Fatal(err)
+			}
+			r.exec("DROP TRIGGER refuse ON postroom.held")
+			r.overrideNextAtAndPause()
+			r.eventually("the event to be done or dead", func() bool { return one[int](r, "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL") == 0 })
+			if d, _ := r.heldOf("ep"); d.Dead || len(to.requests()) != 1 {
+				t.Errorf("%+v after %d requests, want an event that is done after one", d, len(to.requests()))
+			}
+		})
 	}
 }

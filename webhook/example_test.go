@@ -22,8 +22,9 @@ func Example() {
 	type payment struct{ ID, Type string }
 
 	in := inbox.New(pool, nil, inbox.Config{})
+	succeeded := postroom.NewType[payment]("stripe.charge.succeeded", nil) // the receiver stores only this type
 	in.Handle(inbox.Subscription{Name: "payments.apply"},
-		postroom.JSON(func(ctx context.Context, tx pgx.Tx, _ postroom.Event, p payment) error {
+		succeeded.Handler(func(ctx context.Context, tx pgx.Tx, _ postroom.Event, p payment) error {
 			_, err := tx.Exec(ctx, "INSERT INTO payment VALUES ($1, $2)", p.ID, p.Type)
 			return err
 		}))

@@ -47,6 +47,9 @@ func TestAPausedEndpointWithABacklogDoesNotHoldUpOthers(t *testing.T) {
 	r.eventually("all to wait", func() bool {
 		return one[int](r, "SELECT count(*) FROM postroom.held WHERE event_key = 'paused' AND claimed_by IS NULL AND attempts = 0 AND next_at > now() + interval '50 minutes'") == backlog
 	})
+	if n := one[int](r, "SELECT max(n) FROM (SELECT count(*) AS n FROM postroom.held WHERE event_key = 'paused' GROUP BY floor(extract(epoch FROM next_at))) AS each"); n > 100+backlog/200 {
+		t.Errorf("%d deliveries are due within one second after the pause, want 100, and a few that were claimed before", n)
+	}
 	if n := len(to.requests()); n != 1 {
 		t.Errorf("%d requests, want 1", n)
 	}

@@ -2,19 +2,16 @@ package webhook
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/sameschema"
+	"github.com/postroom/postroom/outbox"
 )
-
-// Writer writes events in a transaction. An *outbox.Outbox is a Writer.
-//
-// It is an interface so that a handler can be tested without an outbox.
-type Writer interface {
-	Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event) error
-}
 
 // SourceHeader is the header in which [Forward] names the source of the webhook.
 const SourceHeader = "webhook-source"
@@ -28,17 +25,36 @@ const SourceHeader = "webhook-source"
 // becomes dead: if that can happen, set [Config.MaxBody] to postroom.MaxData.
 //
 //	in.Handle(inbox.Subscription{Name: "webhooks.forward"}, webhook.Forward(out))
-func Forward(out Writer) postroom.Handler {
-	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-		//guard:webhook-forward-has-an-id-of-its-own do @; next.ID = ev.ID
-		next := ev.Follow(ev.Type, nil)
-		next.Time, next.ContentType, next.Data = ev.Time, ev.ContentType, ev.Data
-		next.Headers = maps.Clone(ev.Headers)
-		if next.Headers == nil {
-			next.Headers = make(map[string]string, 1)
-		}
-		next.Headers[SourceHeader] = ev.Source
-		//guard:webhook-forward-writes = nil
-		return out.Write(ctx, tx, next)
-	})
+//
+// The inbox refuses the handler if the outbox has another schema than the inbox.
+func Forward(out *outbox.Outbox) postroom.Handler { return forward{out} }
+
+type forward struct{ out *outbox.Outbox }
+
+// Check returns the fault of the outbox's Config, and an error if the outbox has another schema than the
+// inbox that calls it.
+func (f forward) Check(ctx context.Context) error {
+	if f.out == nil {
+		return postroom.Unrecoverable(errors.New("webhook: Forward: there is no outbox"))
+	}
+	//guard:webhook-forward-tells-the-fault-of-its-outbox false
+	if err := f.out.Queue(new(pgx.Batch)); err != nil { // without an event, it only looks for that
+		return postroom.Unrecoverable(fmt.Errorf("webhook: Forward: %w", err))
+	}
+	//guard:webhook-forward-has-the-schema-of-its-inbox = sameschema.Check(context.Background(), "", "")
+	return sameschema.Check(ctx, "the outbox of webhook.Forward", f.out.Schema())
+}
+
+// Handle writes the event.
+func (f forward) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	//guard:webhook-forward-has-an-id-of-its-own do @; next.ID = ev.ID
+	next := ev.Follow(ev.Type, nil)
+	next.Time, next.ContentType, next.Data = ev.Time, ev.ContentType, ev.Data
+	next.Headers = maps.Clone(ev.Headers)
+	if next.Headers == nil {
+		next.Headers = make(map[string]string, 1)
+	}
+	next.Headers[SourceHeader] = ev.Source
+	//guard:webhook-forward-writes = nil
+	return f.out.Write(ctx, tx, next)
 }

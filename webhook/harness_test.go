@@ -117,7 +117,7 @@ func newEndpoint(t *testing.T, set ...func(*webhook.Config)) *endpoint {
 	for _, s := range set {
 		s(&cfg)
 	}
-	e.Receiver = webhook.New(e.in, cfg)
+	e.Receiver = webhook.Over(e.in, nil, cfg)
 	return e
 }
 

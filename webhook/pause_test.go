@@ -174,7 +174,7 @@ func TestStateOfAnEndpointIsLoggedOnce(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Logger = logger }), newReceiver(t)
 	r.in = inbox.New(r.pool, nil, inbox.Config{IdlePoll: 20 * time.Millisecond, Logger: logger})
-	r.sender = webhook.NewSender(r.pool, r.in, r.cfg)
+	r.sender = webhook.NewSender(r.in, r.cfg)
 	r.in.Handle(inbox.Subscription{Name: "fanout"}, r.sender.FanOut())
 	to.answer(503, "Retry-After", "600")
 	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
@@ -200,5 +200,29 @@ func TestStateOfAnEndpointIsLoggedOnce(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(log)
+	}
+}
+
+// An endpoint works again, and the inbox repeats the transaction that records it, because of a conflict
+// with another transaction. The log says once that the endpoint works again.
+func TestARepeatedTransactionLogsOnce(t *testing.T) {
+	t.Parallel()
+	log := &journal{}
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Logger = slog.New(slog.NewTextHandler(log, nil)) }), newReceiver(t)
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now(), last_status = 500, last_at = now()")
+	r.exec("CREATE SEQUENCE tries")
+	r.exec(`CREATE FUNCTION refuse_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF nextval('tries') = 1 THEN RAISE EXCEPTION 'a conflict' USING ERRCODE = 'serialization_failure'; END IF; RETURN OLD; END $$`)
+	r.exec(`CREATE CONSTRAINT TRIGGER refuse AFTER DELETE ON postroom.held DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+		WHEN (OLD.handler = 'webhooks') EXECUTE FUNCTION refuse_once()`)
+	r.run()
+	r.emit("e1", nil)
+	r.eventually("the delivery", func() bool { return one[int](r, "SELECT count(*) FROM postroom.held") == 0 })
+	if n := one[int](r, "SELECT last_value FROM tries"); n != 2 {
+		t.Fatalf("%d transactions, want 2", n)
+	}
+	if n := strings.Count(log.String(), `"webhook endpoint works again"`); n != 1 {
+		t.Errorf("%d lines, want 1:\n%s", n, log)
 	}
 }

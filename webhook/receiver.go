@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,19 +16,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/repeat"
 	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/schema"
 )
 
-// Acceptor stores events for handlers. An [inbox.Inbox] is an Acceptor.
-//
-// It is an interface so that answers can be tested without a database.
-type Acceptor interface {
-	// AcceptAll stores all of the events or none, and returns a result for each event after the
-	// commit.
+// acceptor stores events for handlers: an [inbox.Inbox], or a fake of a test.
+type acceptor interface {
 	AcceptAll(ctx context.Context, all ...inbox.Acceptance) ([]inbox.AcceptResult, error)
 }
 
@@ -35,9 +36,10 @@ type Acceptor interface {
 // safe for concurrent use. Any number of processes may serve one source.
 type Receiver struct {
 	cfg     Config
-	in      Acceptor
+	in      acceptor
 	fault   error
-	intake  *inbox.Intake // nil if the Acceptor is not an inbox
+	inbox   *inbox.Inbox  // nil if a test has only an acceptor
+	intake  *inbox.Intake // nil if there is no inbox
 	signals *signals
 	lines   repeat.Lines
 	chosen  atomic.Pointer[Scheme] // the scheme that Choose returned last
@@ -45,23 +47,24 @@ type Receiver struct {
 	took    atomic.Bool            // a request was not ignored
 
 	mu      sync.Mutex
-	tenants map[string]tenant // by their names in lower case
+	tenants map[string]map[string]Scheme // by name in lower case, and name
+	many    int                          // how many names there are
 }
 
 // New returns a receiver that stores events in an inbox, for the handler that cfg names. It does no
 // I/O. If cfg is not valid, [Receiver.Check] returns the faults, and each request is answered 500.
 // An inbox calls Check before it starts, so call New before inbox.Inbox.Run.
-func New(in Acceptor, cfg Config) *Receiver {
+func New(in *inbox.Inbox, cfg Config) *Receiver { return newReceiver(in, in, cfg) }
+
+func newReceiver(in acceptor, of *inbox.Inbox, cfg Config) *Receiver {
 	cfg = cfg.defaults()
-	r := &Receiver{cfg: cfg, in: in, signals: newSignals(cfg), tenants: make(map[string]tenant)}
+	r := &Receiver{cfg: cfg, in: in, inbox: of, signals: newSignals(cfg), tenants: make(map[string]map[string]Scheme)}
 	if err := cfg.validate(); err != nil {
 		r.fault = fmt.Errorf("webhook: %w", postroom.Unrecoverable(err))
 	}
 	//guard:webhook-receiver-is-checked-by-its-inbox false
-	if in, ok := in.(interface {
-		AddIntake(handler, name string, check func(ctx context.Context, i *inbox.Intake) error) *inbox.Intake
-	}); ok {
-		r.intake = in.AddIntake(cfg.Handler, cfg.Source, r.check)
+	if of != nil {
+		r.intake = of.AddIntake(cfg.Handler, cfg.Source, r.check)
 	}
 	return r
 }
@@ -104,6 +107,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // receive carries out a request, and returns its result.
 func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http.Request) result {
+	limited := r.limit(w)
 	switch {
 	case r.fault != nil:
 		return result{outcome: misconfigured, err: r.fault}
@@ -113,7 +117,7 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	case isEncoded(req.Header):
 		return result{outcome: encoded, err: errEncoded}
 	}
-	body, outcome, err := r.read(w, req)
+	body, outcome, err := r.read(w, req, limited)
 	if err != nil {
 		return result{outcome: outcome, err: err}
 	}
@@ -163,44 +167,70 @@ func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (
 	}
 	m, err = verify(scheme, req.Header, body)
 	if err == nil {
-		//guard:webhook-tenant-has-one-spelling remove
-		err = r.spelling(tenant, scheme, req.Header, body)
+		r.remember(tenant, scheme)
 	}
 	//guard:webhook-tenant-is-escaped 2 = "/" + @2.1 + url.PathEscape("")
 	return m, "/" + url.PathEscape(tenant), err
 }
 
-// spelling remembers a tenant whose request was verified. It returns an error if a request of the
-// same tenant was verified under a name that differs in upper and lower case: the same event would
-// take effect once under each name. Two names are of one tenant if their secrets verify one request.
-func (r *Receiver) spelling(name string, s Scheme, h http.Header, body []byte) error {
-	folded := strings.ToLower(name)
+// remember remembers the scheme of a tenant whose request was verified.
+func (r *Receiver) remember(tenant string, s Scheme) {
 	r.mu.Lock()
-	other, known := r.tenants[folded]
-	if !known || other.name == name {
-		if len(r.tenants) >= manyTenants {
-			clear(r.tenants)
-		}
-		r.tenants[folded] = tenant{name, s}
-		known = false
+	defer r.mu.Unlock()
+	folded := strings.ToLower(tenant)
+	//guard:webhook-repeated-requests-make-no-receiver-forget true
+	if r.tenants[folded][tenant] == nil {
+		r.many++
 	}
-	r.mu.Unlock()
-	if !known {
-		return nil
+	if r.many > manyTenants {
+		clear(r.tenants)
+		r.many = 1
 	}
-	if _, err := verify(other.scheme, h, body); err != nil {
-		return nil //nolint:nilerr // it is another tenant, with other secrets
+	if r.tenants[folded] == nil {
+		r.tenants[folded] = make(map[string]Scheme)
 	}
-	return postroom.Unrecoverable(fmt.Errorf("webhook: Config.Choose returned the tenant %.100q, and earlier %.100q, and both have the same secret: return the stored name of a tenant", name, other.name))
+	r.tenants[folded][tenant] = s
 }
 
-// manyTenants is how many tenants a receiver remembers. At this number, it forgets all of them.
-const manyTenants = 10_000
+// manyTenants is how many names of tenants a receiver remembers. At the next name it forgets all others.
+// It does not count requests: the sender of a captured request can send it any number of times.
+const manyTenants = 100_000
 
-// tenant is a tenant whose request was verified.
-type tenant struct {
-	name   string
-	scheme Scheme
+// respelled returns an error if the inbox has the event under another name of the tenant, one that
+// differs in upper and lower case and that a request had before, and not under this name: a captured
+// event would take effect once under each name. Two names are of different tenants if the secret that
+// the other name had last does not verify the request.
+func (r *Receiver) respelled(ctx context.Context, ev postroom.Event, within string, h http.Header, body []byte) error {
+	tenant, err := url.PathUnescape(strings.TrimPrefix(within, "/"))
+	if err != nil || r.inbox == nil {
+		return nil //nolint:nilerr // a name that PathEscape made has no fault
+	}
+	r.mu.Lock()
+	others := maps.Clone(r.tenants[strings.ToLower(tenant)])
+	r.mu.Unlock()
+	delete(others, tenant)
+	names := make(map[string]string) // by the dedupe key of the event
+	for other, s := range others {
+		//guard:webhook-tenants-that-differ-in-case-are-apart true
+		if _, err := verify(s, h, body); err == nil {
+			names[identity.DedupeKey(strings.TrimSuffix(ev.Source, within)+"/"+url.PathEscape(other), ev.ID)] = other
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	pool, name := r.inbox.Tables()
+	if name, err = schema.Name(name); err != nil || pool == nil {
+		return nil //nolint:nilerr // the inbox itself returns a fault of its config
+	}
+	own := identity.DedupeKey(ev.Source, ev.ID)
+	rows, _ := pool.Query(ctx, schema.In(name, written.Decided), r.cfg.Handler, slices.AppendSeq([]string{own}, maps.Keys(names))) // CollectRows reports the error
+	known, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	//guard:webhook-known-event-is-a-duplicate-under-its-spelling 3 false
+	if err != nil || len(known) == 0 || slices.Contains(known, own) {
+		return err
+	}
+	return postroom.Unrecoverable(fmt.Errorf("webhook: Config.Choose returned the tenant %.100q, and earlier %.100q for the same event: return the stored name of a tenant", tenant, names[known[0]]))
 }
 
 // choose returns the tenant and its scheme. If the tenant is unknown, it returns ErrUnknownTenant
@@ -287,6 +317,10 @@ func (r *Receiver) take(ctx context.Context, m Message, within string, h http.He
 	//guard:webhook-without-id false
 	if ev.ID == "" {
 		return result{outcome: withoutID, event: ev}
+	}
+	//guard:webhook-tenant-has-one-spelling false
+	if err := r.respelled(ctx, ev, within, h, body); err != nil {
+		return accepted(ev, nil, err)
 	}
 	ignore := r.cfg.Changed == IgnoreChanged || r.cfg.Changed == ChangedDefault && m.Varies
 	results, err := r.in.AcceptAll(ctx, inbox.Acceptance{Handler: r.cfg.Handler, Event: ev, IgnoreChanged: ignore, IgnoreType: m.UnsignedType})

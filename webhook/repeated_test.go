@@ -34,7 +34,7 @@ func TestRecordsOfAttemptsWhoseAnswersAreLost(t *testing.T) {
 			}
 			pool := losing.Pool(t, r.pool)
 			r.in = inbox.New(pool, nil, inbox.Config{IdlePoll: 20 * time.Millisecond, Logger: silent})
-			r.sender = webhook.NewSender(pool, r.in, r.cfg)
+			r.sender = webhook.NewSender(r.in, r.cfg)
 			r.in.Handle(inbox.Subscription{Name: "fanout"}, r.sender.FanOut())
 			to := newReceiver(t)
 			to.answer(tt.status)

@@ -38,7 +38,7 @@ const resendAtOnce = 500
 // time that you can give. To be sure, Resend uses only 29 thirtieths of the DedupeWindow.
 //
 // A process that resends needs the rights of an inbox and of an operator.
-func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, by Audit) (int64, error) {
+func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, by postroom.Audit) (int64, error) {
 	err := s.mustBeEnabled(ctx, endpoint, by)
 	if err == nil && len(s.cfg.Types) == 0 {
 		err = errors.New("SenderConfig.Types is empty: give the types that customers may get, because the log also has internal events")
@@ -69,7 +69,7 @@ func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, b
 
 // Test makes an event of type [TypeTest] due for an endpoint, even if the endpoint gets only other
 // types, and returns the event's id. The inbox delivers this event like any other event.
-func (s *Sender) Test(ctx context.Context, endpoint string, by Audit) (id string, err error) {
+func (s *Sender) Test(ctx context.Context, endpoint string, by postroom.Audit) (id string, err error) {
 	made, err := uuid.NewV7()
 	if err == nil {
 		err = s.mustBeEnabled(ctx, endpoint, by)
@@ -84,7 +84,7 @@ func (s *Sender) Test(ctx context.Context, endpoint string, by Audit) (id string
 	return made.String(), nil
 }
 
-func (s *Sender) mustBeEnabled(ctx context.Context, endpoint string, by Audit) error {
+func (s *Sender) mustBeEnabled(ctx context.Context, endpoint string, by postroom.Audit) error {
 	if err := errors.Join(s.err, s.endpoints.valid(by)); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (s *Sender) owed(ctx context.Context, endpoint string, after int64, since t
 }
 
 // give accepts events for an endpoint, and returns how many were not accepted before.
-func (s *Sender) give(ctx context.Context, action, endpoint string, by Audit, events []postroom.Event) (stored int64, err error) {
+func (s *Sender) give(ctx context.Context, action, endpoint string, by postroom.Audit, events []postroom.Event) (stored int64, err error) {
 	all := make([]inbox.Acceptance, len(events))
 	for i, ev := range events {
 		all[i] = s.acceptance(ev, endpoint)
@@ -152,7 +152,7 @@ func (s *Sender) give(ctx context.Context, action, endpoint string, by Audit, ev
 			}
 		}
 		_, err = s.endpoints.tables.Audit(ctx, tx, change.Action{
-			Name: action, By: change.By(by), Events: stored, Handler: s.cfg.Name, Details: map[string]string{"endpoint": endpoint},
+			Name: action, By: by, Events: stored, Handler: s.cfg.Name, Details: map[string]string{"endpoint": endpoint},
 		})
 		return err
 	})

@@ -77,7 +77,7 @@ func TestResend(t *testing.T) {
 	}
 	_, err = r.sender.Resend(t.Context(), "e", time.Now(), ann)
 	_, unknown := r.sender.Test(t.Context(), "nobody", ann)
-	_, anonymous := r.sender.Test(t.Context(), "e", webhook.Audit{})
+	_, anonymous := r.sender.Test(t.Context(), "e", postroom.Audit{})
 	if !errors.Is(err, webhook.ErrEndpointDisabled) || !errors.Is(unknown, webhook.ErrUnknownEndpoint) || anonymous == nil {
 		t.Error(fmt.Errorf("%w; %w; %w", err, unknown, anonymous))
 	}
@@ -199,7 +199,7 @@ func TestInternalEventsAreNotSent(t *testing.T) {
 	}
 
 	r.cfg.Types, r.cfg.AcceptOnly = nil, true
-	unbounded := webhook.NewSender(r.pool, inbox.New(r.pool, nil, inbox.Config{Logger: silent}), r.cfg)
+	unbounded := webhook.NewSender(inbox.New(r.pool, nil, inbox.Config{Logger: silent}), r.cfg)
 	if n, err := unbounded.Resend(t.Context(), "e", time.Now().Add(-time.Hour), ann); err == nil || n != 0 || !strings.Contains(err.Error(), "SenderConfig.Types is empty") {
 		t.Errorf("without types: resent %d events, %v", n, err)
 	}

@@ -50,7 +50,7 @@ func newRig(t *testing.T, change func(cfg *webhook.SenderConfig)) *rig {
 	}
 	r.store = webhook.NewEndpoints(r.pool, webhook.EndpointsConfig{})
 	r.in = inbox.New(r.pool, nil, inbox.Config{IdlePoll: 20 * time.Millisecond, Logger: silent})
-	r.sender = webhook.NewSender(r.pool, r.in, r.cfg)
+	r.sender = webhook.NewSender(r.in, r.cfg)
 	r.in.Handle(inbox.Subscription{Name: "fanout"}, r.sender.FanOut())
 	return r
 }
@@ -66,8 +66,11 @@ func authorities(t *testing.T) *x509.CertPool {
 }
 
 // run runs the inbox until the test ends or stop is called.
-func (r *rig) run() (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+func (r *rig) run() (stop func()) { return r.runIn(r.Context()) }
+
+// runIn is run, with the values of a context.
+func (r *rig) runIn(values context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(values))
 	done := make(chan error, 1)
 	go func() { done <- r.in.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
@@ -306,13 +309,13 @@ func decoded(t *testing.T, body []byte) (v envelope) {
 func (r *rig) replay(filter deadletter.Filter) <-chan deadletter.Replay {
 	r.Helper()
 	dead := deadletter.New(r.pool, deadletter.Config{})
-	job, err := dead.CreateReplay(r.Context(), filter, deadletter.ReplayOptions{}, deadletter.Audit(ann))
+	job, err := dead.CreateReplay(r.Context(), filter, deadletter.ReplayOptions{}, ann)
 	if err != nil {
 		r.Fatal(err)
 	}
 	done := make(chan deadletter.Replay, 1)
 	go func() {
-		job, err := dead.RunReplay(r.Context(), job.ID, nil)
+		job, err := dead.RunReplay(r.Context(), job.ID, deadletter.RunOptions{})
 		if err != nil {
 			r.Error(err)
 		}

@@ -442,7 +442,7 @@ func TestMembers(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %+v", body, got, err, want)
 		}
 	}
-	for _, id := range []string{"a b", "a#b", `a\u0000b`} {
+	for _, id := range []string{"a b", "a#b", `a\u0000b`, `a\ud800b`, "a\xffb"} {
 		body := `{"event":{"id":"` + id + `"}}`
 		if _, err := s.Verify(sent(t, s, webhook.Message{}, body), []byte(body), time.Now()); reason(err) != webhook.MalformedID {
 			t.Errorf("%s: %v", body, err)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
@@ -24,6 +23,7 @@ import (
 	"github.com/postroom/postroom/internal/filters"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/repeat"
+	"github.com/postroom/postroom/internal/sameschema"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/outbound"
 	"github.com/postroom/postroom/schema"
@@ -35,11 +35,6 @@ type SenderConfig struct {
 	// Name is the name of the handler that delivers. It must never change; see inbox.Subscription.
 	Name string
 
-	// Schema is the database schema that holds Postroom's tables.
-	//
-	// Defaults to "postroom".
-	Schema string
-
 	// AccountHeader is the name of an event's header, in upper or lower case. The value of this header
 	// is the account to which the event belongs. Only endpoints of that account get the event. No
 	// endpoint gets an event without this header.
@@ -48,10 +43,9 @@ type SenderConfig struct {
 	AccountHeader string
 
 	// Types are the only event types that customers may get, even if an endpoint has no types of
-	// its own. Set Types to the types of the subscription whose handler is FanOut: an inbox refuses
-	// a subscription that lacks one of them. FanOut ignores events of other types. Resend reads the
-	// log, which also has internal events, so Resend fails
-	// without Types.
+	// its own. The subscription whose handler is FanOut takes its Types from here, if it has none: an
+	// inbox refuses a subscription that lacks one of them. FanOut ignores events of other types. Resend
+	// reads the log, which also has internal events, so Resend fails without Types.
 	//
 	// Defaults to none: FanOut accepts deliveries for every event that its subscription gets.
 	Types []string
@@ -179,14 +173,15 @@ type Sender struct {
 	lines     repeat.Lines
 }
 
-// NewSender registers the external handler that delivers, and returns a sender. The inbox runs the
-// handler. NewSender does no I/O and returns no error: [Sender.Check] returns the faults of the
-// config. The inbox calls Check before it starts. The pool and SenderConfig.Schema must be those of
-// the inbox. Like inbox.HandleExternal, NewSender panics if the inbox has the handler already.
-func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
+// NewSender registers the external handler that delivers, and returns a sender, which has its endpoints
+// in the schema of the inbox. The inbox runs the handler. NewSender does no I/O and returns no error:
+// [Sender.Check] returns the faults of the config. The inbox calls Check before it starts. Like
+// inbox.HandleExternal, NewSender panics if the inbox has the handler already.
+func NewSender(in *inbox.Inbox, cfg SenderConfig) *Sender {
 	cfg = cfg.defaults()
+	pool, name := in.Tables()
 	s := &Sender{
-		cfg: cfg, endpoints: NewEndpoints(pool, EndpointsConfig{Schema: cfg.Schema}), in: in, schedule: sendSchedule(),
+		cfg: cfg, endpoints: NewEndpoints(pool, EndpointsConfig{Schema: name}), in: in, schedule: sendSchedule(),
 		delivered: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookDelivered, "{attempt}", "Attempts to deliver webhooks, by outcome."),
 	}
 	s.lanes = lanes.New(cfg.Workers, cfg.InFlight, func() int { return s.intake.Memory() })
@@ -213,7 +208,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 		in.HandleExternal(sub, s.deliver)
 	}
 	//guard:webhook-faulty-sender-is-refused 3 = func(context.Context, *inbox.Intake) error { return nil }
-	s.intake = in.AddIntake(cfg.Name, cfg.Name, func(ctx context.Context, i *inbox.Intake) error { return s.check(ctx, i) })
+	s.intake = in.AddIntake(cfg.Name, cfg.Name, func(ctx context.Context, _ *inbox.Intake) error { return s.Check(ctx) })
 	s.intake.Harmless() // a hanging delivery would otherwise stop all handlers of a process after others died
 	return s
 }
@@ -228,37 +223,17 @@ func dedupeKey(ev postroom.Event) string { return ev.Key + " " + ev.Source + " "
 const faultyWait = time.Minute
 
 // Check returns the faults of the config, and an error if the database lacks the tables that the
-// sender needs, or if the tables of the inbox are others. Faults of the config match
-// postroom.ErrUnrecoverable.
-func (s *Sender) Check(ctx context.Context) error { return s.check(ctx, s.intake) }
-
-// check is Check. The inbox may call it before NewSender has returned, so it does not use s.intake.
-func (s *Sender) check(ctx context.Context, intake *inbox.Intake) error {
+// sender needs. Faults of the config match postroom.ErrUnrecoverable. An inbox calls Check, also one
+// that has only FanOut as a handler: then Check returns an error if that inbox has another schema.
+func (s *Sender) Check(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
 	}
-	if err := s.endpoints.Check(ctx); err != nil {
+	//guard:webhook-fan-out-has-the-schema-of-its-sender false
+	if err := sameschema.Check(ctx, "the inbox of the webhook sender", s.endpoints.schema); err != nil {
 		return err
 	}
-	pool, name := intake.Tables()
-	theirs := NewEndpoints(pool, EndpointsConfig{Schema: name})
-	if theirs.err != nil || theirs.db == s.endpoints.db && theirs.schema == s.endpoints.schema {
-		return nil // the inbox itself returns a fault of its config
-	}
-	own, err := s.endpoints.tablesOf(ctx)
-	if err != nil {
-		return err
-	}
-	other, err := theirs.tablesOf(ctx)
-	if err != nil {
-		return err
-	}
-	//guard:webhook-sender-has-the-tables-of-its-inbox false
-	if own != other {
-		return postroom.Unrecoverable(fmt.Errorf("webhook: the sender has the tables in schema %s of database %s, and its inbox those in schema %s of database %s: give NewSender the pool of the inbox, and SenderConfig the same Schema",
-			own.schema, own.database, other.schema, other.database))
-	}
-	return nil
+	return s.endpoints.Check(ctx)
 }
 
 // fanOut is the handler of FanOut.
@@ -266,12 +241,16 @@ type fanOut struct{ *Sender }
 
 // FanOut returns a transactional handler. In its transaction, it accepts a delivery for each
 // endpoint that is enabled, belongs to the event's account and gets the event's type. If
-// SenderConfig.Types is set, FanOut ignores events of other types. If SenderConfig.AccountHeader is
-// set, it counts and logs an event without an account, which no endpoint gets. FanOut itself sends nothing, so
-// an endpoint that hangs does not delay FanOut.
+// SenderConfig.Types is set, the subscription needs no Types, and FanOut ignores events of other
+// types. If such a FanOut reads no stream, inbox.Accept refuses events of other types. If
+// SenderConfig.AccountHeader is set, FanOut counts and logs an event without an account, which no
+// endpoint gets. FanOut itself sends nothing, so an endpoint that hangs does not delay FanOut.
 //
 // An endpoint that is disabled at that moment gets the event only if you call [Sender.Resend].
 func (s *Sender) FanOut() postroom.Handler { return fanOut{s} }
+
+// Types returns SenderConfig.Types. A subscription without Types takes them from here.
+func (s fanOut) Types() []string { return s.cfg.Types }
 
 // CheckSubscription returns an error if the subscription lacks a type of SenderConfig.Types: no
 // endpoint would get events of that type. The inbox calls it.

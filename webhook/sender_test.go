@@ -4,27 +4,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"os/exec"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/clock"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/schema"
 	"github.com/postroom/postroom/webhook"
 )
@@ -33,6 +42,11 @@ import (
 func TestEventsGoToTheirEndpoints(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.AccountHeader = "tenant" }), newReceiver(t)
+	to.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		to.answer(200)
+		to.ServeHTTP(w, req)
+		_, _ = io.WriteString(w, "a body")
+	})
 	secret := r.add(webhook.NewEndpoint{ID: "all", Account: "acme", URL: to.URL + "/all"})
 	r.add(webhook.NewEndpoint{ID: "placed", Account: "acme", URL: to.URL, Types: []string{"order.placed"}, Secret: secret})
 	r.add(webhook.NewEndpoint{ID: "paid", Account: "acme", URL: to.URL, Types: []string{"order.paid"}})
@@ -60,8 +74,8 @@ func TestEventsGoToTheirEndpoints(t *testing.T) {
 		}
 	}
 	receipts := one[string](r, "SELECT string_agg(convert_from(result, 'UTF8'), '; ' ORDER BY dedupe_key) FROM postroom.receipt")
-	if strings.Count(receipts, `{"status":204,"ms":`) != 2 {
-		t.Errorf("receipts: %s", receipts)
+	if !regexp.MustCompile(`^{"status":200,"ms":[0-9]+}; {"status":200,"ms":[0-9]+}$`).MatchString(receipts) {
+		t.Errorf("receipts: %s, want the status and the time of each answer, and nothing else", receipts)
 	}
 	if n := one[int](r, "SELECT count(*) FROM postroom.inbox WHERE handler = 'webhooks'"); n != 2 {
 		t.Fatalf("%d deliveries, want 2", n)
@@ -78,12 +92,14 @@ func TestOddEventsAreSentInBase64(t *testing.T) {
 	r, to := newRig(t, nil), newReceiver(t)
 	secret := r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
 	r.run()
-	r.emit("order.7", func(ev *postroom.Event) { ev.ContentType, ev.Data = "application/octet-stream", []byte{0, 1, 0xff} })
-	r.eventually("a delivery", func() bool { return len(to.requests()) == 1 })
-	got := to.requests()[0]
-	m, err := webhook.Standard(string(secret)).Verify(got.header, got.body, time.Now())
-	if err != nil || !strings.HasPrefix(m.ID, "sha256-") || string(decoded(t, got.body).Binary) != "\x00\x01\xff" {
-		t.Errorf("%+v, %v: %s", m, err, got.body)
+	for i, id := range []string{"order.7", "bücher-7"} {
+		r.emit(id, func(ev *postroom.Event) { ev.ContentType, ev.Data = "application/octet-stream", []byte{0, 1, 0xff} })
+		r.eventually("a delivery", func() bool { return len(to.requests()) == i+1 })
+		got := to.requests()[i]
+		m, err := webhook.Standard(string(secret)).Verify(got.header, got.body, time.Now())
+		if err != nil || !strings.HasPrefix(m.ID, "sha256-") || string(decoded(t, got.body).Binary) != "\x00\x01\xff" {
+			t.Errorf("%s: %+v, %v: %s", id, m, err, got.body)
+		}
 	}
 }
 
@@ -113,7 +129,7 @@ func TestAttemptsAndReplaysKeepTheirID(t *testing.T) {
 	old := r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
 	r.run()
 	to.answer(500)
-	r.emit("e1", nil)
+	r.emit("e1", func(ev *postroom.Event) { ev.Time = time.Now().Add(-time.Hour) }) // each request has the time of its attempt
 	if d := r.failed("e"); d.Attempts != 1 || d.Class != "error" || d.Wait < 3 || d.Wait > 7 || !strings.Contains(d.Text, "endpoint e answered 500") {
 		t.Errorf("held: %+v", d)
 	}
@@ -150,6 +166,174 @@ func TestAttemptsAndReplaysKeepTheirID(t *testing.T) {
 	}
 	if all, err := r.store.List(t.Context()); err != nil || len(all) != 1 || !all[0].FailingSince.IsZero() || all[0].LastStatus != 200 {
 		t.Errorf("endpoints: %+v, %v", all, err)
+	}
+}
+
+// An endpoint refuses an event ten times. Each wait is as long as the documentation says, or up to a
+// fifth longer. Both times are from one statement.
+func TestAttemptsFollowTheDocumentedSchedule(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, nil), newReceiver(t)
+	to.answer(404) // this pauses no endpoint
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.run()
+	r.emit("e1", nil)
+	attempts := 0
+	next := func() (d delivery) {
+		t.Helper()
+		attempts++
+		r.eventually(fmt.Sprint("attempt ", attempts), func() bool {
+			d, _ = r.heldOf("e")
+			return d.Attempts == attempts
+		})
+		return d
+	}
+	for _, wait := range []time.Duration{
+		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	} {
+		next()
+		got := one[float64](r, "SELECT extract(epoch FROM next_at - (failures -> -1 ->> 'at')::timestamptz)::float8 FROM postroom.held")
+		if least := wait.Seconds(); got < least-0.1 || got > 1.2*least+0.1 {
+			t.Errorf("the wait after attempt %d is %g s, want %s and up to a fifth more", attempts, got, wait)
+		}
+		r.overrideNextAtAndPause()
+	}
+	if d := next(); !d.Dead || d.Class != "error" || len(to.requests()) != 10 {
+		t.Errorf("after %d requests: %+v, want a dead event after ten", len(to.requests()), d)
+	}
+}
+
+// limits records how much time each attempt had when it began.
+type limits struct {
+	sdktrace.SpanProcessor
+
+	left chan time.Duration
+}
+
+func (l limits) OnStart(ctx context.Context, s sdktrace.ReadWriteSpan) {
+	at, _ := ctx.Deadline()
+	l.left <- time.Until(at)
+	l.SpanProcessor.OnStart(ctx, s)
+}
+
+// By default, an attempt has 20 seconds.
+func TestDefaultTimeOfAnAttempt(t *testing.T) {
+	t.Parallel()
+	l := limits{tracetest.NewSpanRecorder(), make(chan time.Duration, 10)}
+	r := newRig(t, func(cfg *webhook.SenderConfig) {
+		cfg.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(l))
+	})
+	r.add(webhook.NewEndpoint{ID: "e", URL: newReceiver(t).URL})
+	r.run()
+	r.emit("e1", nil)
+	if left := devtest.Receive(t, patience, "an attempt", l.left); left > 20*time.Second || left < 11*time.Second {
+		t.Errorf("the attempt has %s, want 20s", left)
+	}
+}
+
+// sampled samples each span, and gives it a state.
+type sampled struct{ state trace.TraceState }
+
+func (s sampled) ShouldSample(sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	return sdktrace.SamplingResult{Decision: sdktrace.RecordAndSample, Tracestate: s.state}
+}
+
+func (sampled) Description() string { return "sampled" }
+
+// A request has the headers of the program's propagator, and no others. The test is not parallel,
+// because it changes the propagator of the process.
+func TestRequestsHaveTheTraceOfTheirAttempt(t *testing.T) {
+	before := otel.GetTextMapPropagator()
+	defer otel.SetTextMapPropagator(before)
+	spans := tracetest.NewSpanRecorder()
+	state, err := trace.ParseTraceState("vendor=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	member, err := baggage.NewMember("customer", "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bag, err := baggage.New(member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) {
+		cfg.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(sampled{state}))
+	}), newReceiver(t)
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.runIn(baggage.ContextWithBaggage(t.Context(), bag))
+	for i, tt := range []struct {
+		set            propagation.TextMapPropagator
+		trace, baggage bool
+	}{
+		{propagation.NewCompositeTextMapPropagator(), false, false}, // the default of a program
+		{propagation.TraceContext{}, true, false},
+		{propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}), true, true},
+	} {
+		otel.SetTextMapPropagator(tt.set)
+		r.emit(fmt.Sprint("e", i), nil)
+		r.eventually("the request and its span", func() bool { return len(to.requests()) == i+1 && len(spans.Ended()) == i+1 })
+		of := spans.Ended()[i].SpanContext()
+		want := map[string]string{"Traceparent": "", "Tracestate": "", "Baggage": ""}
+		if tt.trace {
+			want["Traceparent"], want["Tracestate"] = fmt.Sprintf("00-%s-%s-01", of.TraceID(), of.SpanID()), "vendor=1"
+		}
+		if tt.baggage {
+			want["Baggage"] = "customer=ann"
+		}
+		for name, value := range want {
+			if got := to.requests()[i].header.Get(name); got != value {
+				t.Errorf("request %d: %s is %q, want %q", i, name, got, value)
+			}
+		}
+	}
+}
+
+// proxyVar says that the test binary is the process of TestNoProxyIsUsed.
+const proxyVar = "POSTROOM_TEST_PROXY"
+
+// The environment names a proxy, and the sender does not use it: a proxy would look up the host's name
+// itself, and connect to addresses to which no webhook may go. The test runs itself in a process of its
+// own, because net/http reads the environment once.
+func TestNoProxyIsUsed(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(proxyVar) != "" {
+		r, to := newRig(t, func(cfg *webhook.SenderConfig) {
+			cfg.Resolver = resolver(func(string, int) (string, bool) { return "127.0.0.1", true })
+		}), newReceiver(t)
+		r.add(webhook.NewEndpoint{ID: "e", URL: "https://hooks.example.com" + to.URL[strings.LastIndex(to.URL, ":"):]})
+		r.run()
+		r.emit("e1", nil)
+		r.eventually("an attempt", func() bool {
+			_, held := r.heldOf("e")
+			return held || len(to.requests()) > 0
+		})
+		if d, held := r.heldOf("e"); held {
+			t.Errorf("held: %+v", d)
+		}
+		return
+	}
+	proxy, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = proxy.Close() })
+	var used atomic.Bool
+	go func() { // ends with the listener
+		for {
+			c, err := proxy.Accept()
+			if err != nil {
+				return
+			}
+			used.Store(true)
+			_ = c.Close()
+		}
+	}()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestNoProxyIsUsed$", "-test.v")
+	cmd.Env = append(os.Environ(), proxyVar+"=1", "HTTPS_PROXY=http://"+proxy.Addr().String(), "NO_PROXY=", "POSTROOM_TEST_DATABASE_URL="+devtest.Postgres(t).URL())
+	if out, err := cmd.CombinedOutput(); err != nil || used.Load() || !strings.Contains(string(out), "--- PASS: TestNoProxyIsUsed") {
+		t.Errorf("the proxy was used: %t, %v\n%s", used.Load(), err, out)
 	}
 }
 
@@ -354,6 +538,60 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
+// An endpoint gets several requests at a time, until another process records that the endpoint fails.
+// From then on it gets one request at a time, until a request succeeds.
+func TestAnEndpointThatFailsGetsOneRequestAtATime(t *testing.T) {
+	t.Parallel()
+	const most, events = 3, 6
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.InFlight = most }), newReceiver(t)
+	begun, answer := make(chan struct{}, events), make(chan struct{})
+	var waits atomic.Bool
+	var running atomic.Int64
+	to.before = func() {
+		if waits.Load() {
+			running.Add(1)
+			defer running.Add(-1)
+			begun <- struct{}{}
+			<-answer
+		}
+	}
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.run()
+	t.Cleanup(func() { close(answer) })
+	for n := range most {
+		r.emit(fmt.Sprint("before", n), nil)
+		r.eventually("a delivery", func() bool {
+			return len(to.requests()) == n+1 && one[int](r, "SELECT count(*) FROM postroom.held") == 0
+		})
+	}
+	waits.Store(true)
+	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now(), last_status = 500, last_at = now()")
+	for n := range events {
+		r.emit(fmt.Sprint("e", n), nil)
+	}
+	settled := func(want int) {
+		t.Helper()
+		r.eventually("each event to run or to wait", func() bool {
+			return one[int](r, "SELECT count(*) FROM postroom.held WHERE handler = 'fanout' OR claimed_by IS NULL AND next_at <= now()") == 0 &&
+				one[int](r, "SELECT count(*) FROM postroom.held WHERE claimed_by IS NOT NULL") == int(running.Load())
+		})
+		if n := running.Load(); n != int64(want) {
+			t.Errorf("%d requests run at the same time, want %d", n, want)
+		}
+	}
+	devtest.Receive(t, patience, "a request", begun)
+	settled(1)
+	answer <- struct{}{}
+	r.eventually("the success to be recorded", func() bool {
+		return one[int](r, "SELECT count(*) FROM postroom.webhook_endpoint WHERE failing_since IS NULL") == 1
+	})
+	r.overrideNextAtAndPause()
+	for range 2 {
+		devtest.Receive(t, patience, "a request", begun)
+	}
+	settled(2)
+}
+
 // These are addresses to which no webhook may go.
 func TestBlockedAddresses(t *testing.T) {
 	t.Parallel()
@@ -501,9 +739,9 @@ func TestNoNameServerAnswers(t *testing.T) {
 // Faults of the config are reported at once, and the sender sends nothing.
 func TestSenderConfig(t *testing.T) {
 	t.Parallel()
-	in := inbox.New(nil, nil, inbox.Config{})
-	s := webhook.NewSender(nil, in, webhook.SenderConfig{
-		Name: "w", Schema: "a b", InFlight: -1, Timeout: time.Hour, Types: []string{"order.*"}, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")},
+	in := inbox.New(nil, nil, inbox.Config{Schema: "a b"})
+	s := webhook.NewSender(in, webhook.SenderConfig{
+		Name: "w", InFlight: -1, Timeout: time.Hour, Types: []string{"order.*"}, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")},
 	})
 	err := s.Check(t.Context())
 	for _, want := range []string{"Schema", "InFlight", "Timeout", "AllowedPrefixes", "Types"} {
@@ -530,7 +768,7 @@ func TestInboxRefusesAFaultySender(t *testing.T) {
 		},
 	} {
 		in := inbox.New(pool, nil, inbox.Config{Logger: silent})
-		s := webhook.NewSender(pool, in, webhook.SenderConfig{Name: "webhooks", InFlight: -1, AcceptOnly: true, Logger: silent})
+		s := webhook.NewSender(in, webhook.SenderConfig{Name: "webhooks", InFlight: -1, AcceptOnly: true, Logger: silent})
 		in.Handle(inbox.Subscription{Name: "fanout"}, wrap(s.FanOut()))
 		for what, start := range map[string]func(context.Context) error{"Check": in.Check, "Run": in.Run} {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -547,7 +785,7 @@ func TestInboxThatOnlyDeliversRefusesAFaultySender(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	in := inbox.New(pool, nil, inbox.Config{Logger: silent})
-	webhook.NewSender(pool, in, webhook.SenderConfig{Name: "webhooks", InFlight: -1, Logger: silent})
+	webhook.NewSender(in, webhook.SenderConfig{Name: "webhooks", InFlight: -1, Logger: silent})
 	if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "InFlight is -1") {
 		t.Errorf("%v, want the fault of the sender", err)
 	}
@@ -566,7 +804,7 @@ func TestSenderWithThePoolOfASmallMachine(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	r.in = inbox.New(pool, nil, inbox.Config{IdlePoll: 20 * time.Millisecond, Logger: silent})
-	r.sender = webhook.NewSender(pool, r.in, r.cfg)
+	r.sender = webhook.NewSender(r.in, r.cfg)
 	r.in.Handle(inbox.Subscription{Name: "fanout"}, r.sender.FanOut())
 	if err := r.in.Check(t.Context()); err != nil {
 		t.Fatal(err)
@@ -581,38 +819,62 @@ func TestSenderWithThePoolOfASmallMachine(t *testing.T) {
 	})
 }
 
-// A sender whose tables are not those of its inbox would send the events of one tenant to the
-// endpoints of another. The inbox does not start.
-func TestInboxRefusesASenderOfOtherTables(t *testing.T) {
+// A sender has its endpoints in the schema of its inbox.
+func TestSenderHasTheSchemaOfItsInbox(t *testing.T) {
 	t.Parallel()
-	pool, elsewhere := devtest.Pool(t), devtest.Pool(t)
+	pool := devtest.Pool(t)
 	if _, err := schema.Migrate(t.Context(), pool, "tenant2"); err != nil {
 		t.Fatal(err)
 	}
-	again, err := pgxpool.NewWithConfig(t.Context(), pool.Config())
-	if err != nil {
+	ep := webhook.NewEndpoints(pool, webhook.EndpointsConfig{Schema: "tenant2"})
+	if _, _, err := ep.Add(t.Context(), webhook.NewEndpoint{ID: "e", URL: "https://example.com"}, ann); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(again.Close)
-	for _, tt := range []struct {
-		name          string
-		pool          *pgxpool.Pool
-		inbox, sender string // their schemas
-		refused       bool
-	}{
-		{"the same", pool, "", "postroom", false},
-		{"another pool of the same tables", again, "", "", false},
-		{"another schema of the sender", pool, "", "tenant2", true},
-		{"another schema of the inbox", pool, "tenant2", "", true},
-		{"another database", elsewhere, "", "", true},
-	} {
-		in := inbox.New(pool, nil, inbox.Config{Schema: tt.inbox, Logger: silent})
-		s := webhook.NewSender(tt.pool, in, webhook.SenderConfig{Name: "webhooks", Schema: tt.sender, Logger: silent})
-		for what, check := range map[string]func(context.Context) error{"Inbox.Check": in.Check, "Sender.Check": s.Check} {
-			err := check(t.Context())
-			if tt.refused && (!errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "give NewSender the pool of the inbox")) || !tt.refused && err != nil {
-				t.Errorf("%s: %s returned %v, refused: %t", tt.name, what, err, tt.refused)
+	for name, want := range map[string]error{"tenant2": nil, "": webhook.ErrUnknownEndpoint} {
+		s := webhook.NewSender(inbox.New(pool, nil, inbox.Config{Schema: name, Logger: silent}), webhook.SenderConfig{Name: "webhooks", Logger: silent})
+		if _, err := s.Test(t.Context(), "e", ann); !errors.Is(err, want) {
+			t.Errorf("schema %q of the inbox: Test of the endpoint returned %v, want %v", name, err, want)
+		}
+	}
+}
+
+// An inbox does not start if it fans out for a sender of another schema, or forwards webhooks to an
+// outbox of another schema.
+func TestInboxRefusesWebhooksOfAnotherSchema(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	if _, err := schema.Migrate(t.Context(), pool, "tenant2"); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{"", "tenant2"} {
+		sender := webhook.NewSender(inbox.New(pool, nil, inbox.Config{Schema: other, Logger: silent}), webhook.SenderConfig{Name: "webhooks", AcceptOnly: true, Logger: silent})
+		for name, h := range map[string]postroom.Handler{
+			"FanOut": sender.FanOut(), "Forward": webhook.Forward(outbox.New(outbox.Config{Source: "/shop", Schema: other})),
+		} {
+			in := inbox.New(pool, nil, inbox.Config{Logger: silent})
+			in.Handle(inbox.Subscription{Name: "h"}, h)
+			err := in.Check(t.Context())
+			if other == "" && err != nil {
+				t.Errorf("%s of the same schema: %v", name, err)
 			}
+			if other != "" && (!errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "schema tenant2") || !strings.Contains(err.Error(), "schema postroom")) {
+				t.Errorf("%s of another schema: %v, want an error with both schemas", name, err)
+			}
+		}
+	}
+}
+
+// An inbox does not start if it forwards webhooks to an outbox that refuses each event.
+func TestInboxRefusesToForwardToAFaultyOutbox(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	for want, out := range map[string]*outbox.Outbox{
+		"no outbox": nil, "Source": outbox.New(outbox.Config{}), "schema name": outbox.New(outbox.Config{Source: "/shop", Schema: "Shop"}),
+	} {
+		in := inbox.New(pool, nil, inbox.Config{Logger: silent})
+		in.Handle(inbox.Subscription{Name: "h"}, webhook.Forward(out))
+		if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Check = %v, want a refusal with %q", err, want)
 		}
 	}
 }
@@ -726,5 +988,38 @@ func TestAnAnswerBeforeAFailureIsNoSuccessAfterIt(t *testing.T) {
 	if !one[bool](r, `SELECT coalesce(last_status = 500 AND failing_since = (SELECT done_at FROM postroom.receipt WHERE handler = 'webhooks'), false)
 		FROM postroom.webhook_endpoint`) {
 		t.Errorf("the endpoint does not fail since the answer: %s", one[string](r, "SELECT e::text FROM postroom.webhook_endpoint AS e"))
+	}
+}
+
+// A request begins while its endpoint works. Before its answer comes, another request fails. The answer
+// is a success: the endpoint no longer fails, and five days of failures do not begin with that failure.
+func TestASuccessEndsAFailureThatBeganMeanwhile(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, nil), newReceiver(t)
+	begun, end := make(chan struct{}), make(chan struct{})
+	to.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		switch req.Header.Get("webhook-id") {
+		case "slow":
+			close(begun)
+			<-end
+		case "refused":
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		to.ServeHTTP(w, req)
+	})
+	r.add(webhook.NewEndpoint{ID: "ep", URL: to.URL})
+	r.run()
+	done := func() bool { return one[int](r, "SELECT count(*) FROM postroom.held WHERE event_id <> 'refused'") == 0 }
+	r.emit("first", nil) // after its success, two requests may run at the same time
+	r.eventually("the first delivery", func() bool { return len(to.requests()) == 1 && done() })
+	r.emit("slow", nil)
+	devtest.Receive(t, patience, "the slow request", begun)
+	r.emit("refused", nil)
+	r.failed("ep")
+	close(end)
+	r.eventually("the slow delivery", func() bool { return len(to.requests()) == 2 && done() })
+	if all, err := r.store.List(t.Context()); err != nil || !all[0].FailingSince.IsZero() || all[0].LastStatus != http.StatusNoContent {
+		t.Errorf("endpoints: %+v, %v; want one that works since the last answer", all, err)
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,17 +61,35 @@ func TestSenderHangsUp(t *testing.T) {
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t, func(c *webhook.Config) { c.Patience = time.Millisecond })
+	ended := make(chan error, 1)
 	e.in.during = func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-time.After(5 * time.Second): // it would wait for ever
 		}
+		ended <- ctx.Err()
 		return ctx.Err()
 	}
 	e.want(signed(t, "a", "{}"), 503, "webhook_not_stored")
+	if err := devtest.Receive(t, patience, "the end of the store's context", ended); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the work in the database ended with %v, want that it ends before the answer is overdue", err)
+	}
 	if !strings.Contains(e.log.String(), `level=WARN msg="webhook not stored"`) {
 		t.Errorf("log:\n%s", e.log)
 	}
+}
+
+// By default, a request has three seconds.
+func TestDefaultPatience(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t, func(c *webhook.Config) { c.Patience = 0 })
+	e.in.during = func(ctx context.Context) error {
+		if at, _ := ctx.Deadline(); time.Until(at) > 3*time.Second || time.Until(at) < time.Second {
+			t.Errorf("%s are left, want 3s", time.Until(at))
+		}
+		return nil
+	}
+	e.want(signed(t, "a", "{}"), 200, "")
 }
 
 // hangingScheme is a scheme that waits.
@@ -118,29 +138,56 @@ func TestPatienceWithFunctions(t *testing.T) {
 	}
 }
 
-// If a body does not come, the receiver gives up.
+// If a body does not come, the receiver gives up, also if it does not read the body.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
-	e := newEndpoint(t, func(c *webhook.Config) { c.Patience = 10 * time.Millisecond })
-	server := httptest.NewServer(e)
-	t.Cleanup(server.Close)
-	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience / 3)); err != nil { // otherwise a receiver that waits for ever would stop the test
-		t.Fatal(err)
-	}
-	if _, err := fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{"); err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusRequestTimeout || !resp.Close || e.counted("too_slow", "") != 1 {
-		t.Errorf("answered %d %v", resp.StatusCode, resp.Header)
+	for name, tt := range map[string]struct {
+		head    string
+		set     func(c *webhook.Config)
+		status  int
+		outcome string
+	}{
+		"it is read":             {"POST / HTTP/1.1\r\nContent-Length: 2", nil, http.StatusRequestTimeout, "too_slow"},
+		"it comes in chunks":     {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked", nil, http.StatusRequestTimeout, "too_slow"},
+		"it is compressed":       {"POST / HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 2", nil, http.StatusUnsupportedMediaType, "encoded"},
+		"the method is another":  {"PUT / HTTP/1.1\r\nContent-Length: 2", nil, http.StatusMethodNotAllowed, "other_method"},
+		"it is too large":        {"POST / HTTP/1.1\r\nContent-Length: 101", func(c *webhook.Config) { c.MaxBody = 100 }, http.StatusRequestEntityTooLarge, "too_large"},
+		"the Config has a fault": {"POST / HTTP/1.1\r\nContent-Length: 2", func(c *webhook.Config) { c.Changed = 7 }, http.StatusInternalServerError, "misconfigured"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEndpoint(t, func(c *webhook.Config) { c.Patience = 10 * time.Millisecond })
+			if tt.set != nil {
+				e = newEndpoint(t, func(c *webhook.Config) { c.Patience = 10 * time.Millisecond }, tt.set)
+			}
+			server := httptest.NewServer(e)
+			t.Cleanup(server.Close)
+			conn, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			if err := conn.SetDeadline(time.Now().Add(patience / 3)); err != nil { // otherwise a receiver that waits for ever would stop the test
+				t.Fatal(err)
+			}
+			if _, err := fmt.Fprint(conn, tt.head+"\r\nHost: a\r\n\r\n1"); err != nil {
+				t.Fatal(err)
+			}
+			answer := bufio.NewReader(conn)
+			resp, err := http.ReadResponse(answer, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				t.Error(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != tt.status || !resp.Close || e.counted(tt.outcome, "") != 1 {
+				t.Errorf("answered %d %v", resp.StatusCode, resp.Header)
+			}
+			if _, err := answer.ReadByte(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the connection is open: %v", err)
+			}
+		})
 	}
 }

@@ -15,8 +15,8 @@ type statements struct {
 	List                                  string
 	Matching, Endpoint, Succeeded, Failed string // statements of a Sender
 	Disabled                              string // statements of a Sender's gauge
-	Tables                                string // statements of Sender.Check
 	Owed, Enabled, Recognised             string // statements of a Sender that resends
+	Decided                               string // statements of a Receiver
 }
 
 var written = sqlfile.MustRead[statements](files)

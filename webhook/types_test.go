@@ -199,9 +199,10 @@ func TestInboxRefusesAFanOutWithoutATypeOfItsSender(t *testing.T) {
 		{[]string{"order.paid"}, true, "SenderConfig.Types has order.placed"},
 		{[]string{"order.paid", "order.placed", "order.internal"}, false, ""},
 		{[]string{"order.paid", "order.placed"}, true, ""},
+		{nil, false, ""},
 	} {
 		in := inbox.New(pool, devtest.NATS(t), inbox.Config{Logger: silent})
-		s := webhook.NewSender(pool, in, webhook.SenderConfig{Name: "webhooks", Types: []string{"order.placed", "order.paid"}, AcceptOnly: true, Logger: silent})
+		s := webhook.NewSender(in, webhook.SenderConfig{Name: "webhooks", Types: []string{"order.placed", "order.paid"}, AcceptOnly: true, Logger: silent})
 		h := s.FanOut()
 		if tt.mux {
 			var mux postroom.Mux
@@ -244,7 +245,7 @@ func TestAccountHeaderInAnyCase(t *testing.T) {
 		t.Errorf("%d deliveries to endpoints of other accounts", n)
 	}
 	r.cfg.AccountHeader = "tenant id"
-	if err := webhook.NewSender(r.pool, inbox.New(r.pool, nil, inbox.Config{Logger: silent}), r.cfg).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "AccountHeader") {
+	if err := webhook.NewSender(inbox.New(r.pool, nil, inbox.Config{Logger: silent}), r.cfg).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "AccountHeader") {
 		t.Errorf("a header that no event can have: %v", err)
 	}
 }
@@ -323,9 +324,16 @@ func TestStatusFindsASenderWithoutEndpoints(t *testing.T) {
 	r.add(webhook.NewEndpoint{ID: "all", Account: "acme", URL: to.URL})
 	r.run()
 	r.emit("e1", func(ev *postroom.Event) { ev.Headers = map[string]string{"account": "acme"} }) // another header
-	r.emit("e2", func(ev *postroom.Event) { ev.Type = "order.internal" })
-	r.eventually("both to be handled", func() bool {
-		return one[int](r, "SELECT count(*) FROM postroom.inbox WHERE handler = 'fanout'") == 2 && one[int](r, "SELECT count(*) FROM postroom.held") == 0
+	internal := postroom.Event{ID: "e2", Source: "/shop", Type: "order.internal"}
+	if _, err := r.in.Accept(t.Context(), "fanout", internal); !errors.Is(err, postroom.ErrUnknownType) {
+		t.Errorf("Accept of a type that customers do not get: %v, want ErrUnknownType", err)
+	}
+	err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error { return r.sender.FanOut().Handle(t.Context(), tx, internal) }) // of a stream
+	if err != nil {
+		t.Error(err)
+	}
+	r.eventually("it to be handled", func() bool {
+		return one[int](r, "SELECT count(*) FROM postroom.inbox WHERE handler = 'fanout'") == 1 && one[int](r, "SELECT count(*) FROM postroom.held") == 0
 	})
 	if found := r.unmatched(); len(found) != 0 {
 		t.Errorf("within a day: %q", found)

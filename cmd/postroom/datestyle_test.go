@@ -11,7 +11,6 @@ import (
 
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -68,7 +67,7 @@ func TestRelayUnderAnotherDateStyle(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	publisher := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(r.nc), relay.Config{})
+	publisher := relay.New(pool, natsjs.NewPublisher(r.nc), relay.Config{})
 	go func() { defer close(done); _ = publisher.Run(ctx) }()
 	defer func() { stop(); <-done }()
 	devtest.Eventually(t, 30*time.Second, "the event to be published", func() bool { return r.messages(t) >= 2 })

@@ -76,6 +76,10 @@ func TestDeadLooks(t *testing.T) {
 	postroom(t, env, "dead", "list", "--discarded").want(t, exitOK).says(t, "no event matches")
 	postroom(t, env, "dead", "show", ids[0]).want(t, exitOK).
 		says(t, "e1 of /shop", "dead since", "failure 1 of 1", "card declined", "body, 13 bytes", `"amount": 7`)
+	if _, err := pool.Exec(t.Context(), "UPDATE postroom.held SET failures = '[{\"text\": \"card expired\"}]' || failures WHERE id::text = $1", ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	postroom(t, env, "dead", "show", ids[0]).want(t, exitOK).says(t, "failure 1 of 2", "card expired", "failure 2 of 2", "card declined")
 	postroom(t, env, "dead", "show", "99999").want(t, exitFailed).says(t, "not found")
 }
 
@@ -106,13 +110,15 @@ func TestDeadUsage(t *testing.T) {
 		{"dead discard 1", "why? Give --reason"},
 		{"dead discard --reason x", "which events?"},
 		{"dead list --since yesterday", "write a time"},
-		{"dead list --after x", "the value that a list prints"},
+		{"dead list --after x", "want the value that the last page printed"},
 		{"dead edit 1", "what should change?"},
 		{"dead edit 1 --header x", "write name=value"},
 		{"dead resolve 1 --happened", "which call?"},
 		{"dead resolve 1 --step s", "give either"},
 		{"dead resolve 1 --step s --happened --not-happened", "give either"},
 		{"dead resolve 1 --step s --not-happened --result x", "--result is what the call returned"},
+		{"dead resolve 1 --step s --happened", "--happened needs --result"},
+		{"dead resolve 1 --step s --happened --result ch_123", "as JSON"},
 		{"dead purge", "how old?"},
 		{"dead purge --older-than 1h", "where to keep the events?"},
 		{"dead resume", "give one id of a replay"},
@@ -375,7 +381,14 @@ func TestDeadEdit(t *testing.T) {
 	postroom(t, env, "dead", "edit", ids[0], "--data", file, "--header", "tenant=a", "--reason", "comma", "--revision", "0").want(t, exitOK).says(t, "at revision 1")
 	postroom(t, env, "dead", "edit", ids[0], "--data", file, "--reason", "comma", "--revision", "0").want(t, exitFailed).says(t, "it is at revision 1, and this edit was made from revision 0")
 	postroom(t, env, "dead", "show", ids[0]).want(t, exitOK).says(t, `"amount": 8`, "header tenant", "revision 0", `"amount": 7`, "edit by", "comma")
-	postroom(t, env, "dead", "resolve", ids[0], "--step", "charge", "--happened").want(t, exitFailed).says(t, "this step has no open call; steps with an open call: none")
+	postroom(t, env, "dead", "resolve", ids[0], "--step", "charge", "--happened", "--result", "null").want(t, exitFailed).says(t, "this step has no open call; steps with an open call: none")
+	if _, err := pool.Exec(t.Context(), "INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key) VALUES ('billing.charge', '/shop e1', 'charge', 0, 'k')"); err != nil {
+		t.Fatal(err)
+	}
+	postroom(t, env, "dead", "resolve", ids[0], "--step", "charge", "--happened", "--result", `"ch_1"`, "--reason", "the vendor has it").want(t, exitOK)
+	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.receipt WHERE done_at IS NOT NULL AND result = '\"ch_1\"'"); n != 1 {
+		t.Errorf("%d steps are done with this result, want 1", n)
+	}
 }
 
 func TestDeadReplay(t *testing.T) {

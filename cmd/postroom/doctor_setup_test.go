@@ -18,13 +18,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	event "github.com/postroom/postroom"
-	port "github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	port "github.com/postroom/postroom/relay/broker"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -132,7 +132,7 @@ func (p *testSetup) number(sql string) (n int) {
 
 func (p *testSetup) startRelay() {
 	p.Helper()
-	p.stopRelay = p.start(relay.New(outbox.NewLog(p.pool), natsjs.NewPublisher(p.nc), relay.Config{}))
+	p.stopRelay = p.start(relay.New(p.pool, natsjs.NewPublisher(p.nc), relay.Config{}))
 }
 
 func (p *testSetup) startInbox() {
@@ -277,7 +277,7 @@ func (u noCompare) Abilities() port.Abilities {
 // blind replaces the relay with one that does not compare the streams, and waits until it leads.
 func (p *testSetup) blind() {
 	p.Helper()
-	r := relay.New(outbox.NewLog(p.pool), noCompare{natsjs.NewPublisher(p.nc)}, relay.Config{Accept: []port.Risk{port.NotVerified}})
+	r := relay.New(p.pool, noCompare{natsjs.NewPublisher(p.nc)}, relay.Config{Accept: []port.Risk{port.NotVerified}})
 	p.ledAnew(func() {
 		p.stopRelay()
 		p.stopRelay = p.start(r)

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postroom/postroom/held"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/held"
 )
 
 // An operator finds held events, and retries, reschedules and cancels them.

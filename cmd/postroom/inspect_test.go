@@ -21,6 +21,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/tableview"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/natsjs"
@@ -56,7 +57,7 @@ func newShop(t *testing.T) *shop {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- relay.New(outbox.NewLog(s.pool), natsjs.NewPublisher(nc), relay.Config{}).Run(ctx) }()
+	go func() { done <- relay.New(s.pool, natsjs.NewPublisher(nc), relay.Config{}).Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -197,7 +198,7 @@ func TestHandlers(t *testing.T) {
 		VALUES ('ledger.move', $1, now(), '{}', true, 3, 'host/1/a', now() + interval '1 hour')`, s.stream)
 	postroom(t, s.env, "handlers").want(t, exitOK).says(t, "ledger.move   ordered", "host/1/a\n", "! ledger.move: stream "+s.stream)
 	got := decode[inspect.Handlers](t, postroom(t, s.env, "handlers", "--json").want(t, exitOK))
-	if len(got.Handlers) != 1 || got.Handlers[0].Held.Events(inspect.Dead) != 1 || got.Handlers[0].Reader.Epoch != 3 {
+	if len(got.Handlers) != 1 || got.Handlers[0].Held.Events(held.Dead) != 1 || got.Handlers[0].Reader.Epoch != 3 {
 		t.Errorf("handlers --json = %+v", got)
 	}
 }
@@ -215,7 +216,7 @@ func TestKeys(t *testing.T) {
 	postroom(t, s.env, "keys", "--state", "due").want(t, exitOK).says(t, "no matching key")
 	postroom(t, s.env, "keys", "--after", "ledger.move/k7").want(t, exitOK).says(t, "no matching key")
 	s.exec(t, "UPDATE postroom.held SET key = 'k8', dead_at = now(), class = 'x' WHERE event_id = 'order-8'")
-	postroom(t, s.env, "keys", "--limit", "1").want(t, exitOK).says(t, "there may be more keys: --after 'ledger.move/k7'\n")
+	postroom(t, s.env, "keys", "--limit", "1").want(t, exitOK).says(t, "there may be more keys: --after ledger.move/k7\n")
 	got := decode[inspect.Keys](t, postroom(t, s.env, "keys", "--json").want(t, exitOK))
 	if len(got.Keys) != 2 || got.Keys[1].Key != "k8" {
 		t.Errorf("keys --json = %+v", got)

@@ -18,7 +18,6 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -72,7 +71,7 @@ func TestASealedStreamIsJudgedOnce(t *testing.T) {
 	p := newSetupServer(t).admit(t)
 	p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.Sealed = true })
 	p.stopRelay()
-	r := relay.New(outbox.NewLog(p.pool), natsjs.NewPublisher(p.nc), relay.Config{})
+	r := relay.New(p.pool, natsjs.NewPublisher(p.nc), relay.Config{})
 	p.stopRelay = p.start(r)
 	const says = "it is sealed, and takes no events"
 	devtest.Eventually(t, 30*time.Second, "the relay to know it", func() bool {

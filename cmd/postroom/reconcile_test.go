@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/operator"
 )
 
 // Messages that are missing from the middle of a stream are found, and published again once.
@@ -60,7 +60,7 @@ func TestReconcileNamesWhatItDidNotCompare(t *testing.T) {
 	postroom(t, r.env, repair...).want(t, exitTodo).says(t, "done", "1 stream not compared: NONE")
 
 	r.lose(t, 6)
-	var mended republish.Republish
+	var mended operator.Republish
 	got := postroom(t, r.env, append(repair, "--json")...).want(t, exitTodo).says(t, "1 stream not compared: NONE")
 	if err := json.Unmarshal([]byte(got.out), &mended); err != nil || mended.Published != 1 {
 		t.Errorf("%v: %s", err, got.out)

@@ -23,12 +23,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	event "github.com/postroom/postroom"
-	port "github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/cmd/postroom/internal/health"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	port "github.com/postroom/postroom/relay/broker"
 )
 
 func TestRelayUsage(t *testing.T) {

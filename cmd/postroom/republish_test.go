@@ -15,9 +15,8 @@ import (
 
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/operator"
 	"github.com/postroom/postroom/relay"
-	"github.com/postroom/postroom/republish"
 )
 
 func TestRepublishUsage(t *testing.T) {
@@ -34,7 +33,7 @@ func TestRepublishUsage(t *testing.T) {
 		{"republish back --all", `unknown command "back"`},
 		{"republish cancel", "give one id of a republish"},
 		{"republish cancel x", "an id is a number"},
-		{"republish list --limit 0", "want at least 1"},
+		{"republish list --limit 0", "1 to 1000"},
 	}
 	for _, tt := range tests {
 		postroom(t, env, strings.Fields(tt.line)...).want(t, exitUsage).says(t, tt.want)
@@ -88,7 +87,7 @@ func (r *republishTest) relay(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- relay.New(outbox.NewLog(r.pool), natsjs.NewPublisher(r.nc), relay.Config{}).Run(ctx) }()
+	go func() { done <- relay.New(r.pool, natsjs.NewPublisher(r.nc), relay.Config{}).Run(ctx) }()
 	stopped := false
 	stop = func() {
 		if cancel(); !stopped {
@@ -125,7 +124,7 @@ func TestRepublish(t *testing.T) {
 	if strings.Contains(got.out, "runs") {
 		t.Errorf("nothing runs: %s", got.out)
 	}
-	var preview republish.Preview
+	var preview operator.RepublishPreview
 	got = postroom(t, r.env, "republish", "--since", "5m30s", "--type", "order.paid", "--dry-run", "--json").want(t, exitOK)
 	if err := json.Unmarshal([]byte(got.out), &preview); err != nil || preview.Events != 3 || preview.Log.Gone || preview.Log.FirstSeq != 11 {
 		t.Errorf("%v: %s", err, got.out)
@@ -141,9 +140,9 @@ func TestRepublish(t *testing.T) {
 	if n := r.messages(t); n != 32 {
 		t.Errorf("%d messages, want 30 and two again", n)
 	}
-	var done republish.Republish
+	var done operator.Republish
 	got = postroom(t, r.env, "republish", "--all", "--yes", "--json").want(t, exitOK)
-	if err := json.Unmarshal([]byte(got.out), &done); err != nil || done.State != republish.Done || done.Published != 20 || done.Log == nil || !done.Log.Gone {
+	if err := json.Unmarshal([]byte(got.out), &done); err != nil || done.State != operator.RepublishDone || done.Published != 20 || done.Log == nil || !done.Log.Gone {
 		t.Errorf("%v: %s", err, got.out)
 	}
 	if n := r.messages(t); n != 52 {
@@ -191,8 +190,8 @@ func TestRepublishWithoutARelay(t *testing.T) {
 	r := withPublished(t, 3, 0)
 	r.stop()
 	got := postroom(t, r.env, "republish", "--all", "--detach", "--yes", "--json").want(t, exitOK)
-	var made republish.Republish
-	if err := json.Unmarshal([]byte(got.out), &made); err != nil || made.State != republish.Running || made.AlreadyRunning {
+	var made operator.Republish
+	if err := json.Unmarshal([]byte(got.out), &made); err != nil || made.State != operator.RepublishRunning || made.AlreadyRunning {
 		t.Errorf("%v: %s", err, got.out)
 	}
 	postroom(t, r.env, "republish", "--all", "--yes").want(t, exitTodo).says(t, "no relay leads", "Start 'postroom relay'")

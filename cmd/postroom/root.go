@@ -57,12 +57,11 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	root.SetErr(stderr)
 	ran, err := root.ExecuteContextC(ctx)
 
-	var usage *exit.UsageError
 	var todo *exit.TodoError
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &usage):
+	case exit.IsUsage(err):
 		output.Report(stderr, "postroom: %v\nRun '%s --help' for usage.\n", err, ran.CommandPath())
 		return exitUsage
 	case errors.As(err, &todo):

@@ -124,7 +124,7 @@ func TestSagaList(t *testing.T) {
 	} {
 		r := postroom(t, c.env, append([]string{"saga", "list", "--json"}, strings.Fields(args)...)...).want(t, exitOK)
 		got := []string{}
-		for _, i := range decode[saga.InstancePage](t, r).Instances {
+		for _, i := range decode[sagaPage](t, r).Instances {
 			got = append(got, i.Key)
 		}
 		if fmt.Sprint(got) != want {
@@ -133,7 +133,7 @@ func TestSagaList(t *testing.T) {
 	}
 	var pages []string
 	for after := []string{}; len(pages) < 10; {
-		p := decode[saga.InstancePage](t, postroom(t, c.env, append([]string{"saga", "list", "--limit", "1", "--json"}, after...)...).want(t, exitOK))
+		p := decode[sagaPage](t, postroom(t, c.env, append([]string{"saga", "list", "--limit", "1", "--json"}, after...)...).want(t, exitOK))
 		if len(p.Instances) == 0 {
 			break
 		}
@@ -142,7 +142,7 @@ func TestSagaList(t *testing.T) {
 	if fmt.Sprint(pages) != "[o3 o1 o 2]" {
 		t.Errorf("pages: %q", pages)
 	}
-	postroom(t, c.env, "saga", "list", "--limit", "1").want(t, exitOK).says(t, "there may be more instances: --after ")
+	postroom(t, c.env, "saga", "list", "--limit", "1").want(t, exitOK).says(t, "next page: --after ")
 	postroom(t, c.env, "saga", "list", "--after", "x").want(t, exitUsage).says(t, "--after: want the value that the last page printed")
 	postroom(t, c.env, "saga", "list", "--state", "stuck").want(t, exitUsage).says(t, "running, compensating, done, undone")
 	postroom(t, c.env, "saga", "list", "--limit", "0").want(t, exitUsage).says(t, "1 to 1000")
@@ -329,4 +329,10 @@ func TestEventsOfSagas(t *testing.T) {
 	if len(tree.Roots) != 1 || tree.Roots[0].EventID != charge || tree.Events != 8 {
 		t.Errorf("the tree has %d events and %d roots:\n%s", tree.Events, len(tree.Roots), postroom(t, c.env, "events", "tree", refunded).out)
 	}
+}
+
+// sagaPage is what saga list --json prints.
+type sagaPage struct {
+	Instances []saga.Instance `json:"instances"`
+	Next      string          `json:"next"`
 }

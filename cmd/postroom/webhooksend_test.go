@@ -1,36 +1,31 @@
 package main
 
 import (
-	"context"
 	"net/http/httptest"
 	"testing"
 
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/webhook"
 )
-
-// storing is an inbox that stores everything.
-type storing struct{ events *[]inbox.Acceptance }
-
-func (s storing) AcceptAll(_ context.Context, all ...inbox.Acceptance) ([]inbox.AcceptResult, error) {
-	*s.events = append(*s.events, all...)
-	return []inbox.AcceptResult{inbox.Stored}, nil
-}
 
 // A receiver of the scheme accepts what the command sends.
 func TestWebhookSend(t *testing.T) {
 	t.Parallel()
+	pool := devtest.Pool(t)
 	const secret = "whsec_dGVzdHMgb2Ygd2ViaG9va3M="
 	for name, scheme := range map[string]webhook.Scheme{
 		"standard": webhook.Standard(secret), "stripe": webhook.Stripe(secret), "github": webhook.GitHub(secret), "shopify": webhook.Shopify(secret),
 		"slack": webhook.Slack(secret), "hmac": webhook.HMAC{Secrets: []string{secret}, Signature: "X-Signature", ID: "X-Webhook-Id", Type: "X-Webhook-Type"},
 	} {
-		var events []inbox.Acceptance
-		server := httptest.NewServer(webhook.New(storing{&events}, webhook.Config{Source: "/a", Handler: "h", Scheme: scheme}))
+		in := inbox.New(pool, nil, inbox.Config{})
+		in.Declare(inbox.Subscription{Name: "h"})
+		server := httptest.NewServer(webhook.New(in, webhook.Config{Source: "/" + name, Handler: "h", Scheme: scheme}))
 		env := map[string]string{"WEBHOOK_SECRET": secret}
 		postroom(t, env, "webhook", "send", "--scheme", name, "--id", "w-1", "--type", "thing.made", "--times", "2", server.URL).want(t, exitOK).says(t, "w-1 200 OK")
-		if len(events) != 2 || events[0].Event.ID != "w-1" || events[0].Event.Type != name+".thing.made" {
-			t.Errorf("%s: stored %+v", name, events)
+		var id, eventType string
+		if err := pool.QueryRow(t.Context(), "SELECT event_id, type FROM postroom.held WHERE source = $1", "/"+name).Scan(&id, &eventType); err != nil || id != "w-1" || eventType != name+".thing.made" {
+			t.Errorf("%s: stored %s of type %s, %v", name, id, eventType, err)
 		}
 		env["WEBHOOK_SECRET"] = "whsec_b3RoZXI="
 		postroom(t, env, "webhook", "send", "--scheme", name, server.URL).want(t, exitFailed).says(t, "webhook_verification_failed", "1 of 1 answers are not 2xx")

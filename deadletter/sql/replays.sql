@@ -3,7 +3,7 @@
 --
 -- Locks   none.
 -- Index   job_pkey (id), job_running (id).
--- Called  by Store.GetReplay and Store.ListReplays.
+-- Called  by Store.GetReplay and Store.Replays.
 SELECT id, created_at, actor, reason, filter, attempts, rate, canary, stop_at, as_new, state, phase, items, released, succeeded, failed,
        passed_over, stepped_at, ended_at, extract(epoch FROM clock_timestamp() - coalesce(stepped_at, created_at))::float8 AS rests
 FROM postroom.job

@@ -32,6 +32,8 @@ type order struct {
 	Amount int
 }
 
+var orderPlaced = postroom.NewType("order.placed", func(o order) string { return o.ID })
+
 const tables = `CREATE TABLE shop_order (id text PRIMARY KEY, amount int); CREATE TABLE charge (order_id text, amount int)`
 
 func main() {
@@ -69,7 +71,7 @@ func run(ctx context.Context, database, broker string, out io.Writer) error {
 		if _, err := tx.Exec(ctx, "INSERT INTO shop_order VALUES ($1, $2)", o.ID, o.Amount); err != nil {
 			return err
 		}
-		return shop.Write(ctx, tx, postroom.NewEvent("order.placed", o))
+		return shop.Write(ctx, tx, orderPlaced.New(o))
 	})
 	if err != nil {
 		return err
@@ -84,8 +86,8 @@ func run(ctx context.Context, database, broker string, out io.Writer) error {
 		_, err := tx.Exec(ctx, "INSERT INTO charge VALUES ($1, $2)", o.ID, o.Amount)
 		return err // nil commits the charge together with the record that the event was handled
 	}
-	in.Handle(inbox.Subscription{Name: "billing.charge", Stream: "SHOP", Types: []string{"order.placed"}}, postroom.JSON(charge))
-	if err := postroom.Run(ctx, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{}), in); err != nil {
+	in.Handle(inbox.Subscription{Name: "billing.charge", Stream: "SHOP"}, orderPlaced.Handler(charge))
+	if err := postroom.Run(ctx, relay.New(pool, natsjs.NewPublisher(nc), relay.Config{}), in); err != nil {
 		return err
 	}
 	var charges int

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/postroom/postroom/examples/internal/demotest"
-	"github.com/postroom/postroom/idempotency/conformance"
+	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/internal/freeport"
+	"github.com/postroom/postroom/postroomtest/idempotencytest"
 )
 
 // one is what a key leaves if the provider was called once for it.
@@ -199,11 +199,11 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	bearer := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
-	conformance.Test(t, conformance.Endpoint{
+	idempotencytest.Test(t, idempotencytest.Endpoint{
 		URL: r.url(0) + charge.path, Body: charged(100), Changed: charged(200),
 		Header: bearer("ann-token"), Other: bearer("bob-token"), Effects: count("charge"), Client: r.clients.http,
 	})
-	conformance.Test(t, conformance.Endpoint{
+	idempotencytest.Test(t, idempotencytest.Endpoint{
 		URL: r.url(1) + refund.path, Body: refunded(of.ID, 1), Changed: refunded(of.ID, 2),
 		Header: bearer("ann-token"), Effects: count("refund"), Client: r.clients.http,
 	})
@@ -231,7 +231,7 @@ func TestLedger(t *testing.T) {
 // With --addr it serves all requests, and starts a process again that was killed.
 func TestServe(t *testing.T) {
 	demotest.UseSharedServer(t)
-	ports, err := freeport.Find(1)
+	ports, err := devstack.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}

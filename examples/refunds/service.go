@@ -76,7 +76,7 @@ func serve(ctx context.Context, text []byte) error {
 		provider: &vendor{url: j.Provider, api: outbound.NewClient(outbound.Config{AttemptTimeout: 2 * time.Second, Logger: log})},
 	}
 	guard := idempotency.New(base.Pool, idempotency.Config{Principal: merchantOf, Logger: log})
-	events := relay.New(outbox.NewLog(base.Pool), natsjs.NewPublisher(base.NATS), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log})
+	events := relay.New(base.Pool, natsjs.NewPublisher(base.NATS), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log})
 	web, err := demo.Listen(j.Address, s.routes(guard), log)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/internal/verdict"
 )
@@ -25,7 +26,7 @@ type night struct {
 }
 
 // operator returns the operator's name and a reason. Postroom records both with each action.
-func operator(reason string) deadletter.Audit { return deadletter.Audit{Actor: "ann", Reason: reason} }
+func operator(reason string) postroom.Audit { return postroom.Audit{Actor: "ann", Reason: reason} }
 
 func (n *night) say(format string, args ...any) { fmt.Fprintf(n.out, format+"\n", args...) }
 
@@ -112,7 +113,7 @@ func (n *night) mend(ctx context.Context) error {
 // try makes a dry run of one event in the process that has the handler. It returns an error if the
 // verdict of the dry run is not the parameter want.
 func (n *night) try(ctx context.Context, want deadletter.DryRunVerdict) error {
-	trials, err := n.letters.DryRun(ctx, rates(), deadletter.ReplayOptions{}, 1, 10*time.Second)
+	trials, err := n.letters.DryRun(ctx, rates(), deadletter.DryRunOptions{Each: 1, Wait: 10 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -139,12 +140,12 @@ func (n *night) replayRates(ctx context.Context) error {
 		return err
 	}
 	phase := deadletter.ReplayPhase("")
-	job, err = n.letters.RunReplay(ctx, job.ID, func(j deadletter.Replay) {
+	job, err = n.letters.RunReplay(ctx, job.ID, deadletter.RunOptions{Progress: func(j deadletter.Replay) {
 		if j.Phase != phase {
 			phase = j.Phase
 			n.say("       %-7s %4d of %d released, %d succeeded, %d failed", phase, j.Released, j.Events, j.Succeeded, j.Failed)
 		}
-	})
+	}})
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (n *night) replayRates(ctx context.Context) error {
 // correct edits dead events of orders with a comma, all but one, and replays them.
 func (n *night) correct(ctx context.Context) error {
 	n.say("\n03:40  The commas are corrected, one by one: what was there is kept.\n       $ postroom dead edit ID --data FILE --reason 'comma in the amount'\n")
-	letters, _, err := n.letters.List(ctx, amounts(), deadletter.Page{Limit: 1000})
+	letters, _, err := n.letters.List(ctx, amounts(), postroom.Page{Limit: 1000})
 	if err != nil {
 		return err
 	}
@@ -184,9 +185,12 @@ func (n *night) correct(ctx context.Context) error {
 		ids = append(ids, l.ID)
 	}
 	n.say("       %d edited", n.edited)
+	if len(ids) == 0 { // a filter without ids would not select these events, but all
+		return nil
+	}
 	job, err := n.letters.CreateReplay(ctx, deadletter.Filter{IDs: ids}, deadletter.ReplayOptions{}, operator("corrected"))
 	if err == nil {
-		job, err = n.letters.RunReplay(ctx, job.ID, nil)
+		job, err = n.letters.RunReplay(ctx, job.ID, deadletter.RunOptions{})
 	}
 	n.replayed += job.Succeeded
 	return err
@@ -195,7 +199,7 @@ func (n *night) correct(ctx context.Context) error {
 // giveUp discards the event that is still dead.
 func (n *night) giveUp(ctx context.Context) error {
 	n.say("\n03:50  The last was a test order.\n       $ postroom dead discard ID --reason 'test order'")
-	left, err := n.letters.Discard(ctx, amounts(), 0, operator("test order"), nil)
+	left, err := n.letters.Discard(ctx, amounts(), deadletter.ChangeOptions{}, operator("test order"))
 	n.discarded = int(left)
 	return err
 }

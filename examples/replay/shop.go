@@ -28,9 +28,6 @@ const (
 	stream  = "SHOP" // the stream's subjects begin with "order."
 	workers = 4
 
-	orderPlaced  = "order.placed"
-	orderCharged = "order.charged"
-
 	// Handlers. The replay of a handler's events never runs the other handler.
 	billingCharge = "billing.charge"
 	mailThanks    = "mail.thanks"
@@ -45,6 +42,14 @@ type Order struct {
 	Currency string `json:"currency"`
 	Amount   string `json:"amount"` // a decimal number
 }
+
+// Event types. Events of one order stay in order.
+var (
+	orderPlaced  = postroom.NewType("order.placed", keyOf)
+	orderCharged = postroom.NewType("order.charged", keyOf)
+)
+
+func keyOf(o Order) string { return o.ID }
 
 // shop is a service that sells goods, charges customers and thanks them.
 type shop struct {
@@ -75,12 +80,12 @@ func (s *shop) wire() {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil)) // thousands of events fail here on purpose
 	s.orders = outbox.New(outbox.Config{Source: "/shop"})
 	s.billing = outbox.New(outbox.Config{Source: "/billing"})
-	s.relay = relay.New(outbox.NewLog(s.Pool), natsjs.NewPublisher(s.NATS), relay.Config{Logger: quiet})
+	s.relay = relay.New(s.Pool, natsjs.NewPublisher(s.NATS), relay.Config{Logger: quiet})
 	s.inbox = inbox.New(s.Pool, s.NATS, inbox.Config{Logger: quiet})
-	s.inbox.Handle(inbox.Subscription{Name: billingCharge, Stream: stream, Types: []string{orderPlaced}, Workers: workers, Attempts: 2, Schedule: postroom.FastBackoff()},
-		postroom.JSON(s.charge))
-	s.inbox.Handle(inbox.Subscription{Name: mailThanks, Stream: stream, Types: []string{orderPlaced}, Workers: workers, Attempts: postroom.FastAttempts, Schedule: postroom.FastBackoff()},
-		postroom.JSON(s.thank))
+	s.inbox.Handle(inbox.Subscription{Name: billingCharge, Stream: stream, Workers: workers, Attempts: 2, Schedule: postroom.FastBackoff()},
+		orderPlaced.Handler(s.charge))
+	s.inbox.Handle(inbox.Subscription{Name: mailThanks, Stream: stream, Workers: workers, Schedule: postroom.FastBackoff()},
+		orderPlaced.Handler(s.thank))
 	s.letters = deadletter.New(s.Pool, deadletter.Config{})
 }
 
@@ -106,9 +111,7 @@ func (s *shop) place(ctx context.Context, o Order) error {
 		if _, err := tx.Exec(ctx, "INSERT INTO shop_order VALUES ($1, $2, $3)", o.ID, o.Currency, o.Amount); err != nil {
 			return fmt.Errorf("insert order: %w", err)
 		}
-		ev := postroom.NewEvent(orderPlaced, o)
-		ev.Key = o.ID
-		return s.orders.Write(ctx, tx, ev)
+		return s.orders.Write(ctx, tx, orderPlaced.New(o))
 	})
 }
 
@@ -148,7 +151,7 @@ func (s *shop) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order
 	if _, err := tx.Exec(ctx, "INSERT INTO charge (order_id, cents) VALUES ($1, $2)", o.ID, cents*percent/100); err != nil {
 		return fmt.Errorf("insert charge: %w", err)
 	}
-	return s.billing.Write(ctx, tx, ev.Follow(orderCharged, o))
+	return s.billing.Write(ctx, tx, orderCharged.Follow(ev, o))
 }
 
 // thank records that a customer was thanked.

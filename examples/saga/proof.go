@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/saga"
 )
@@ -73,18 +74,18 @@ func (d *deployment) judge(running error, interrupted bool) (*result, error) {
 // returns how many sagas are stuck.
 func (d *deployment) ask(ctx context.Context) (story saga.Story, stuck int, err error) {
 	sagas := saga.NewStore(d.books[order].Pool, saga.StoreConfig{})
-	all, err := sagas.List(ctx, saga.Filter{Stuck: true}, saga.Page{})
+	all, _, err := sagas.List(ctx, saga.Filter{Stuck: true}, postroom.Page{})
 	if err != nil {
 		return story, 0, err
 	}
 	var id string
 	err = d.books[audit].Pool.QueryRow(ctx, longestSQL).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return story, len(all.Instances), nil
+		return story, len(all), nil
 	}
 	if err != nil {
 		return story, 0, fmt.Errorf("choose an order: %w", err)
 	}
 	story, err = sagas.Show(ctx, "order.checkout", id)
-	return story, len(all.Instances), err
+	return story, len(all), err
 }

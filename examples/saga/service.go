@@ -45,7 +45,7 @@ func newSubscription(handler, service string, types []string) inbox.Subscription
 	}
 	return inbox.Subscription{
 		Name: handler, Stream: streams[service], Types: its, Workers: workers, Timeout: 5 * time.Second,
-		Schedule: postroom.FastBackoff(), Attempts: postroom.FastAttempts, // the default schedule takes a quarter of an hour, too long for a demo
+		Schedule: postroom.FastBackoff(), // the default schedule takes a quarter of an hour, too long for a demo
 	}
 }
 
@@ -117,7 +117,7 @@ func serve(ctx context.Context, text []byte) error {
 	events := outbox.New(outbox.Config{Source: "/" + j.Service})
 	in := inbox.New(base.Pool, base.NATS, inbox.Config{AckWait: ackWait, DrainTimeout: drainTimeout, Logger: log})
 	parts := []postroom.Runner{
-		relay.New(outbox.NewLog(base.Pool), natsjs.NewPublisher(base.NATS), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log}),
+		relay.New(base.Pool, natsjs.NewPublisher(base.NATS), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log}),
 		in,
 	}
 	switch j.Service {

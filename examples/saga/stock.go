@@ -43,7 +43,7 @@ func reserve(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply
 		return reply, fmt.Errorf("ask supplier: %w", err)
 	}
 	if tag.RowsAffected() > 0 {
-		return reply, nil // the reply would come later, with saga.Answer
+		return saga.NoReply, nil // the reply would come later, with saga.Answer
 	}
 	if tag, err = tx.Exec(ctx, takeGoods, o.ID, o.SKU, o.Quantity); err != nil {
 		return reply, fmt.Errorf("take goods: %w", err)

@@ -39,7 +39,7 @@ func (c *copier) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	reader, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{orderPlaced}})
+	reader, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{orderPlaced.Name()}})
 	if err != nil {
 		return fmt.Errorf("read stream: %w", err)
 	}

@@ -10,11 +10,13 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// Event types. They are also the subjects of the stream.
-const (
-	orderPlaced  = "order.placed"
-	orderCharged = "order.charged"
+// Event types. Their names are also the subjects of the stream. Events of one order stay in order.
+var (
+	orderPlaced  = postroom.NewType("order.placed", keyOf)
+	orderCharged = postroom.NewType("order.charged", keyOf)
 )
+
+func keyOf(o Order) string { return o.ID }
 
 // Handlers. A name must never change, because the inbox decides an event once for each name.
 const (
@@ -41,7 +43,7 @@ func (b *biller) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Ord
 	if _, err := tx.Exec(ctx, insertCharge, o.ID, o.Amount); err != nil {
 		return fmt.Errorf("insert charge: %w", err)
 	}
-	return b.outbox.Write(ctx, tx, ev.Follow(orderCharged, o))
+	return b.outbox.Write(ctx, tx, orderCharged.Follow(ev, o))
 }
 
 const addToTotal = `INSERT INTO customer_total AS t (customer, orders, amount) VALUES ($1, 1, $2)

@@ -85,14 +85,14 @@ func (d *deployment) wire() {
 	d.shop = &shop{pool: d.Pool, outbox: outbox.New(outbox.Config{Source: "/shop"})}
 	billing := &biller{outbox: outbox.New(outbox.Config{Source: "/billing"})}
 
-	d.relay = relay.New(outbox.NewLog(d.Pool), natsjs.NewPublisher(d.NATS),
+	d.relay = relay.New(d.Pool, natsjs.NewPublisher(d.NATS),
 		relay.Config{Logger: d.log, MeterProvider: d.meters.provider})
 
 	d.inbox = inbox.New(d.Pool, d.NATS, inbox.Config{Logger: d.log, MeterProvider: d.meters.provider})
-	d.inbox.Handle(inbox.Subscription{Name: billingCharge, Stream: stream, Types: []string{orderPlaced}, Workers: workers},
-		postroom.JSON(billing.charge))
-	d.inbox.Handle(inbox.Subscription{Name: analyticsCount, Stream: stream, Types: []string{orderPlaced}, Workers: workers},
-		postroom.JSON(count))
+	d.inbox.Handle(inbox.Subscription{Name: billingCharge, Stream: stream, Workers: workers},
+		orderPlaced.Handler(billing.charge))
+	d.inbox.Handle(inbox.Subscription{Name: analyticsCount, Stream: stream, Workers: workers},
+		orderPlaced.Handler(count))
 
 	d.copier = &copier{nc: d.NATS}
 }

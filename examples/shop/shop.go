@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -125,9 +124,7 @@ func (s *shop) place(ctx context.Context, r request) error {
 		if _, err := tx.Exec(ctx, insertOrder, r.ID, r.Customer, r.Amount, r.hold > 0); err != nil {
 			return fmt.Errorf("insert order: %w", err)
 		}
-		ev := postroom.NewEvent(orderPlaced, r.Order)
-		ev.Key = r.ID // events of one order stay in order
-		if err := s.outbox.Write(ctx, tx, ev); err != nil {
+		if err := s.outbox.Write(ctx, tx, orderPlaced.New(r.Order)); err != nil {
 			return err
 		}
 		time.Sleep(r.hold)

@@ -18,8 +18,8 @@ import (
 	"github.com/postroom/postroom/examples/internal/demotest"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/verdict"
+	"github.com/postroom/postroom/postroomtest/webhooktest"
 	"github.com/postroom/postroom/webhook"
-	"github.com/postroom/postroom/webhook/conformance"
 )
 
 func TestMain(m *testing.M) { devtest.Main(m) }
@@ -181,12 +181,12 @@ func TestEndpointConforms(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- d.inbox.Run(ctx) }()
-	sign := func(s webhook.Scheme) conformance.Sign {
+	sign := func(s webhook.Scheme) webhooktest.Sign {
 		return func(h http.Header, id string, at time.Time, body []byte) error {
 			return webhook.Sign(s, h, webhook.Message{ID: id, Time: at}, body)
 		}
 	}
-	conformance.Test(t, conformance.Endpoint{
+	webhooktest.Test(t, webhooktest.Endpoint{
 		URL: d.provider.url, Sign: sign(d.signers[2]), SignOld: sign(d.signers[0]),
 		Body: func(string) string { return `{"type":"payment.captured","data":{"payment":"pay_1","amount":1}}` },
 		Effects: func() (n int, err error) {

@@ -60,7 +60,7 @@ func runShop(t *testing.T) observed {
 			}
 			return nil
 		}))
-	run(t, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{MeterProvider: provider, Logger: quiet}), in)
+	run(t, relay.New(pool, natsjs.NewPublisher(nc), relay.Config{MeterProvider: provider, Logger: quiet}), in)
 	now := func() series {
 		t.Helper()
 		page := httptest.NewRecorder()

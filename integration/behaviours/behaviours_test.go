@@ -130,7 +130,7 @@ func (h *player) register(in *inbox.Inbox) {
 	in.HandleExternal(h.sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 		id := attempt.Event.ID
 		if h.byID[id].step {
-			if _, err := attempt.Step(ctx, "charge", func(_ context.Context, key string) ([]byte, error) { return h.charge(id, key), nil }); err != nil {
+			if _, err := inbox.Step(ctx, attempt, "charge", func(_ context.Context, key string) (string, error) { return h.charge(id, key), nil }); err != nil {
 				return err
 			}
 		}
@@ -140,14 +140,14 @@ func (h *player) register(in *inbox.Inbox) {
 }
 
 // charge is the vendor: it carries out each key once.
-func (h *player) charge(id, key string) []byte {
+func (h *player) charge(id, key string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.calls[id] == nil {
 		h.calls[id] = map[string]int{}
 	}
 	h.calls[id][key]++
-	return []byte("charged")
+	return "charged"
 }
 
 // players returns one handler of each kind, with random settings.

@@ -20,7 +20,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
@@ -28,6 +27,7 @@ import (
 	"github.com/postroom/postroom/postroomtest"
 	"github.com/postroom/postroom/postroomtest/servers"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // The program of the guide "Migrate from Watermill": a shop that uses Watermill's forwarder,
@@ -91,7 +91,7 @@ func placeAfter(ctx context.Context, tx pgx.Tx, order Order) error {
 
 // runRelayAfter publishes what is in the outbox.
 func runRelayAfter(ctx context.Context, pool *pgxpool.Pool, kafka message.Publisher) error {
-	r := relay.New(outbox.NewLog(pool), postmill.Relay(kafka, postmill.RelayConfig{}), relay.Config{
+	r := relay.New(pool, postmill.Relay(kafka, postmill.RelayConfig{}), relay.Config{
 		Accept: []broker.Risk{broker.NotInspected, broker.NotVerified},
 	})
 	return r.Run(ctx)
@@ -256,7 +256,7 @@ func TestMoveFromTheBrokerToJetStream(t *testing.T) {
 	for _, order := range m.sell(t, placeAfter, 30, 60) {
 		want[string(newMessage(order).Payload)] = true
 	}
-	r := relay.New(outbox.NewLog(m.pool), natsjs.NewPublisher(nc), relay.Config{Logger: quiet})
+	r := relay.New(m.pool, natsjs.NewPublisher(nc), relay.Config{Logger: quiet})
 	postroomtest.Drain(t, r, newInbox(m.pool, nc))
 	charges := texts(t, m.pool, "SELECT id FROM charge")
 	for _, id := range charges {

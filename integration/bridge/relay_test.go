@@ -22,11 +22,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/postmill"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // The number of events in one test. 20,000 take minutes on a busy machine.
@@ -55,7 +54,7 @@ type numbered struct {
 // newRelay returns a relay that publishes with one of Watermill's publishers, which fails at
 // random.
 func newRelay(pool *pgxpool.Pool, pub *flaky) *relay.Relay {
-	return relay.New(outbox.NewLog(pool), postmill.Relay(pub, postmill.RelayConfig{}), relay.Config{
+	return relay.New(pool, postmill.Relay(pub, postmill.RelayConfig{}), relay.Config{
 		Lease: time.Second, IdlePoll: 20 * time.Millisecond, DrainTimeout: time.Millisecond, Logger: quiet,
 		Accept: []broker.Risk{broker.NotInspected, broker.NotVerified},
 	})

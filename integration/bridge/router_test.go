@@ -23,7 +23,6 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/postmill"
 	"github.com/postroom/postroom/postroomtest"
 	"github.com/postroom/postroom/postroomtest/servers"
@@ -209,7 +208,7 @@ func testRouter(t *testing.T, point string) {
 	must(t, err)
 	t.Cleanup(nc.Close)
 	must(t, natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"wm.>"}}))
-	runPart(t, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Lease: 2 * time.Second, IdlePoll: 20 * time.Millisecond, Logger: quiet}))
+	runPart(t, relay.New(pool, natsjs.NewPublisher(nc), relay.Config{Lease: 2 * time.Second, IdlePoll: 20 * time.Millisecond, Logger: quiet}))
 	own := postmill.NewPublisher(shop, postmill.PublisherConfig{Pool: pool})
 	for i := range orders {
 		must(t, own.Publish("order.placed", message.NewMessage(fmt.Sprint("u-", i), fmt.Append(nil, "o-", i))))
@@ -286,7 +285,7 @@ func TestAHandlerWithoutARouter(t *testing.T) {
 		must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return placeAfter(t.Context(), tx, order) }))
 	}
 	drain := func(in *inbox.Inbox) {
-		postroomtest.Drain(t, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Logger: quiet}), in)
+		postroomtest.Drain(t, relay.New(pool, natsjs.NewPublisher(nc), relay.Config{Logger: quiet}), in)
 	}
 	sell(Order{"o-1", 1})
 	drain(newInbox(pool, nc))

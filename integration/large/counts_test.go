@@ -11,6 +11,7 @@ import (
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/doctor"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 )
 
@@ -70,7 +71,7 @@ func TestStatesAreCountedBesideEachOther(t *testing.T) {
 		i, _ := strconv.Atoi(h.Handler[len("handler-"):])
 		for _, c := range h.States {
 			want := int64(sizes[i])
-			if c.State == inspect.Dead {
+			if c.State == held.Dead {
 				found++
 				want = 5
 			}

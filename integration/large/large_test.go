@@ -11,8 +11,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 )
 
@@ -106,9 +108,9 @@ func fill(ctx context.Context, pool *pgxpool.Pool, rows int) error {
 // questions are all questions about a database with the given number of events.
 func questions(pool *pgxpool.Pool, rows int) []question {
 	i, store := inspect.New(pool, nil, inspect.Config{}), deadletter.New(pool, deadletter.Config{})
-	held := func(name string, f inspect.HeldFilter) question {
+	list := func(name string, f held.Filter) question {
 		return question{"held list" + name, func(ctx context.Context) (int, bool, error) {
-			page, err := i.HeldEvents(ctx, f)
+			page, err := i.HeldEvents(ctx, f, "", 0)
 			if err != nil {
 				return 0, false, err
 			}
@@ -144,16 +146,16 @@ func questions(pool *pgxpool.Pool, rows int) []question {
 	trace := fmt.Sprintf("%032x", (rows-1)/10+1)
 	last := fmt.Sprint((rows - 1) / 10)
 	return []question{
-		held("", inspect.HeldFilter{}),
-		held(" --handler", inspect.HeldFilter{Handler: "handler-1"}),
-		held(" --state dead", inspect.HeldFilter{States: []inspect.State{inspect.Dead}}),
-		held(" --state retrying", inspect.HeldFilter{States: []inspect.State{inspect.Retrying}}),
-		held(" --state waiting", inspect.HeldFilter{States: []inspect.State{inspect.Waiting}}),
-		held(" --handler --state dead", inspect.HeldFilter{Handler: "handler-1", States: []inspect.State{inspect.Dead}}),
-		held(" --type", inspect.HeldFilter{Type: "mail.sent"}),
-		held(" --class", inspect.HeldFilter{Class: "timeout"}),
-		held(" --key (of one dead event)", inspect.HeldFilter{Key: fmt.Sprint("order-", first/10)}),
-		held(" --due-since", inspect.HeldFilter{DueSince: time.Now().Add(time.Hour)}),
+		list("", held.Filter{}),
+		list(" --handler", held.Filter{Handler: "handler-1"}),
+		list(" --state dead", held.Filter{States: []held.State{held.Dead}}),
+		list(" --state retrying", held.Filter{States: []held.State{held.Retrying}}),
+		list(" --state waiting", held.Filter{States: []held.State{held.Waiting}}),
+		list(" --handler --state dead", held.Filter{Handler: "handler-1", States: []held.State{held.Dead}}),
+		list(" --type", held.Filter{Type: "mail.sent"}),
+		list(" --class", held.Filter{Class: "timeout"}),
+		list(" --key (of one dead event)", held.Filter{Key: fmt.Sprint("order-", first/10)}),
+		list(" --due-since", held.Filter{DueSince: time.Now().Add(time.Hour)}),
 		events("", inspect.EventFilter{}),
 		events(" --type", inspect.EventFilter{Type: "order.paid"}),
 		events(" --source", inspect.EventFilter{Source: "/shop-1"}),
@@ -172,12 +174,12 @@ func questions(pool *pgxpool.Pool, rows int) []question {
 		groups(" --type", deadletter.Filter{Type: "mail.sent"}),
 		groups(" --text", deadletter.Filter{Text: "declined"}),
 		{"dead list", func(ctx context.Context) (int, bool, error) {
-			found, next, err := store.List(ctx, deadletter.Filter{}, deadletter.Page{Limit: 100})
-			return len(found), next != deadletter.Cursor{}, err
+			found, next, err := store.List(ctx, deadletter.Filter{}, postroom.Page{Limit: 100})
+			return len(found), next != "", err
 		}},
 		{"dead list --text (of one old event)", func(ctx context.Context) (int, bool, error) {
-			found, next, err := store.List(ctx, deadletter.Filter{Text: "card of event 16 "}, deadletter.Page{Limit: 100})
-			return len(found), next != deadletter.Cursor{}, err
+			found, next, err := store.List(ctx, deadletter.Filter{Text: "card of event 16 "}, postroom.Page{Limit: 100})
+			return len(found), next != "", err
 		}},
 	}
 }

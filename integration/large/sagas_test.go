@@ -17,6 +17,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/inspect"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/saga"
 )
@@ -174,24 +175,24 @@ func sagaQuestions(t *testing.T, c checkout, rows int) []question {
 	i, store := inspect.New(c.pool, nil, inspect.Config{}), saga.NewStore(c.pool, saga.StoreConfig{})
 	list := func(name string, f saga.Filter, after string) question {
 		return question{"saga list" + name, func(ctx context.Context) (int, bool, error) {
-			page, err := store.List(ctx, f, saga.Page{After: after})
-			return len(page.Instances), page.Next != "" || f.Step == nowhere, err
+			instances, next, err := store.List(ctx, f, postroom.Page{After: after})
+			return len(instances), next != "" || f.Step == nowhere, err
 		}}
 	}
-	next := func(f saga.Filter, p saga.Page) string {
-		page, err := store.List(t.Context(), f, p)
+	next := func(f saga.Filter, p postroom.Page) string {
+		_, place, err := store.List(t.Context(), f, p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return page.Next
+		return place
 	}
 	middle, err := store.Show(t.Context(), "checkout", fmt.Sprint("order-", rows/2/9*9+1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	stuck := saga.Filter{Stuck: true}
-	old := next(saga.Filter{Saga: "checkout", Key: middle.Key}, saga.Page{Limit: 1}) // a place in the list of all
-	oldStuck := next(stuck, saga.Page{Limit: 50})
+	old := next(saga.Filter{Saga: "checkout", Key: middle.Key}, postroom.Page{Limit: 1}) // a place in the list of all
+	oldStuck := next(stuck, postroom.Page{Limit: 50})
 	running, undone := []saga.State{saga.Running}, []saga.State{saga.Undone}
 	return []question{
 		list("", saga.Filter{}, ""),
@@ -229,7 +230,7 @@ func sagaQuestions(t *testing.T, c checkout, rows int) []question {
 			return 1, false, err
 		}},
 		{"what the relay measures", func(ctx context.Context) (int, bool, error) {
-			lag, err := outbox.NewLog(c.pool).Lag(ctx)
+			lag, err := pglog.New(c.pool).Lag(ctx)
 			return len(lag.Sagas), false, err
 		}},
 	}

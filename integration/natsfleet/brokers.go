@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/postroom/postroom/internal/childproc"
-	"github.com/postroom/postroom/internal/freeport"
+	"github.com/postroom/postroom/internal/devstack"
 )
 
 const (
@@ -117,7 +117,7 @@ func StartBrokers(ctx context.Context, n int, parent string, log io.Writer) (b *
 
 func (b *Brokers) startAll(ctx context.Context) error {
 	n := len(b.jobs)
-	ports, err := freeport.Find(2 * n)
+	ports, err := devstack.FreePorts(2 * n)
 	if err != nil {
 		return err
 	}

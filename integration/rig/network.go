@@ -12,7 +12,7 @@ import (
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
 
-	"github.com/postroom/postroom/internal/freeport"
+	"github.com/postroom/postroom/internal/devstack"
 )
 
 // Way is the connection of one process to one server.
@@ -37,7 +37,7 @@ func NewNetwork() *Network {
 // Way starts a way from a process to the server at an address. It returns the address at which the
 // process reaches the server.
 func (n *Network) Way(process, server, address string) (string, error) {
-	ports, err := freeport.Find(1)
+	ports, err := devstack.FreePorts(1)
 	if err != nil {
 		return "", err
 	}

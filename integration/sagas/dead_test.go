@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-var by = deadletter.Audit{Actor: "ann", Reason: "it is mended"}
+var by = postroom.Audit{Actor: "ann", Reason: "it is mended"}
 
 const (
 	deadOf   = "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND event_key = $1"
@@ -29,7 +29,7 @@ func (w *rig) replay(key string) {
 	dead := deadletter.New(w.pool, deadletter.Config{})
 	r, err := dead.CreateReplay(w.Context(), deadletter.Filter{Key: key}, deadletter.ReplayOptions{}, by)
 	if err == nil {
-		_, err = dead.RunReplay(w.Context(), r.ID, nil)
+		_, err = dead.RunReplay(w.Context(), r.ID, deadletter.RunOptions{})
 	}
 	if err != nil {
 		w.Fatal(err)
@@ -60,7 +60,7 @@ func TestUndoBehindADeadCommand(t *testing.T) {
 		}
 	}
 	mended.Store(true)
-	if n, err := deadletter.New(w.pool, deadletter.Config{}).Discard(t.Context(), deadletter.Filter{Key: "discarded"}, 1, by, nil); err != nil || n != 1 {
+	if n, err := deadletter.New(w.pool, deadletter.Config{}).Discard(t.Context(), deadletter.Filter{Key: "discarded"}, deadletter.ChangeOptions{Limit: 1}, by); err != nil || n != 1 {
 		t.Fatalf("discarded %d, %v", n, err)
 	}
 	w.replay("replayed")
@@ -134,7 +134,7 @@ func TestAnswerOfAVendor(t *testing.T) {
 	w.runs(g)(in)
 	w.participates("payment", func(cmd postroom.Event) error {
 		asked <- cmd // the vendor keeps the id and the key, and answers later
-		return reply{}
+		return reply(saga.NoReply)
 	})(in)
 	type hook struct{ Command, Key string }
 	in.Handle(inbox.Subscription{Name: "hooks"}, postroom.JSON(func(ctx context.Context, tx pgx.Tx, _ postroom.Event, h hook) error {

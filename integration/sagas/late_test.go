@@ -27,7 +27,7 @@ func TestAnswersInTimeWinOverTheirDeadlines(t *testing.T) {
 					return nil
 				}
 				asked <- cmd
-				return reply{} // the answer is written below
+				return reply(saga.NoReply) // the answer is written below
 			}))
 			stop := w.process(w.runs(g))
 			var keys []string

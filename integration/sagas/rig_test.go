@@ -61,7 +61,7 @@ func open(t *testing.T) *rig {
 }
 
 func (w *rig) startRelay() {
-	w.stopRelay = w.run(relay.New(outbox.NewLog(w.pool), natsjs.NewPublisher(w.nc), relay.Config{Logger: quiet}))
+	w.stopRelay = w.run(relay.New(w.pool, natsjs.NewPublisher(w.nc), relay.Config{Logger: quiet}))
 }
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))

@@ -17,15 +17,16 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/integration/soak/internal/figures"
 	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/internal/reconcile"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/operator"
 )
 
 const aboutForgetful = `The broker loses messages. First, a process compares a million published events with their stream,
@@ -73,7 +74,7 @@ func serveCompare(ctx context.Context, text []byte) error {
 		return err
 	}
 	defer nc.Close()
-	found, err := reconcile.Compare(ctx, outbox.NewLog(pool), natsjs.NewPublisher(nc), reconcile.Config{Rate: job.Rate})
+	found, err := reconcile.Compare(ctx, pglog.New(pool), natsjs.NewPublisher(nc), reconcile.Config{Rate: job.Rate})
 	if err == nil && (len(found) != 1 || found[0].Err != nil) {
 		err = fmt.Errorf("found %+v", found)
 	}
@@ -211,20 +212,20 @@ func (a *amnesia) repair(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	republishes := republish.New(a.d.Pool)
+	republishes := operator.New(a.d.Pool, operator.Config{})
 	during, err := a.liveWhile(ctx, func(ctx context.Context) error {
 		found, _, err := a.compare(ctx, compareJob{Database: a.d.URL, NATS: a.b.URLs()})
 		if err != nil {
 			return err
 		}
 		a.Check("found of the removed messages, with live traffic", figures.Grouped(len(found.Missing)), figures.Grouped(n), len(found.Missing) == n)
-		made, err := republishes.StartSeqs(ctx, found.Missing, 1000, "soak", "removed")
+		made, err := republishes.RepublishSeqs(ctx, found.Missing, 1000, postroom.Audit{Actor: "soak", Reason: "removed"})
 		if err != nil {
 			return err
 		}
 		return childproc.Eventually(ctx, 10*time.Minute, "the repair", func(ctx context.Context) (bool, error) {
-			now, err := republishes.Find(ctx, made[len(made)-1].ID)
-			return now.State == republish.Done, err
+			now, err := republishes.FindRepublish(ctx, made[len(made)-1].ID)
+			return now.State == operator.RepublishDone, err
 		})
 	})
 	if err != nil {

@@ -11,13 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // standbyName is the application name of a relay's connections, except the two connections of its
@@ -55,7 +54,7 @@ func serveRelay(ctx context.Context, text []byte) error {
 		return err
 	}
 	defer nc.Close()
-	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), job.config())
+	r := relay.New(pool, natsjs.NewPublisher(nc), job.config())
 	over, stop := context.WithCancel(context.Background())
 	var telling sync.WaitGroup
 	telling.Go(func() {

@@ -13,10 +13,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/integration/soak/internal/figures"
 	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -133,7 +134,7 @@ func fill(ctx context.Context, r *stage.Stage, d *stage.Database, bytes int) err
 		}
 	}
 	r.Say("loaded in %s", time.Since(began).Round(time.Second))
-	backlog, err := outbox.NewLog(d.Pool).Lag(ctx)
+	backlog, err := pglog.New(d.Pool).Lag(ctx)
 	if err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func drain(ctx context.Context, r *stage.Stage, d *stage.Database, c *stage.Clie
 
 // probe measures passes that find one late row, and passes that find nothing.
 func probe(ctx context.Context, r *stage.Stage, d *stage.Database) (late, idle time.Duration, err error) {
-	term, err := outbox.NewLog(d.Pool).Lead(ctx, "soak", time.Minute)
+	term, err := pglog.New(d.Pool).Lead(ctx, "soak", time.Minute)
 	if err != nil {
 		return 0, 0, err
 	}

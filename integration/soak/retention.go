@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/integration/soak/internal/figures"
 	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
-	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/internal/pglog"
 )
 
 const aboutRetention = `A relay keeps published events for 20 seconds, while producers write for four minutes. The log, with
@@ -90,7 +90,7 @@ func (s *sizes) follow(ctx context.Context) error {
 }
 
 func (s *sizes) look(ctx context.Context) (found sample, err error) {
-	backlog, err := outbox.NewLog(s.db.Pool).Lag(ctx)
+	backlog, err := pglog.New(s.db.Pool).Lag(ctx)
 	if err != nil {
 		return found, err
 	}

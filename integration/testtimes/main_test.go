@@ -13,7 +13,7 @@ const output = `setup: a line that is no JSON
 {"Action":"pass","Package":"github.com/postroom/postroom","Test":"TestC","Elapsed":0.25}
 {"Action":"pass","Package":"github.com/postroom/postroom/relay","Test":"TestB","Elapsed":0.5}
 {"Action":"pass","Package":"github.com/postroom/postroom","Elapsed":1.04}
-{"Action":"skip","Package":"github.com/postroom/postroom/broker","Elapsed":0}
+{"Action":"skip","Package":"github.com/postroom/postroom/relay/broker","Elapsed":0}
 {"Action":"pass","Package":"github.com/postroom/postroom/relay","Elapsed":2}
 `
 

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/sqlfile"
 	"github.com/postroom/postroom/internal/text"
@@ -199,17 +200,14 @@ func (t *Tables) Wake(ctx context.Context, tx pgx.Tx, handlers, keys []string) e
 	return nil
 }
 
-// By says who changes something, and why.
-type By struct{ Actor, Reason string }
-
-// Validate says what is wrong with b.
-func (b By) Validate() error {
+// Valid returns the fault of an Audit, or nil.
+func Valid(by postroom.Audit) error {
 	switch {
-	case b.Actor == "":
+	case by.Actor == "":
 		return errors.New("Audit.Actor is empty: name who does it")
-	case len(b.Actor) > 255 || !text.Valid(b.Actor):
+	case len(by.Actor) > 255 || !text.Valid(by.Actor):
 		return errors.New("Audit.Actor must be valid UTF-8 of at most 255 bytes")
-	case len(b.Reason) > 4096 || !text.Valid(b.Reason):
+	case len(by.Reason) > 4096 || !text.Valid(by.Reason):
 		return errors.New("Audit.Reason must be valid UTF-8 of at most 4096 bytes")
 	}
 	return nil
@@ -218,7 +216,7 @@ func (b By) Validate() error {
 // Action is a row of the audit.
 type Action struct {
 	Name                   string
-	By                     By
+	By                     postroom.Audit
 	Events                 int64
 	Handler, Source, Event string // set if the action is about one event
 	Replay                 int64

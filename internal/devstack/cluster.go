@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/postroom/postroom/internal/freeport"
 )
 
 const (
@@ -261,7 +259,7 @@ func (c *cluster) prepare(cmd *exec.Cmd) {
 }
 
 func freePort() (int, error) {
-	ports, err := freeport.Find(1)
+	ports, err := FreePorts(1)
 	if err != nil {
 		return 0, err
 	}

@@ -2,8 +2,7 @@
 // The user need not set up anything.
 //
 // PostgreSQL is the server that POSTROOM_TEST_DATABASE_URL names. If the variable is not set, it is a
-// throwaway cluster that PostgreSQL's programs on this machine run. If this machine has no such
-// programs, it is a container.
+// throwaway cluster that PostgreSQL's programs on this machine run, or, on request, a container.
 //
 // NATS is one server or a cluster of servers. A server is a process or, on request, a container.
 // Its JetStream storage is in a temporary directory. A server that is a process runs the program
@@ -43,9 +42,9 @@ type Config struct {
 	// Durable has no effect on the server of POSTROOM_TEST_DATABASE_URL.
 	Durable bool
 
-	// Local allows only a throwaway cluster of local binaries. Container allows only a
-	// container of the image that POSTROOM_POSTGRES_IMAGE names, or postgres:17-alpine.
-	// [Postgres.Kill] and [Postgres.Restart] work with both.
+	// Local asks for a throwaway cluster of local binaries, and Container for a container: see
+	// [Containers]. Neither uses the server of POSTROOM_TEST_DATABASE_URL. [Postgres.Kill] and
+	// [Postgres.Restart] work with both.
 	Local     bool
 	Container bool
 
@@ -127,7 +126,7 @@ func (s *Stack) Close() error {
 	return errors.Join(s.Postgres.Close(), s.NATS.Close())
 }
 
-// Installed returns nil if this machine has what [Start] needs without Docker: the variable
+// Installed returns nil if this machine has what [Start] needs: the variable
 // POSTROOM_TEST_DATABASE_URL or PostgreSQL's programs, and a program or a checkout for the NATS server.
 // It does not count that Start can also download the NATS server. Installed starts nothing.
 func Installed(ctx context.Context) error {

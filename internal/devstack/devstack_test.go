@@ -23,11 +23,7 @@ import (
 const helperVariable = "DEVSTACK_TEST_HELPER"
 
 func TestMain(m *testing.M) {
-	switch os.Getenv(helperVariable) {
-	case "":
-	case "containers":
-		containerHelper()
-	default:
+	if os.Getenv(helperVariable) != "" {
 		helper()
 	}
 	os.Exit(m.Run())

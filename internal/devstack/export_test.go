@@ -2,7 +2,6 @@ package devstack
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -62,21 +61,6 @@ func (m FakeMachine) Find() ([]string, error) {
 	return dirs, err
 }
 
-// StartFirst tries ways in order. Each has a name and the error that it returns.
-func StartFirst(ctx context.Context, names []string, errs []error) (string, error) {
-	var ways []way
-	for i, name := range names {
-		ways = append(ways, way{name, func(context.Context, Config) (*Postgres, error) {
-			return &Postgres{source: name}, errs[i]
-		}})
-	}
-	p, err := startFirst(ctx, Config{}.defaults(), ways)
-	if err != nil {
-		return "", err
-	}
-	return p.source, nil
-}
-
 // FindHere returns the directories with usable server binaries on this machine.
 func FindHere(ctx context.Context) ([]string, error) {
 	found, err := newFinder().find(ctx)
@@ -97,28 +81,8 @@ func CloseGuard(dir string) error {
 	return os.ErrNotExist
 }
 
-// ContainerRequest returns the command of a container, and the arguments of docker run.
-func ContainerRequest(cfg Config, password string) (command, options []string) {
-	return containerCommand(cfg.defaults()), containerOptions(cfg.defaults(), password)
-}
-
-// DefaultImages are the default images of containers, by the environment variable that replaces
-// each.
-var DefaultImages = map[string]string{imageVariable: defaultImage, natsImageVariable: defaultNATSImage}
-
-// Network returns the name of the network of a cluster in containers.
-func (c *NATSCluster) Network() string { return c.net.name }
-
 // ServerDir returns the directory of a server.
 func ServerDir(n *NATS) string { return n.server.dir() }
 
 // ServerPID returns the process id of a server that runs as a process.
 func ServerPID(n *NATS) int { return n.server.(*natsProcess).server.cmd.Process.Pid }
-
-// RemoveLeftOvers removes the containers of processes that have ended.
-func RemoveLeftOvers(ctx context.Context) error {
-	if _, err := findDocker(ctx, slog.Default()); err != nil {
-		return err
-	}
-	return removeLeftOvers(ctx)
-}

@@ -24,9 +24,8 @@ type NATSConfig struct {
 	// Durable is false, the server syncs every two minutes, which is the default of NATS.
 	Durable bool
 
-	// Container runs the server in a container of the image that POSTROOM_NATS_IMAGE names, or
-	// nats:2. The server's storage is a directory of this machine, so Docker must run on this
-	// machine.
+	// Container runs the server in a container: see [Containers]. The server's storage is a directory
+	// of this machine, so Docker must run on this machine.
 	Container bool
 
 	// Name is the server's name. The servers of a cluster must have different names.
@@ -204,10 +203,8 @@ func (n *NATS) stop() error {
 	return err
 }
 
-func portFree(port int) error { return portFreeAt("127.0.0.1", port) }
-
-func portFreeAt(host string, port int) error {
-	listener, err := net.Listen("tcp4", net.JoinHostPort(host, strconv.Itoa(port)))
+func portFree(port int) error {
+	listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errPortTaken, err)
 	}

@@ -6,17 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
-
-	"github.com/postroom/postroom/internal/freeport"
 )
 
 // NATSCluster is a group of servers that store streams together.
 type NATSCluster struct {
-	nodes []*NATS
-	net   *boxNet // nil if the servers are processes
+	nodes  []*NATS
+	remove func() error // removes the network; nil if the servers are processes
 }
 
 // StartNATSCluster starts servers that form one cluster. Their names are node-0, node-1 and so on.
@@ -33,7 +29,7 @@ func StartNATSCluster(ctx context.Context, size int, cfg NATSConfig) (*NATSClust
 func (c *NATSCluster) start(ctx context.Context, size int, cfg NATSConfig) error {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	prefix, more := cmp.Or(cfg.Name, "node"), cfg.Options
-	ports, err := freeport.Find(size) // containers do not use these ports: in a container the port is always the same
+	ports, err := FreePorts(size) // containers do not use these ports: in a container the port is always the same
 	if err != nil {
 		return err
 	}
@@ -48,10 +44,12 @@ func (c *NATSCluster) start(ctx context.Context, size int, cfg NATSConfig) error
 		listen = append(listen, hosts[i])
 	}
 	if cfg.Container {
-		if c.net, err = makeBoxNet(ctx, cfg.Logger); err != nil {
+		if Containers.Network == nil {
+			return errNoContainers
+		}
+		if cfg.network, c.remove, err = Containers.Network(ctx); err != nil {
 			return err
 		}
-		cfg.network = c.net.name
 	}
 	var routes []string
 	for _, host := range hosts {
@@ -59,7 +57,8 @@ func (c *NATSCluster) start(ctx context.Context, size int, cfg NATSConfig) error
 	}
 	for i := range size {
 		cfg.Name = fmt.Sprint(prefix, "-", i)
-		cfg.Options = fmt.Sprintf("cluster { name: %q, listen: %q, routes: [ %s ] }\n%s", prefix, listen[i], strings.Join(routes, ", "), more)
+		// Without no_advertise, servers in containers would tell clients addresses that only containers reach.
+		cfg.Options = fmt.Sprintf("cluster { name: %q, no_advertise: %t, listen: %q, routes: [ %s ] }\n%s", prefix, cfg.Container, listen[i], strings.Join(routes, ", "), more)
 		n, err := StartNATS(ctx, cfg)
 		if err != nil {
 			return fmt.Errorf("node %d: %w", i, err)
@@ -87,45 +86,9 @@ func (c *NATSCluster) Close() error {
 	for _, n := range c.nodes {
 		errs = append(errs, n.Close())
 	}
-	if c.net != nil {
-		errs = append(errs, c.net.close())
-		c.net = nil
+	if c.remove != nil {
+		errs = append(errs, c.remove())
+		c.remove = nil
 	}
 	return errors.Join(errs...)
-}
-
-// boxNet is a network of containers.
-type boxNet struct {
-	name  string
-	guard *guard
-}
-
-func makeBoxNet(ctx context.Context, logger *slog.Logger) (*boxNet, error) {
-	if _, err := findDocker(ctx, logger); err != nil {
-		return nil, err
-	}
-	g, err := newGuard("", "network")
-	if err != nil {
-		return nil, err
-	}
-	n := &boxNet{name: filepath.Base(g.dir), guard: g}
-	if err := os.WriteFile(filepath.Join(n.guard.dir, networkFile), []byte(n.name+"\n"), 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("tell watchdog: %w", err), n.close())
-	}
-	args := append([]string{"network", "create", "--driver", "bridge"}, ownLabels()...)
-	if _, err := docker(ctx, append(args, n.name)...); err != nil {
-		return nil, errors.Join(fmt.Errorf("make network: %w", err), n.close())
-	}
-	return n, nil
-}
-
-// close removes the network.
-func (n *boxNet) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
-	defer cancel()
-	_, err := docker(ctx, "network", "rm", n.name)
-	if err = unlessGone(err); err == nil {
-		err = os.Remove(filepath.Join(n.guard.dir, networkFile))
-	}
-	return errors.Join(err, n.guard.Close())
 }

@@ -22,20 +22,16 @@ const (
 
 // natsFile is the configuration file of a NATS server.
 type natsFile struct {
-	cfg       NATSConfig
-	dir       string // the path of the directory for this process
-	seen      string // the path of the same directory for the server
-	listen    string
-	advertise string // the address for clients, if it differs from the address on which the server listens
+	cfg    NATSConfig
+	dir    string // the path of the directory for this process
+	seen   string // the path of the same directory for the server
+	listen string
 }
 
 // write writes the file with the given options, which only the server checks.
 func (f *natsFile) write(options string) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "server_name: %q\nlisten: %q\n", f.cfg.Name, f.listen)
-	if f.advertise != "" {
-		fmt.Fprintf(&text, "client_advertise: %q\n", f.advertise)
-	}
 	fmt.Fprintf(&text, "store_dir: %q\nlog_file: %q\n", f.seen, f.seen+"/"+natsLogFile)
 	if f.seen == f.dir { // not in a container, whose process ids mean nothing to the watchdog
 		fmt.Fprintf(&text, "pid_file: %q\n", f.dir+"/"+natsPIDFile)
@@ -57,7 +53,7 @@ func (f *natsFile) write(options string) error {
 // reload writes the file with new options and calls the function tell, which must make the server
 // read the file again.
 func (f *natsFile) reload(options string, tell func() error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := f.write(options); err != nil {
 		return err

@@ -23,7 +23,7 @@ var ErrNoNATS = errors.New(`no NATS server to start. Do one of these:
 
   put nats-server on the PATH   for instance with: go install ` + natsModule + `
   name it                       ` + natsVariable + `=/path/to/nats-server
-  run Docker                    POSTROOM_TEST_SERVERS=containers`)
+  in tests, use containers      package postroomtest/containers`)
 
 // natsProgram returns the path of a NATS server's program. The first of these applies: the
 // program that the environment names; in a checkout, integration/natsd, which natsProgram builds;

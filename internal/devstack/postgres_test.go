@@ -174,50 +174,16 @@ func TestAGivenServerThatFailsIsNotReplaced(t *testing.T) {
 	}
 }
 
-func TestWaysAreTriedInOrder(t *testing.T) {
-	t.Parallel()
-	fault := errors.New("no luck")
-	for _, tt := range []struct {
-		name string
-		errs []error
-		want string
-	}{
-		{"the first that works is taken", []error{nil, nil}, "one"},
-		{"a failure leads to the next", []error{fault, nil}, "two"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := devstack.StartFirst(t.Context(), []string{"one", "two"}, tt.errs)
-			if got != tt.want || err != nil {
-				t.Errorf("got %q, %v, want %q", got, err, tt.want)
-			}
-		})
-	}
-}
-
 func TestNoServerAtAllSaysWhatToInstall(t *testing.T) {
-	t.Parallel()
-	one, two := errors.New("no binaries"), errors.New("no Docker")
-	_, err := devstack.StartFirst(t.Context(), []string{"local", "container"}, []error{one, two})
-	if !errors.Is(err, one) || !errors.Is(err, two) {
-		t.Errorf("error %v does not join the reasons", err)
-	}
+	t.Setenv("POSTROOM_TEST_DATABASE_URL", "")
+	_, err := devstack.StartPostgres(t.Context(), devstack.Config{Dir: "/does/not/exist"})
 	for _, want := range []string{
-		"sudo apt-get install postgresql", "make setup", "brew install postgresql@17", "Docker",
-		"POSTROOM_TEST_DATABASE_URL", "local: no binaries", "container: no Docker",
+		"sudo apt-get install postgresql", "make setup", "brew install postgresql@17", "postroomtest/containers",
+		"POSTROOM_TEST_DATABASE_URL", "What was tried:\n\n",
 	} {
-		if !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not say %q:\n%v", want, err)
 		}
-	}
-}
-
-func TestACancelledStartTriesNothingElse(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	got, err := devstack.StartFirst(ctx, []string{"one", "two"}, []error{ctx.Err(), nil})
-	if got != "" || !errors.Is(err, context.Canceled) {
-		t.Errorf("got %q, %v, want the context's error", got, err)
 	}
 }
 

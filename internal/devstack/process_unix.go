@@ -54,9 +54,9 @@ func (a *account) give(path string) error {
 	return os.Chown(path, a.uid, a.gid)
 }
 
-// processLives reports whether a process of this machine exists. A process that has ended still
+// ProcessLives reports whether a process of this machine exists. A process that has ended still
 // exists until its parent has waited for it.
-func processLives(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+func ProcessLives(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
 // The signals that freeze a process, thaw it, and make a server reload its configuration.
 const (

@@ -1,7 +1,6 @@
 # When standard input ends, this script stops the servers of the directory $1 and then removes the
 # directory. It stops the PostgreSQL server in $1/data, the NATS server of $1/nats.pid and the
-# pooler of $1/pooler.pid. It removes the container that $1/container names and the network that
-# $1/network names.
+# pooler of $1/pooler.pid.
 #
 # Only the process that owns the directory has the write end of standard input. So the input ends
 # when that process ends, even if it is killed.
@@ -34,38 +33,6 @@ end_at_once() {
 	[ ! -e "$1" ] || read -r pid <"$1"
 	[ -z "$pid" ] || ! running "$pid" || kill -s KILL "$pid"
 }
-
-# If Docker does not know the container, nothing of it is left.
-unbox() {
-	if read -r name <"$dir/container"; then
-		docker unpause "$name"
-		docker rm -f -v "$name" || docker info || return
-		docker inspect "$name" >/dev/null && return
-	fi
-	rm -f "$dir/container"
-}
-
-unnet() {
-	if read -r name <"$dir/network"; then
-		docker network rm "$name" || docker info || return
-		docker network inspect "$name" >/dev/null && return
-	fi
-	rm -f "$dir/network"
-}
-
-if command -v docker; then
-	n=0
-	while [ -e "$dir/container" ] && [ "$n" -lt 20 ]; do
-		n=$((n + 1))
-		unbox || sleep 0.2 || sleep 1
-	done
-	n=0 # the containers of the network have their own watchdogs, which must first remove the containers
-	while [ -e "$dir/network" ] && [ "$n" -lt 50 ]; do
-		n=$((n + 1))
-		unnet
-		[ ! -e "$dir/network" ] || sleep 0.2 || sleep 1
-	done
-fi
 
 end_at_once "$dir/nats.pid"
 end_at_once "$dir/pooler.pid"

@@ -9,11 +9,11 @@
 // If there is no PostgreSQL, or no program of a NATS server, devtest skips the tests that need it.
 // If POSTROOM_TEST_REQUIRE is 1, as in CI, these tests fail instead.
 //
-// POSTROOM_TEST_SERVERS says where the servers run. "local" means without containers. "containers"
-// means in containers, except the servers of [PlainNATS]. If this variable is not set, NATS runs as
-// a process, and PostgreSQL is the server at POSTROOM_TEST_DATABASE_URL. If that variable is not set
-// either, PostgreSQL runs locally if this machine has the binaries, otherwise in a container.
-// See internal/devstack for the images.
+// POSTROOM_TEST_SERVERS says where the servers run. "local" means on this machine. "containers"
+// means in containers, except the servers of [PlainNATS]; then the package must import
+// postroomtest/containers. If this variable is not set, NATS runs as a process, and PostgreSQL is the
+// server at POSTROOM_TEST_DATABASE_URL. If that variable is not set either, PostgreSQL runs on this
+// machine.
 //
 // POSTROOM_TEST_BROKER is the path of the NATS server's binary. The command "make test" sets it. If
 // it is not set, devtest builds the binary from integration/natsd in the checkout.
@@ -29,6 +29,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,8 +81,19 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// where returns the value of POSTROOM_TEST_SERVERS.
-func where() string { return os.Getenv(serversVariable) }
+var useContainers atomic.Bool
+
+// UseContainers makes this process start servers in containers, like POSTROOM_TEST_SERVERS. Servers
+// that it has already started stay.
+func UseContainers() { useContainers.Store(true) }
+
+// where says where servers run.
+func where() string {
+	if useContainers.Load() {
+		return containers
+	}
+	return os.Getenv(serversVariable)
+}
 
 func prepare() error {
 	switch where() {

@@ -334,12 +334,12 @@ func TestRowSecurityIsNamed(t *testing.T) {
 
 // The doctor names a broker that is too old.
 func TestBrokerTooOld(t *testing.T) {
-	nc, err := nats.Connect(devtest.NATSOfVersion(t, "2.9.10"))
+	nc, err := nats.Connect(devtest.NATSOfVersion(t, "2.10.26"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	wantOne(t, examine(t, devtest.Pool(t), nc, doctor.Config{}), "broker", doctor.Fault, "has version 2.9.10", "\nuse NATS 2.10 or later")
+	wantOne(t, examine(t, devtest.Pool(t), nc, doctor.Config{}), "broker", doctor.Fault, "has version 2.10.26", "\nuse NATS 2.10.27 or later")
 }
 
 func TestTimeouts(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/jsremedy"
+	"github.com/postroom/postroom/internal/text"
 	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/natsjs"
 )
@@ -135,7 +136,7 @@ func checkStreams(ctx context.Context, e *examination) error {
 		if len(s.handlers) > 0 {
 			why = "is read by handler " + s.handlers[0].Handler
 		}
-		e.fault(s.name, fmt.Sprintf("postroom stream ensure %s --subjects …", s.name), "the stream %s, and does not exist", why)
+		e.fault(s.name, fmt.Sprintf("postroom stream ensure %s --subjects …", text.Word(s.name)), "the stream %s, and does not exist", why)
 	}
 	return errors.Join(err, e.each(ctx, func(s *stream) { checkStream(e, s) }))
 }
@@ -185,7 +186,7 @@ func checkSubjects(ctx context.Context, e *examination) error {
 	had := len(e.findings)
 	for _, s := range all {
 		if len(s.missing) > 0 {
-			e.fault("outbox", fmt.Sprintf("postroom stream ensure NAME --subjects %s", strings.Join(s.missing, ",")),
+			e.fault("outbox", fmt.Sprintf("postroom stream ensure NAME --subjects %s", text.Word(strings.Join(s.missing, ","))),
 				"no stream stores events of %s: they wait in the log", firstOf(s.missing))
 		}
 	}
@@ -198,7 +199,7 @@ func checkSubjects(ctx context.Context, e *examination) error {
 				return len(wildcard.Uncovered(s.info.Config.Subjects, []string{subject})) < len(s.info.Config.Subjects) // the stream stores some of the subjects that this wildcard matches
 			})
 			if len(lacks) > 0 {
-				e.warn(sub.Handler, fmt.Sprintf("postroom stream ensure %s --subjects %s", s.name, strings.Join(lacks, ",")),
+				e.warn(sub.Handler, fmt.Sprintf("postroom stream ensure %s --subjects %s", text.Word(s.name), text.Word(strings.Join(lacks, ","))),
 					"the stream %s does not store %s: such events do not reach the handler", s.name, firstOf(lacks))
 			}
 		}

@@ -68,7 +68,7 @@ func checkWindows(ctx context.Context, e *examination) error {
 			kept, trusted := n.Windows[i], n.Ages[i]
 			if trusted > kept*0.99 && !faulty { // one finding for each process is enough
 				faulty = true
-				e.fault(n.Name, remedy+", and a MaxEventAge that is shorter", "a process relies on inbox rows of %s for %s and keeps them for %s: an event whose age is between these two times can be applied again",
+				e.fault(n.Name, remedy, "a process relies on inbox rows of %s for %s and keeps them for %s: an event whose age is between these two times can be applied again",
 					handler, duration(seconds(trusted)), duration(seconds(kept)))
 			}
 			switch first := handlers[handler]; {

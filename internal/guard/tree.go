@@ -85,6 +85,11 @@ func Seal(err error) error {
 
 func (s *SealedError) Error() string { return s.text }
 
+// Seals reports whether err is the error that was sealed.
+func (s *SealedError) Seals(err error) bool {
+	return reflect.ValueOf(err).Comparable() && s.err == err //nolint:errorlint // only err itself
+}
+
 // Is is errors.Is for the sealed error.
 func (s *SealedError) Is(target error) (is bool) {
 	_ = Call(func() error { is = Is(Tree(s.err), target); return nil }) // if a method panics, Is returns false

@@ -14,34 +14,40 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// Selection selects held events. An event must match every field that is set. The zero value
+// Filter selects held events. An event must match every field that is set. The zero value
 // selects all held events.
-type Selection struct {
-	IDs     []int64
-	Handler string
-	States  []State
-	Type    string
-	Key     string // the key that the producer gave the event
-	Class   string // the class of the last failure
+type Filter struct {
+	IDs     []int64 `json:"ids,omitempty"`     // their ids in the table held
+	Handler string  `json:"handler,omitempty"` // [Outgoing] for events on their way to the broker
+	States  []State `json:"states,omitempty"`  // the event has one of these states
+	Type    string  `json:"type,omitempty"`
+	Key     string  `json:"key,omitempty"`   // the key that the producer gave the event
+	Class   string  `json:"class,omitempty"` // the class of the last failure
 
 	// DueSince and DueUntil select events that are due at DueSince or later, and before
 	// DueUntil. An event that waits behind an earlier event of its key, or is dead, has no
 	// due time and does not match.
-	DueSince, DueUntil time.Time
+	DueSince time.Time `json:"due_since,omitzero"`
+	DueUntil time.Time `json:"due_until,omitzero"`
 }
 
-// Validate says what is wrong with the selection.
-func (s Selection) Validate() error {
+// IsZero reports whether the filter selects all events.
+func (f Filter) IsZero() bool {
+	return f.IDs == nil && f.Handler == "" && f.States == nil && f.Type == "" && f.Key == "" && f.Class == "" && f.DueSince.IsZero() && f.DueUntil.IsZero()
+}
+
+// Validate says what is wrong with the filter.
+func (f Filter) Validate() error {
 	var faults []error
-	for name, value := range map[string]string{"Handler": s.Handler, "Type": s.Type, "Key": s.Key, "Class": s.Class} {
+	for name, value := range map[string]string{"Handler": f.Handler, "Type": f.Type, "Key": f.Key, "Class": f.Class} {
 		if !text.Valid(value) {
 			faults = append(faults, fmt.Errorf("filter: %s is no UTF-8", name))
 		}
 	}
-	if !s.DueSince.IsZero() && !s.DueUntil.IsZero() && !s.DueSince.Before(s.DueUntil) {
+	if !f.DueSince.IsZero() && !f.DueUntil.IsZero() && !f.DueSince.Before(f.DueUntil) {
 		faults = append(faults, errors.New("filter: DueSince has to be before DueUntil"))
 	}
-	for _, state := range s.States {
+	for _, state := range f.States {
 		if !slices.Contains(heldStates, state) {
 			faults = append(faults, fmt.Errorf("filter: no held event can be %q", state))
 		}
@@ -75,27 +81,28 @@ func partOf(s State) part {
 	return partDue
 }
 
-// has reports whether events of a part can match the selection.
-func (s *Selection) has(p part) bool {
-	if p != partDue && (!s.DueSince.IsZero() || !s.DueUntil.IsZero()) {
+// has reports whether events of a part can match the filter.
+func (f *Filter) has(p part) bool {
+	if p != partDue && (!f.DueSince.IsZero() || !f.DueUntil.IsZero()) {
 		return false
 	}
-	return len(s.States) == 0 || slices.ContainsFunc(s.States, func(state State) bool { return partOf(state) == p })
+	return len(f.States) == 0 || slices.ContainsFunc(f.States, func(state State) bool { return partOf(state) == p })
 }
 
 // states returns the states that a statement for a part selects.
-func (s *Selection) states(p part) []string {
+func (f *Filter) states(p part) []string {
 	if p == partWaiting {
 		return []string{string(Waiting)} // needed: the index also has the other events of the key
 	}
-	if len(s.States) == 0 {
-		return nil
+	return f.words()
+}
+
+// words returns the states as parameter of a statement.
+func (f *Filter) words() (words []string) {
+	for _, state := range f.States {
+		words = append(words, string(state))
 	}
-	names := make([]string, len(s.States))
-	for n, state := range s.States {
-		names[n] = string(state)
-	}
-	return names
+	return words
 }
 
 // place is a row of the list. The next page begins after that row.
@@ -139,6 +146,9 @@ const (
 	// A statement that reaches the end of a part counts as lookCost rows towards maxLooked.
 	lookCost = 100
 
+	// lookFor is the time after which a page sends no further statement.
+	lookFor = 700 * time.Millisecond
+
 	// If a key has at most fewOfKey held events, Page finds them with an index of the keys.
 	// Otherwise Page reads the normal list.
 	fewOfKey = 5000
@@ -147,19 +157,25 @@ const (
 	ofKeyAtOnce = 500
 )
 
+// Reader reads the tables of one schema.
+type Reader struct{ sql statements }
+
+// NewReader returns a reader of a schema. schema.Name must have accepted the name.
+func NewReader(schemaName string) Reader { return Reader{load(schemaName)} }
+
 // Page returns at most limit matching held events, and the place where the next page begins (next).
 // On the last page, next is "". The parameter after is next of the previous page, or "" for the
 // first page. Events are sorted by handler. For each handler, events with a due time come first,
 // then events that wait behind an earlier event of their key, then dead events. The dead event that
-// died last comes before the others. A page reads at most about 50,000 rows, so it may have fewer
-// rows than limit, or none, although there is a next page. If the selection has a Key and this key
+// died last comes before the others. A page reads at most about 50,000 rows, and begins no statement
+// after 700 ms, so it may have fewer rows than limit, or none, although there is a next page. If the filter has a Key and this key
 // has at most 5,000 held events, Page reads only these events, and sorts them by id.
 //
-// Call Page in a transaction with one snapshot. If the selection has IDs, there is only one page,
+// Call Page in a transaction with one snapshot. If the filter has IDs, there is only one page,
 // with all matching events: limit then has no effect.
-func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (rows []Row, next string, err error) {
+func (r Reader) Page(ctx context.Context, db Queryer, s Filter, after string, limit int) (rows []Row, next string, err error) {
 	if s.IDs != nil {
-		found, err := r.judged(ctx, db, r.sql.PageGiven, pgx.QueryExecModeExec, s.IDs, given(s.Handler), s.states(partDue), given(s.Type), given(s.Key), given(s.Class), timeOrNil(s.DueSince), timeOrNil(s.DueUntil))
+		found, err := Judge(ctx, db, r.sql.PageGiven, pgx.QueryExecModeExec, s.IDs, given(s.Handler), s.states(partDue), given(s.Type), given(s.Key), given(s.Class), given(s.DueSince), given(s.DueUntil))
 		for n := range found {
 			rows = append(rows, found[n].Row)
 		}
@@ -185,7 +201,7 @@ func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string,
 			return nil, "", fmt.Errorf("read which handlers hold events: %w", err)
 		}
 	}
-	l := look{r: r, db: db, s: &s, limit: limit, left: maxLooked}
+	l := look{r: r, db: db, s: &s, limit: limit, left: maxLooked, end: time.Now().Add(lookFor)}
 	for _, handler := range handlers {
 		for p := range partCount {
 			if !s.has(p) || handler == from.Handler && p < from.Part {
@@ -207,7 +223,7 @@ func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string,
 // events at the first page, the result few is false. Then Page reads the normal list, because
 // nearly each page of that list has matching events. If ofKey read the first page, it also reads
 // the later pages, however many events the key has by then.
-func (r Reader) ofKey(ctx context.Context, db Queryer, s Selection, from place, limit int) (rows []Row, next string, few bool, err error) {
+func (r Reader) ofKey(ctx context.Context, db Queryer, s Filter, from place, limit int) (rows []Row, next string, few bool, err error) {
 	var most *int
 	if from.Part != partOfKey {
 		most = new(int)
@@ -242,9 +258,10 @@ func (r Reader) ofKey(ctx context.Context, db Queryer, s Selection, from place, 
 type look struct {
 	r     Reader
 	db    Queryer
-	s     *Selection
+	s     *Filter
 	limit int
-	left  int // the number of rows that it may still read
+	left  int       // the number of rows that it may still read
+	end   time.Time // after this time it sends no further statement; if very many events have one due time, each statement sorts them all
 	rows  []Row
 }
 
@@ -255,20 +272,20 @@ func (l *look) part(ctx context.Context, at place) (string, error) {
 	s := l.s
 	for {
 		room := l.limit - len(l.rows)
-		if room == 0 || l.left <= 0 {
+		if room == 0 || l.left <= 0 || l.left < maxLooked && time.Now().After(l.end) {
 			return at.String(), nil
 		}
-		found, err := l.r.judged(ctx, l.db, sql, pgx.QueryExecModeExec, at.Handler, s.states(at.Part), given(s.Type), given(s.Key), given(s.Class), timeOrNil(s.DueSince),
-			timeOrNil(s.DueUntil), at.At, at.Row, at.Key, lookedAtOnce, room)
+		found, err := Judge(ctx, l.db, sql, pgx.QueryExecModeExec, at.Handler, s.states(at.Part), given(s.Type), given(s.Key), given(s.Class), given(s.DueSince),
+			given(s.DueUntil), at.At, at.Row, at.Key, lookedAtOnce, room)
 		if err != nil {
 			return "", err
 		}
 		for n := range found {
-			if found[n].wanted {
+			if found[n].Wanted {
 				l.rows = append(l.rows, found[n].Row)
 			}
 		}
-		if len(found) == 0 || len(found) < room && !found[len(found)-1].last {
+		if len(found) == 0 || len(found) < room && !found[len(found)-1].Last {
 			l.left -= lookCost
 			return "", nil
 		}
@@ -278,31 +295,33 @@ func (l *look) part(ctx context.Context, at place) (string, error) {
 }
 
 // place returns the place of a row in its part of the list.
-func (r *judgedRow) place(in place) place {
+func (r *Judged) place(in place) place {
 	p := place{Handler: in.Handler, Part: in.Part, Row: r.ID}
 	switch in.Part {
 	case partDue:
-		p.At = &r.Progress.NextAt
+		p.At = &r.NextAt
 	case partWaiting:
 		p.Key, p.Row = &r.BlockedKey, r.Position
 	case partDead:
-		p.At = &r.Progress.DeadAt
+		p.At = &r.DeadAt
 	}
 	return p
 }
 
-// judgedRow is a row that a statement returned. The field wanted says that the row matches. The
-// field last says that the row is the last one that the statement was allowed to read.
-type judgedRow struct {
+// Judged is a row that a statement returned for a filter. Wanted says that the row matches. Last says
+// that the row is the last one that the statement was allowed to read.
+type Judged struct {
 	Row
 
-	wanted, last bool
+	Wanted, Last bool
 }
 
-func (r Reader) judged(ctx context.Context, db Queryer, sql string, args ...any) ([]judgedRow, error) {
+// Judge runs a statement whose first two columns are Wanted and Last, and whose other columns are
+// those of a row.
+func Judge(ctx context.Context, db Queryer, sql string, args ...any) ([]Judged, error) {
 	found, _ := db.Query(ctx, sql, args...) // CollectRows reports the error
-	rows, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (j judgedRow, err error) {
-		j.Row, err = scan(verdictRow{row, &j})
+	rows, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (j Judged, err error) {
+		j.Row, err = Scan(verdictRow{row, &j})
 		return j, err
 	})
 	if err != nil {
@@ -311,14 +330,30 @@ func (r Reader) judged(ctx context.Context, db Queryer, sql string, args ...any)
 	return rows, nil
 }
 
-// verdictRow scans a row whose first two columns are the fields wanted and last of a judgedRow.
+// verdictRow scans a row whose first two columns are the fields Wanted and Last of a Judged.
 type verdictRow struct {
 	pgx.CollectableRow
 
-	to *judgedRow
+	to *Judged
 }
 
 // Scan implements pgx.CollectableRow.
 func (v verdictRow) Scan(dest ...any) error {
-	return v.CollectableRow.Scan(append([]any{&v.to.wanted, &v.to.last}, dest...)...)
+	return v.CollectableRow.Scan(append([]any{&v.to.Wanted, &v.to.Last}, dest...)...)
+}
+
+// OfEvent returns the rows in which the event with the given id and source is held, and the rows in
+// which it was discarded. If the parameter source is empty, it returns rows of all sources. It
+// returns at most 100 held and 100 discarded rows.
+func (r Reader) OfEvent(ctx context.Context, db Queryer, source, id string) (held, discarded []Row, err error) {
+	for _, part := range []struct {
+		sql string
+		to  *[]Row
+	}{{r.sql.OfEvent, &held}, {r.sql.OfEventDiscarded, &discarded}} {
+		found, _ := db.Query(ctx, part.sql, source, id) // CollectRows reports the error
+		if *part.to, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (Row, error) { return Scan(row) }); err != nil {
+			return nil, nil, fmt.Errorf("read where the event is held: %w", err)
+		}
+	}
+	return held, discarded, nil
 }

@@ -6,6 +6,7 @@ import (
 	"go/printer"
 	"go/token"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,31 @@ func TestAPIIsListed(t *testing.T) {
 		}
 	}
 	generated(t, apiFile, text.String())
+}
+
+// qualified is a name of another package in a line of the API.
+var qualified = regexp.MustCompile(`\b([a-z][a-z0-9]*)\.[A-Z]`)
+
+// TestNoInternalTypeInTheAPI checks that users can name the types of all fields and parameters.
+func TestNoInternalTypeInTheAPI(t *testing.T) {
+	hidden := make(map[string]bool)
+	for _, f := range files(t, isCode) {
+		if isInternal(f.dir) && !slices.ContainsFunc(programModules, func(m string) bool { return matches(m+"/...", f.dir) }) {
+			hidden[f.syntax.Name.Name] = true
+		}
+	}
+	if !hidden["eventlog"] {
+		t.Fatal("the internal packages were not found")
+	}
+	for dir, lines := range api(t) {
+		for _, line := range lines {
+			for _, m := range qualified.FindAllStringSubmatch(line, -1) {
+				if hidden[m[1]] {
+					t.Errorf("%s: %s: users cannot name a type of the internal package %s: define one here", dir, line, m[1])
+				}
+			}
+		}
+	}
 }
 
 // api returns a line for each exported name, method and field of the public packages, by directory.

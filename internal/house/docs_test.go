@@ -274,3 +274,47 @@ func TestTestsInTheDocumentation(t *testing.T) {
 		t.Errorf("%d names were found: the test looks for them in the wrong way", named)
 	}
 }
+
+const promisesPage = "docs/contributing/promises.md"
+
+var testOfPromise = regexp.MustCompile("`([a-z/]+): (\\w+)(?:/([^`]+))?`")
+
+// Each test that the page about promises names is in the package that it names, and each case of it is a
+// text in the tests of that package.
+func TestTestsOfPromises(t *testing.T) {
+	t.Parallel()
+	known := make(map[string]bool) // package: test, and package: "case"
+	for _, f := range files(t, isGo) {
+		if !f.test {
+			continue
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				known[f.dir+": "+n.Name.Name] = true
+			case *ast.BasicLit:
+				known[f.dir+": "+n.Value] = true
+			}
+			return true
+		})
+	}
+	rows, named := 0, 0
+	for line := range strings.Lines(documentation(t)[promisesPage]) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| ---") || line == "| promise | test |\n" {
+			continue
+		}
+		rows++
+		tests := testOfPromise.FindAllStringSubmatch(line, -1)
+		if len(tests) == 0 && !strings.Contains(line, "| none: ") {
+			t.Errorf("%s: neither a test nor a reason in %s", promisesPage, line)
+		}
+		for _, m := range tests {
+			if named++; !known[m[1]+": "+m[2]] || m[3] != "" && !known[fmt.Sprintf("%s: %q", m[1], m[3])] {
+				t.Errorf("%s names %s, which does not exist", promisesPage, m[0])
+			}
+		}
+	}
+	if rows < 100 || named < rows {
+		t.Errorf("%d rows with %d tests were found: the test looks for them in the wrong way", rows, named)
+	}
+}

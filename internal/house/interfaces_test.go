@@ -14,18 +14,11 @@ import (
 // lone are internal interfaces that have one implementation and no fake. The list may only become
 // shorter.
 var lone = []string{
-	"inbox/internal/accept.Store",
 	"inbox/internal/batch.Loop",
 	"inbox/internal/batch.Tx",
-	"inbox/internal/claims.DryRuns",
-	"inbox/internal/claims.Ledger",
-	"inbox/internal/dryrun.Ledger",
 	"inbox/internal/holder.Owner",
-	"inbox/internal/preflight.Database",
-	"inbox/internal/steps.Receipts",
 	"inbox/internal/stream.Receiver",
 	"inbox/internal/stream.Records",
-	"inbox/internal/upkeep.Ledger",
 }
 
 // An interface of an internal package has two implementations, or a fake in a test. With one

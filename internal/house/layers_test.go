@@ -20,38 +20,42 @@ const module = "github.com/postroom/postroom"
 // What packages may import, by pattern: "x" is the package x, "x/..." is x and all packages below
 // it.
 const (
-	rootPath      = module
-	schemaPath    = module + "/schema"
-	eventlogPath  = module + "/eventlog"
-	brokerPath    = module + "/broker"
-	natsjsPath    = module + "/natsjs"
-	reconcilePath = module + "/internal/reconcile"
-	pausePath     = module + "/internal/pause"
-	wirePath      = module + "/internal/wire"
-	wildcardPath  = module + "/internal/wildcard"
-	clockPath     = module + "/internal/clock"
-	telemetryPath = module + "/internal/telemetry"
-	resultPath    = module + "/internal/result"
-	causePath     = module + "/internal/cause"
-	guardPath     = module + "/internal/guard"
-	identityPath  = module + "/internal/identity"
-	consumerPath  = module + "/internal/consumer"
-	sessionPath   = module + "/internal/session"
-	lentPath      = module + "/internal/lent"
-	remedyPath    = module + "/internal/remedy"
-	jsremedyPath  = module + "/internal/jsremedy"
-	repeatPath    = module + "/internal/repeat"
-	eventTypePath = module + "/internal/eventtype"
-	sqlFilePath   = module + "/internal/sqlfile"
-	textPath      = module + "/internal/text"
-	heldPath      = module + "/internal/held"
-	changePath    = module + "/internal/change"
-	snapshotPath  = module + "/internal/snapshot"
-	eventFindPath = module + "/internal/eventsearch"
-	pglogPath     = module + "/internal/pglog"
-	seqsetPath    = module + "/internal/seqset"
+	rootPath       = module
+	schemaPath     = module + "/schema"
+	eventlogPath   = module + "/internal/eventlog"
+	brokerPath     = module + "/relay/broker"
+	natsjsPath     = module + "/natsjs"
+	reconcilePath  = module + "/internal/reconcile"
+	sleepPath      = module + "/internal/sleep"
+	wirePath       = module + "/internal/wire"
+	wildcardPath   = module + "/internal/wildcard"
+	clockPath      = module + "/internal/clock"
+	telemetryPath  = module + "/internal/telemetry"
+	resultPath     = module + "/internal/result"
+	vendorCallPath = module + "/internal/vendorcall"
+	causePath      = module + "/internal/cause"
+	guardPath      = module + "/internal/guard"
+	identityPath   = module + "/internal/identity"
+	consumerPath   = module + "/internal/consumer"
+	sessionPath    = module + "/internal/session"
+	lentPath       = module + "/internal/lent"
+	remedyPath     = module + "/internal/remedy"
+	jsremedyPath   = module + "/internal/jsremedy"
+	repeatPath     = module + "/internal/repeat"
+	eventTypePath  = module + "/internal/eventtype"
+	sqlFilePath    = module + "/internal/sqlfile"
+	textPath       = module + "/internal/text"
+	heldPath       = module + "/internal/held"
+	changePath     = module + "/internal/change"
+	snapshotPath   = module + "/internal/snapshot"
+	eventFindPath  = module + "/internal/eventsearch"
+	pglogPath      = module + "/internal/pglog"
+	seqsetPath     = module + "/internal/seqset"
+	anylogPath     = module + "/internal/anylog"
+	sameSchema     = module + "/internal/sameschema"
 
 	inboxDeliveryPath = module + "/inbox/internal/delivery"
+	inboxLedgerPath   = module + "/inbox/internal/ledger"
 
 	pgxPath        = "github.com/jackc/pgx/v5"
 	pgxAllPath     = pgxPath + "/..."
@@ -74,73 +78,72 @@ var layers = []struct {
 	may []string
 	why string
 }{
-	{".", []string{guardPath, resultPath, pgxPath, uuidPath}, "every package imports it, so every user gets its dependencies"},
+	{".", []string{guardPath, resultPath, vendorCallPath, pgxPath, pgxPath + "/pgconn", uuidPath}, "every package imports it, so every user gets its dependencies"},
 	{"schema", []string{rootPath, remedyPath, pgxAllPath}, "it creates the tables and knows no package that uses them"},
-	{"eventlog", []string{rootPath}, "it is a port: it has the types that relay and log exchange, without behaviour"},
-	{"outbox", []string{rootPath, eventlogPath, schemaPath, pglogPath, wirePath, sqlFilePath, remedyPath, telemetryPath, pgxAllPath, otelPath, uuidPath}, "it writes the log; internal/pglog reads it, and the relay talks to brokers"},
-	{"internal/pglog", []string{rootPath, eventlogPath, module + "/internal/sagas", schemaPath, seqsetPath, sqlFilePath, causePath, remedyPath, pgxAllPath, clockPath}, "it reads the log in PostgreSQL and records progress; it knows no relay, broker or producer"},
+	{"internal/eventlog", []string{brokerPath}, "it is a port: it has the types that relay and log exchange, without behaviour"},
+	{"outbox", []string{rootPath, schemaPath, wirePath, sqlFilePath, remedyPath, telemetryPath, pgxAllPath, otelPath, uuidPath}, "it writes the log; internal/pglog reads it, and the relay talks to brokers"},
+	{"internal/pglog", []string{rootPath, eventlogPath, brokerPath, module + "/internal/sagas", schemaPath, seqsetPath, sqlFilePath, causePath, remedyPath, pgxAllPath, clockPath}, "it reads the log in PostgreSQL and records progress; it knows no relay and no producer, and of the broker only the types of its port"},
+	{"internal/anylog", []string{eventlogPath, brokerPath}, "through it, tests and measurements give a relay another log; package relay sets its variable"},
 	{"internal/seqset", nil, "it has sets of numbers, and knows no table"},
-	{"republish", []string{rootPath, schemaPath, pglogPath, seqsetPath, sqlFilePath, textPath, remedyPath, pgxAllPath}, "it stores operators' requests; the leading relay carries them out"},
-	{"broker", []string{rootPath, eventlogPath, wirePath}, "it is a port: it has the types that relay and broker exchange, without behaviour"},
-	{"internal/reconcile", []string{eventlogPath, brokerPath, wildcardPath, pausePath}, "it compares a log with a stream through their ports; it knows no database and no broker"},
-	{"relay", []string{rootPath, module + "/relay/internal/position", module + "/relay/internal/schedule", reconcilePath, eventlogPath, brokerPath, wirePath, wildcardPath, telemetryPath, guardPath, repeatPath, pausePath, otelPath, uuidPath}, "it moves events from one port to another; it knows no database and no broker"},
+	{"relay/broker", []string{rootPath, wirePath}, "it is a port: it has the types that relay and broker exchange, without behaviour"},
+	{"internal/reconcile", []string{eventlogPath, brokerPath, wildcardPath, sleepPath}, "it compares a log with a stream through their ports; it knows no database and no broker"},
+	{"relay", []string{rootPath, module + "/relay/internal/position", module + "/relay/internal/schedule", reconcilePath, eventlogPath, pglogPath, anylogPath, brokerPath, wirePath, wildcardPath, telemetryPath, guardPath, repeatPath, sleepPath, pgxPath + "/pgxpool", otelPath, uuidPath}, "it moves events from one port to another; it gives its pool to internal/pglog, and knows no table and no broker"},
 	{"relay/internal/position", []string{rootPath, module + "/relay/internal/schedule", eventlogPath, brokerPath, wirePath}, "it follows the last acknowledged message of each stream, without I/O, clock or goroutines"},
 	{"relay/internal/schedule", []string{rootPath, eventlogPath, brokerPath, wirePath}, "it decides which event may be sent, without I/O, clock or goroutines"},
-	{"natsjs", []string{rootPath, module + "/natsjs/internal/replies", module + "/natsjs/internal/contents", eventlogPath, brokerPath, wirePath, wildcardPath, jsremedyPath, pausePath, natsPath}, "it implements the port `broker` for JetStream; it knows no relay and no database"},
+	{"natsjs", []string{rootPath, module + "/natsjs/internal/replies", module + "/natsjs/internal/contents", eventlogPath, brokerPath, wirePath, wildcardPath, jsremedyPath, sleepPath, natsPath}, "it implements the port `broker` for JetStream; it knows no relay and no database"},
 	{"natsjs/internal/replies", []string{brokerPath, natsPath}, "it matches replies with requests"},
 	{"natsjs/internal/contents", []string{brokerPath, wirePath, module + "/internal/messages", natsPath}, "it reads the messages of a stream"},
-	{"inbox", []string{rootPath, module + "/inbox/internal/...", module + "/internal/filters", schemaPath, consumerPath, telemetryPath, guardPath, remedyPath, jsremedyPath, repeatPath, pausePath, pgxAllPath, natsPath, otelPath, uuidPath}, "it connects a broker's stream with a database"},
-	{"inbox/internal/accept", []string{rootPath, inboxDeliveryPath, telemetryPath, pgxAllPath, uuidPath}, "it checks and identifies events that come without a broker; package ledger stores them"},
+	{"inbox", []string{rootPath, module + "/inbox/internal/...", module + "/internal/filters", sameSchema, schemaPath, consumerPath, telemetryPath, guardPath, remedyPath, jsremedyPath, repeatPath, sleepPath, vendorCallPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it connects a broker's stream with a database"},
+	{"inbox/internal/accept", []string{rootPath, inboxDeliveryPath, inboxLedgerPath, telemetryPath, pgxAllPath, uuidPath}, "it checks and identifies events that come without a broker; package ledger stores them"},
 	{"inbox/internal/batch", []string{inboxDeliveryPath}, "it decides several deliveries in one transaction; the loop decides single deliveries"},
-	{"inbox/internal/claims", []string{rootPath, inboxDeliveryPath, wirePath, guardPath, pausePath}, "it decides which held events this process may run; it runs none and asks no database"},
+	{"inbox/internal/claims", []string{rootPath, inboxDeliveryPath, inboxLedgerPath, module + "/inbox/internal/dryrun", wirePath, guardPath, sleepPath}, "it decides which held events this process may run; it runs none and asks no database"},
 	{"inbox/internal/delivery", []string{rootPath, consumerPath, wirePath, wildcardPath, causePath, guardPath, identityPath, remedyPath, pgxAllPath, natsPath}, "it has the types that the parts of the inbox share, without behaviour"},
 	{"inbox/internal/dispatch", []string{inboxDeliveryPath}, "it decides which delivery may run; it knows no server and no handler"},
-	{"inbox/internal/dryrun", []string{inboxDeliveryPath, guardPath}, "it receives requests for dry runs and answers them; it runs no handler itself"},
+	{"inbox/internal/dryrun", []string{inboxDeliveryPath, inboxLedgerPath, guardPath}, "it receives requests for dry runs and answers them; it runs no handler itself"},
 	{"inbox/internal/gate", []string{inboxDeliveryPath, guardPath}, "it decides whether a handler may run; it knows no server and no handler"},
 	{"inbox/internal/holder", []string{inboxDeliveryPath}, "it collects deliveries that must be held; the inbox stores and finishes these deliveries"},
 	{"inbox/internal/invoke", []string{rootPath, inboxDeliveryPath, causePath, guardPath, lentPath, resultPath, pgxAllPath}, "it calls handlers and does not know where events come from; it needs pgx for the errors that handlers return"},
-	{"inbox/internal/ledger", []string{rootPath, inboxDeliveryPath, schemaPath, guardPath, lentPath, sessionPath, pgxAllPath, uuidPath, clockPath}, "it has every transaction and statement of the inbox; it knows no broker and calls no handler"},
-	{"inbox/internal/preflight", []string{rootPath, inboxDeliveryPath, consumerPath, identityPath, jsremedyPath, eventTypePath, natsPath}, "it checks the set-up before an inbox starts and changes nothing"},
+	{"inbox/internal/ledger", []string{rootPath, inboxDeliveryPath, schemaPath, guardPath, lentPath, sessionPath, sqlFilePath, pgxAllPath, uuidPath, clockPath}, "it has every transaction and statement of the inbox; it knows no broker and calls no handler"},
+	{"inbox/internal/preflight", []string{rootPath, inboxDeliveryPath, inboxLedgerPath, consumerPath, identityPath, jsremedyPath, eventTypePath, natsPath}, "it checks the set-up before an inbox starts and changes nothing"},
 	{"inbox/internal/share", nil, "it divides connections and memory among handlers; it only counts"},
-	{"inbox/internal/signals", []string{rootPath, inboxDeliveryPath, telemetryPath, guardPath, pausePath, pgxAllPath, otelPath}, "it counts and traces what the other parts do; it needs pgx for error codes"},
-	{"inbox/internal/steps", []string{rootPath, inboxDeliveryPath, guardPath, pausePath, pgxAllPath}, "it decides whether a call may be made; package ledger stores receipts; it needs pgx for the transaction that records success"},
-	{"inbox/internal/stream", []string{rootPath, inboxDeliveryPath, consumerPath, wirePath, wildcardPath, identityPath, pausePath, jsremedyPath, natsPath}, "it reads streams; package ledger stores its state, so it knows no database"},
-	{"inbox/internal/upkeep", []string{rootPath, inboxDeliveryPath, guardPath, pausePath, uuidPath, clockPath}, "it decides when to renew a process's registration and when to remove old inbox rows; it asks no database itself"},
+	{"inbox/internal/signals", []string{rootPath, inboxDeliveryPath, telemetryPath, guardPath, sleepPath, pgxAllPath, otelPath}, "it counts and traces what the other parts do; it needs pgx for error codes"},
+	{"inbox/internal/steps", []string{rootPath, inboxDeliveryPath, inboxLedgerPath, guardPath, sleepPath, vendorCallPath, pgxAllPath}, "it decides whether a call may be made; package ledger stores receipts; it needs pgx for the transaction that records success"},
+	{"inbox/internal/stream", []string{rootPath, inboxDeliveryPath, consumerPath, wirePath, wildcardPath, identityPath, sleepPath, jsremedyPath, natsPath}, "it reads streams; package ledger stores its state, so it knows no database"},
+	{"inbox/internal/upkeep", []string{rootPath, inboxDeliveryPath, inboxLedgerPath, guardPath, sleepPath, uuidPath, clockPath}, "it decides when to renew a process's registration and when to remove old inbox rows; it asks no database itself"},
 	{"deadletter", []string{rootPath, heldPath, changePath, snapshotPath, sqlFilePath, textPath, schemaPath, remedyPath, pgxAllPath}, "it reads and changes held events with SQL; it runs no handler and publishes nothing"},
-	{"control", []string{heldPath, changePath, sqlFilePath, schemaPath, pgxAllPath}, "it stores what operators decide; the processes obey"},
-	{"held", []string{heldPath, changePath, sqlFilePath, schemaPath, pgxAllPath}, "it changes held events with SQL; it runs no handler and publishes nothing"},
-	{"saga", []string{rootPath, module + "/saga/internal/merge", changePath, guardPath, lentPath, sessionPath, sqlFilePath, schemaPath, remedyPath, telemetryPath, pgxAllPath, otelPath, clockPath, textPath, module + "/internal/jcs"}, "it is a handler like any other; it writes through an interface, so it knows no outbox, inbox or broker"},
+	{"operator", []string{rootPath, heldPath, changePath, pglogPath, seqsetPath, textPath, sqlFilePath, schemaPath, pgxAllPath}, "it stores what operators decide; processes and relays obey"},
+	{"saga", []string{rootPath, module + "/outbox", module + "/saga/internal/merge", sameSchema, changePath, guardPath, lentPath, sessionPath, sqlFilePath, schemaPath, remedyPath, telemetryPath, pgxAllPath, otelPath, clockPath, textPath, module + "/internal/jcs"}, "it is a handler like any other; it writes to an outbox, and knows no inbox or broker"},
 	{"saga/internal/merge", nil, "it merges JSON documents; it knows no saga"},
-	{"internal/endpoints", []string{schemaPath, sqlFilePath, pgxAllPath}, "it reads one table, for status; package webhook changes the table"},
 	{"internal/filters", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "receivers and senders of webhooks write its table, and status reads it; it chooses no event"},
-	{"internal/sagas", []string{schemaPath, sqlFilePath, pgxAllPath}, "it reads the tables of sagas for tools and metrics; package saga changes them"},
+	{"internal/sagas", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "it reads the tables of sagas for tools and metrics; package saga changes them"},
 	{"internal/messages", []string{natsPath}, "it reads headers of messages; it knows no event"},
-	{"internal/inspect", []string{rootPath, brokerPath, natsjsPath, module + "/internal/endpoints", module + "/internal/filters", module + "/internal/sagas", module + "/internal/messages", heldPath, snapshotPath, eventFindPath, textPath, consumerPath, sqlFilePath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it reads the database and the broker and changes neither; it examines streams as relays do"},
-	{"outbound", []string{rootPath, pausePath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP; it knows no database, broker or handler"},
-	{"idempotency", []string{rootPath, pausePath, textPath, module + "/idempotency/internal/...", schemaPath, telemetryPath, guardPath, lentPath, sessionPath, remedyPath, module + "/internal/jcs", sqlFilePath, pgxAllPath, otelPath, clockPath}, "it stores answers in a database; it calls no vendor and writes no event"},
+	{"internal/inspect", []string{rootPath, brokerPath, natsjsPath, module + "/internal/filters", module + "/internal/sagas", module + "/internal/messages", heldPath, snapshotPath, eventFindPath, textPath, consumerPath, sqlFilePath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it reads the database and the broker and changes neither; it examines streams as relays do"},
+	{"outbound", []string{rootPath, sleepPath, telemetryPath, guardPath, vendorCallPath, breakerPath, otelPath}, "it calls other systems over HTTP; it knows no database, broker or handler"},
+	{"idempotency", []string{rootPath, sleepPath, textPath, vendorCallPath, module + "/idempotency/internal/...", schemaPath, telemetryPath, guardPath, lentPath, sessionPath, remedyPath, module + "/internal/jcs", sqlFilePath, pgxAllPath, otelPath, clockPath}, "it stores answers in a database; it calls no vendor and writes no event"},
 	{"idempotency/internal/answer", []string{textPath}, "it decides which part of an answer is stored"},
-	{"idempotency/internal/claim", []string{module + "/idempotency/internal/failure", pausePath, schemaPath, sqlFilePath, pgxAllPath, uuidPath, clockPath}, "it has the statements of lease mode and calls no handler"},
+	{"idempotency/internal/claim", []string{module + "/idempotency/internal/failure", sleepPath, schemaPath, sqlFilePath, pgxAllPath, uuidPath, clockPath}, "it has the statements of lease mode and calls no handler"},
 	{"idempotency/internal/failure", []string{guardPath, remedyPath, pgxAllPath}, "it classifies errors of the database"},
 	{"idempotency/internal/fingerprint", []string{module + "/internal/jcs"}, "it computes fingerprints of requests"},
 	{"idempotency/internal/header", []string{fieldsPath}, "it reads a key from the lines of a header"},
 	{"idempotency/internal/watched", []string{module + "/idempotency/internal/failure", sessionPath, pgxAllPath}, "it records what happens in one transaction"},
-	{"idempotency/conformance", nil, "it tests any endpoint over HTTP"},
-	{"webhook", []string{rootPath, module + "/webhook/internal/lanes", module + "/internal/filters", module + "/inbox", module + "/outbound", causePath, telemetryPath, guardPath, repeatPath, wildcardPath, changePath, remedyPath, sqlFilePath, textPath, schemaPath, pgxAllPath, otelPath, uuidPath, ssrfPath, clockPath, identityPath}, "it verifies requests of providers and stores them as events of an inbox; it sends events to customers' endpoints"},
+	{"postroomtest/idempotencytest", nil, "it tests any endpoint over HTTP"},
+	{"webhook", []string{rootPath, module + "/webhook/internal/lanes", module + "/internal/filters", module + "/inbox", module + "/outbox", module + "/outbound", sameSchema, causePath, telemetryPath, guardPath, repeatPath, wildcardPath, changePath, remedyPath, sqlFilePath, textPath, schemaPath, pgxAllPath, otelPath, uuidPath, ssrfPath, clockPath, identityPath}, "it verifies requests of providers and stores them as events of an inbox; it sends events to customers' endpoints"},
 	{"webhook/internal/lanes", nil, "it limits the requests to each endpoint; it sends nothing"},
-	{"webhook/conformance", nil, "it tests any endpoint over HTTP"},
+	{"postroomtest/webhooktest", nil, "it tests any endpoint over HTTP"},
 	{"internal/consumer", []string{wirePath, wildcardPath, identityPath, guardPath, natsPath}, "it compares a handler's durable consumer with its settings"},
 	{"internal/identity", nil, "it makes the names of handlers at the broker, and the keys of events in the inbox"},
+	{"internal/sameschema", []string{rootPath}, "it compares names; it asks no database"},
 	{"internal/sqlfile", nil, "it loads statements from files"},
-	{"internal/text", nil, "it says which texts PostgreSQL can store, and which bytes a terminal would obey"},
+	{"internal/text", nil, "it says which texts PostgreSQL can store, and what a terminal or a shell would obey"},
 	{"internal/eventsearch", []string{schemaPath, sqlFilePath, textPath, identityPath, pgxAllPath}, "it reads events in the log, in held and in archive"},
-	{"internal/held", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "it reads the tables held and archive"},
-	{"internal/change", []string{sqlFilePath, textPath, schemaPath, remedyPath, pgxAllPath}, "it begins the transactions of operators, locks, and writes the audit; its callers make the changes"},
+	{"internal/held", []string{rootPath, changePath, schemaPath, sqlFilePath, textPath, pgxAllPath}, "it reads and changes held events with SQL; it runs no handler and publishes nothing"},
+	{"internal/change", []string{rootPath, sqlFilePath, textPath, schemaPath, remedyPath, pgxAllPath}, "it begins the transactions of operators, locks, and writes the audit; its callers make the changes"},
 	{"internal/snapshot", []string{pgxAllPath}, "it begins transactions that only read; it knows no table"},
 	{"internal/jcs", nil, "it turns one text into another"},
 	{"internal/lent", []string{guardPath, pgxAllPath}, "it lends a transaction to a user's code; it begins and ends none"},
 	{"internal/session", []string{pgxAllPath}, "it resets one connection"},
-	{"internal/doctor", []string{rootPath, module + "/internal/inspect", module + "/internal/messages", sqlFilePath, schemaPath, module + "/relay", natsjsPath, wirePath, wildcardPath, identityPath, consumerPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it examines a set-up with the parts' own checks and changes nothing"},
-	{"internal/pause", nil, "it waits for a time or a context"},
+	{"internal/doctor", []string{rootPath, module + "/internal/inspect", module + "/internal/messages", textPath, sqlFilePath, schemaPath, module + "/relay", natsjsPath, wirePath, wildcardPath, identityPath, consumerPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it examines a set-up with the parts' own checks and changes nothing"},
+	{"internal/sleep", nil, "it waits for a time or a context"},
 	{"internal/wire", []string{rootPath}, "it converts events to headers and back"},
 	{"internal/wildcard", nil, "it compares subjects with wildcards"},
 	{"internal/clock", nil, "it asks no database and no broker for the time"},
@@ -153,22 +156,22 @@ var layers = []struct {
 	{"internal/terminal", nil, "it fits lines to a terminal"},
 	{"internal/verdict", nil, "it maps verdicts to exit statuses"},
 	{"internal/result", nil, "it passes one text from the root package to the inbox"},
+	{"internal/vendorcall", []string{guardPath}, "it judges errors of calls; the root package, inbox, idempotency and outbound share it"},
 	{"internal/telemetry", []string{rootPath, otelPath}, "it shortens calls of the OpenTelemetry API"},
-	{"internal/freeport", nil, "it asks the system for ports"},
-	{"internal/devstack", []string{module + "/internal/freeport", pgxAllPath}, "it starts servers and does not know which tests use them"},
+	{"internal/devstack", []string{pgxAllPath}, "it starts servers and does not know which tests use them"},
 	{"internal/childproc", nil, "it runs programs of this repository as child processes"},
 	{"internal/house", nil, "it has only tests, of the form of the repository"},
-	{"internal/devtest/fakelog", []string{eventlogPath}, "it is a log in memory, for tests of packages that read a log"},
-	{"postroomtest", []string{rootPath, module + "/eventlog", module + "/inbox", module + "/relay", module + "/postroomtest/servers", module + "/internal/devtest", guardPath, lentPath, identityPath, pgxAllPath, uuidPath}, "users' tests call it; it uses public functions of the parts, and its own SQL statements"},
+	{"internal/devtest/fakelog", []string{eventlogPath, brokerPath}, "it is a log in memory, for tests of packages that read a log"},
+	{"postroomtest", []string{rootPath, eventlogPath, module + "/inbox", module + "/relay", module + "/postroomtest/servers", module + "/internal/devtest", guardPath, lentPath, identityPath, pgxAllPath, uuidPath}, "users' tests call it; it uses public functions of the parts, and its own SQL statements"},
 	{"postroomtest/servers", []string{natsjsPath, module + "/internal/devtest", pgxAllPath, natsPath}, "it starts servers for users' tests"},
-	{"internal/devtest/logtest", []string{rootPath, eventlogPath, module + "/outbox", pgxAllPath}, "tests of several packages that use the log share it"},
+	{"internal/devtest/logtest", []string{rootPath, eventlogPath, brokerPath, module + "/outbox", pgxAllPath}, "tests of several packages that use the log share it"},
 	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it starts servers for tests"},
 
-	// In a module of its own.
-	{"postmill", []string{rootPath, brokerPath, module + "/outbox", module + "/inbox", guardPath, pgxAllPath, natsPath, otelPath, watermillPath}, "it joins Watermill's interfaces with outbox and inbox; only its users get its dependencies"},
+	// In modules of their own.
+	{"postmill", []string{rootPath, brokerPath, module + "/outbox", module + "/inbox", sameSchema, guardPath, pgxAllPath, natsPath, otelPath, watermillPath}, "it joins Watermill's interfaces with outbox and inbox; only its users get its dependencies"},
+	{"postroomtest/containers", []string{natsjsPath, module + "/postroomtest/servers", module + "/internal/devtest", module + "/internal/devstack", pgxAllPath, natsPath, containersPath, "github.com/moby/...", "github.com/containerd/errdefs"}, "it starts servers in containers for users' tests; only its users get its dependencies"},
 
 	// Programs, which wire everything together, in modules of their own.
-	{"bench/...", []string{"..."}, ""},
 	{"cmd/...", []string{"..."}, ""},
 	{"examples/...", []string{"..."}, ""},
 	{"integration/...", []string{"..."}, ""},
@@ -189,21 +192,21 @@ var bans = []struct {
 		rule: "outbox, relay and inbox do not import each other",
 		who:  []string{"outbox", "relay", "inbox"},
 		what: []string{module + "/outbox/...", module + "/relay/...", module + "/inbox/..."},
-		save: []string{module + "/inbox/internal/...", module + "/relay/internal/..."},
+		save: []string{module + "/inbox/internal/...", module + "/relay/internal/...", brokerPath},
 		why:  "each runs without the others, often in another process; what they share belongs in the root or in internal",
 	},
 	{
-		rule: "the internal packages of the inbox do not import each other",
+		rule: "the internal packages of the inbox import only delivery and ledger of each other",
 		who:  []string{"inbox/internal/..."},
 		what: []string{module + "/inbox/..."},
-		save: []string{inboxDeliveryPath},
-		why:  "so a fault in one does not reach the others; the types that they share are in delivery, and the inbox connects them",
+		save: []string{inboxDeliveryPath, inboxLedgerPath, module + "/inbox/internal/dryrun"},
+		why:  "the types that they share are in delivery, the statements in ledger, and the inbox connects them",
 	},
 	{
-		rule: "the root imports no other package of the module, except guard and result, which import none",
+		rule: "the root imports no other package of the module, except guard, result and vendorcall, which import at most guard",
 		who:  []string{"."},
 		what: []string{module + "/..."},
-		save: []string{guardPath, resultPath},
+		save: []string{guardPath, resultPath, vendorCallPath},
 		why:  "every other package imports it",
 	},
 	{
@@ -216,41 +219,42 @@ var bans = []struct {
 		rule: "the relay imports no database",
 		who:  []string{"relay/..."},
 		what: []string{"github.com/jackc/...", "database/sql/...", schemaPath},
-		why:  "it reads the log through its Source, so that it can be tested and run without one",
+		save: []string{pgxPath + "/pgxpool"},
+		why:  "it reads the log through its Source, so that it can be tested without one; it only passes its pool on",
 	},
 	{
 		rule: "no package imports a program",
 		who:  []string{"..."},
-		what: []string{module + "/cmd/...", module + "/examples/...", module + "/integration/...", module + "/bench/..."},
+		what: []string{module + "/cmd/...", module + "/examples/...", module + "/integration/..."},
 		own:  true,
 		why:  "a program is not a library; code that two programs share belongs in a package",
 	},
 	{
 		rule: "no OpenTelemetry SDK outside programs",
 		who:  []string{"..."},
-		but:  []string{"cmd/...", "examples/...", "bench/...", "integration/..."},
+		but:  []string{"cmd/...", "examples/...", "integration/..."},
 		what: []string{otelSDKPath, "go.opentelemetry.io/otel/exporters/..."},
 		why:  "the application chooses and wires the SDK; a library uses the API",
 	},
 	{
 		rule: "no test servers in what users import",
 		who:  []string{"..."},
-		but:  []string{"internal/devtest", "postroomtest/...", "examples/...", "bench/...", "integration/..."},
+		but:  []string{"internal/devtest", "postroomtest/...", "examples/...", "integration/..."},
 		what: []string{module + "/internal/devstack", module + "/internal/devtest"},
 		why:  "they start servers",
 	},
 	{
 		rule: "the test kit is for tests",
 		who:  []string{"..."},
-		but:  []string{"postroomtest/...", "examples/...", "bench/...", "integration/..."},
+		but:  []string{"postroomtest/...", "examples/...", "integration/..."},
 		what: []string{module + "/postroomtest/..."},
 		why:  "it starts servers, and imports package testing",
 	},
 	{
 		rule: "large dependencies stay out of the library",
 		who:  []string{"..."},
-		but:  []string{"cmd/...", "examples/...", "bench/...", "integration/..."},
-		what: []string{natsServerPath, "github.com/testcontainers/...", "github.com/moby/...", "github.com/docker/...", "github.com/Shopify/...", "github.com/prometheus/...", "github.com/spf13/...", "golang.org/x/..."},
+		but:  []string{"cmd/...", "examples/...", "integration/...", "postroomtest/containers"},
+		what: []string{natsServerPath, containersPath, "github.com/moby/...", "github.com/docker/...", "github.com/containerd/...", "github.com/Shopify/...", "github.com/prometheus/...", "github.com/spf13/...", "golang.org/x/..."},
 		why:  "each module in the library's go.mod is in the module graph of every user",
 	},
 	{
@@ -262,7 +266,7 @@ var bans = []struct {
 	},
 	{
 		rule: "no server in programs that users run",
-		who:  []string{"cmd/...", "examples/...", "bench/..."},
+		who:  []string{"cmd/...", "examples/...", "integration/bench/..."},
 		what: []string{natsServerPath, "github.com/Shopify/..."},
 		why:  "integration/natsd is the server that they start",
 	},
@@ -340,31 +344,34 @@ func TestViolations(t *testing.T) {
 		{"nor what begins alike", "outbox", "go.opentelemetry.io/otelother", "not in the row"},
 		{"nor, for the outbox, a broker", "outbox", "github.com/nats-io/nats.go", "not in the row"},
 		{"nor the relay", "outbox", module + "/relay", "do not import each other"},
-		{"the relay may import the ports", "relay", module + "/broker", ""},
+		{"the relay may import the ports", "relay", module + "/relay/broker", ""},
 		{"but no broker", "relay", "github.com/nats-io/nats.go/jetstream", "imports no broker"},
 		{"nor what speaks to one", "relay", module + "/natsjs", "imports no broker"},
 		{"natsjs may import a broker", "natsjs", "github.com/nats-io/nats.go/jetstream", ""},
 		{"but no relay", "natsjs", module + "/relay", "not in the row"},
 		{"nor, for the relay, outbox", "relay", module + "/outbox", "do not import each other"},
 		{"nor pgx", "relay", pgxPath, "no database"},
+		{"but the pool that it passes on", "relay", pgxPath + "/pgxpool", ""},
 		{"nor database/sql", "relay", "database/sql", "no database"},
 		{"nor its drivers", "relay", "database/sql/driver", "no database"},
 		{"nor the schema", "relay", schemaPath, "no database"},
 		{"the inbox may import both sides", "inbox", pgxPath + "/pgconn", ""},
 		{"but no relay", "inbox", module + "/relay", "do not import each other"},
 		{"its parts may import what they share", "inbox/internal/dispatch", inboxDeliveryPath, ""},
-		{"but not each other", "inbox/internal/dispatch", module + "/inbox/internal/invoke", "do not import each other"},
+		{"but not each other", "inbox/internal/dispatch", module + "/inbox/internal/invoke", "import only delivery and ledger"},
 		{"and only the inbox has them", "relay", inboxDeliveryPath, "not in the row"},
 		{"nor a test library", "inbox", "pgregory.net/rapid", "not in the row"},
 		{"nor test servers", "inbox", module + "/internal/devstack", "no test servers"},
 		{"nor the test kit", "inbox", module + "/postroomtest", "the test kit is for tests"},
+		{"which may start containers in its own module", "postroomtest/containers", "github.com/testcontainers/testcontainers-go", ""},
+		{"and nowhere else", "internal/devstack", "github.com/testcontainers/testcontainers-go", "large dependencies stay out"},
 		{"which may start servers", "postroomtest/servers", module + "/internal/devtest", ""},
 		{"nor a broker's server", "inbox", "github.com/nats-io/nats-server/v2/server", "large dependencies"},
 		{"a package that imports a command", "inbox", module + "/cmd/postroom", "no package imports a program"},
 		{"nor an example", "schema", module + "/examples/quickstart", "no package imports a program"},
 		{"nor the integration tests", "internal/wire", module + "/integration", "no package imports a program"},
 		{"not even a program does", "examples/quickstart", module + "/cmd/postroom", "no package imports a program"},
-		{"but what lies in its own module", "bench", module + "/bench/internal/measure", ""},
+		{"but what lies in its own module", "integration/bench", module + "/integration/bench/internal/measure", ""},
 		{"a program may import parts", "cmd/postroom", module + "/relay", ""},
 		{"and the SDK", "cmd/postroom", "go.opentelemetry.io/otel/sdk/metric", ""},
 		{"and test servers", "examples/quickstart", module + "/internal/devstack", ""},
@@ -379,7 +386,7 @@ func TestViolations(t *testing.T) {
 		{"idempotency may import a pool", "idempotency", pgxPath + "/pgxpool", ""},
 		{"but no outbox", "idempotency", module + "/outbox", "not in the row"},
 		{"nor outbound", "idempotency", module + "/outbound", "not in the row"},
-		{"and its contract's test nothing of the module", "idempotency/conformance", module + "/idempotency", "not in the row"},
+		{"and its contract's test nothing of the module", "postroomtest/idempotencytest", module + "/idempotency", "not in the row"},
 		{"a package needs a row", "parcel", "fmt", "has no row"},
 		{"also below one that has", "relay/parcel", "fmt", "has no row"},
 		{"also without imports", "parcel", "", "has no row"},
@@ -518,7 +525,7 @@ func violations(packages map[string][]imported) []string {
 }
 
 // programModules are the directories of the modules that go.work uses together with the library.
-var programModules = []string{"bench", "cmd/postroom", "examples", "integration"}
+var programModules = []string{"cmd/postroom", "examples", "integration"}
 
 // sameModule reports whether a package belongs to the same module of programs as a directory.
 func sameModule(dir, importPath string) bool {

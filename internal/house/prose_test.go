@@ -167,7 +167,7 @@ var formerWords = regexp.MustCompile(`(?i)\b(?:rewind|rewinds|rewound|redo|redon
 
 // withRiddles are directories whose comments are not checked for riddles: programs that are
 // not used in production.
-var withRiddles = []string{"bench", "integration"}
+var withRiddles = []string{"integration"}
 
 // Comments in code and SQL also name who acts.
 func TestCommentsNameWhoActs(t *testing.T) {

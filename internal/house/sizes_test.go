@@ -24,13 +24,13 @@ var groups = []struct {
 	name string
 	dirs []string
 }{
-	{"engine", []string{".", "outbox", "relay", "natsjs", "inbox", "internal/pglog", "eventlog", "broker", "schema"}},
-	{"operators", []string{"deadletter", "held", "control", "republish", "internal/inspect", "internal/doctor", "internal/reconcile", "cmd"}},
+	{"engine", []string{".", "outbox", "relay", "natsjs", "inbox", "internal/pglog", "internal/eventlog", "schema"}},
+	{"operators", []string{"deadletter", "operator", "internal/inspect", "internal/doctor", "internal/reconcile", "cmd"}},
 	{"HTTP", []string{"idempotency", "outbound", "webhook", "internal/jcs"}},
 	{"saga", []string{"saga"}},
 	{"postmill", []string{"postmill"}},
 	{"postroomtest", []string{"postroomtest"}},
-	{"rigs", []string{"integration", "bench", "internal/devstack", "internal/devtest"}},
+	{"rigs", []string{"integration", "internal/devstack", "internal/devtest"}},
 	{"examples", []string{"examples"}},
 	{"the rest of internal", []string{"internal"}},
 }

@@ -68,6 +68,7 @@ var readTypes = sync.OnceValues(func() (*universe, error) {
 		return nil, err
 	}
 	u := newUniverse(slices.DeleteFunc(slices.Clone(all), func(f *file) bool { return !isGo(f) || !slices.Contains(used, moduleOf(f.dir)) }))
+	u.addPages(blocks)
 	if u.foreign, err = exported(u.imports(blocks)); err != nil {
 		return nil, err
 	}
@@ -135,6 +136,19 @@ func newUniverse(all []*file) *universe {
 		}
 	}
 	return u
+}
+
+// addPages adds the packages that pages of the documentation have for their programs. The tutorial
+// calls its module example.com/tutorial.
+func (u *universe) addPages(blocks []*ast.File) {
+	for _, file := range blocks {
+		name := "example.com/tutorial/" + file.Name.Name
+		if slices.ContainsFunc(blocks, func(f *ast.File) bool {
+			return slices.ContainsFunc(f.Imports, func(spec *ast.ImportSpec) bool { return importPath(spec) == name })
+		}) {
+			u.packages[name] = &unit{dir: "docs/tutorial", code: []*ast.File{file}, types: types.NewPackage(name, file.Name.Name)}
+		}
+	}
 }
 
 // imports returns the packages of other modules that the packages of the universe and the given

@@ -10,13 +10,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/messages"
 	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // Broker says whether an answer contains facts that only the broker knows.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/internal/eventtype"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/identity"
 )
 
@@ -18,7 +19,7 @@ var ErrNotFound = errors.New("nothing is known about this event")
 
 func newEventTrace(id string) *EventTrace {
 	return &EventTrace{
-		EventID: id, Sources: []string{}, LogEntries: []LogEntry{}, Streams: []StreamSearch{}, Decisions: []Decision{}, Held: []HeldEvent{}, Discarded: []HeldEvent{},
+		EventID: id, Sources: []string{}, LogEntries: []LogEntry{}, Streams: []StreamSearch{}, Decisions: []Decision{}, Held: []held.Row{}, Discarded: []held.Row{},
 		Steps: []Step{}, Revisions: []Revision{}, Replays: []ReplayItem{}, Republishes: []RepublishItem{}, Audit: []AuditEntry{}, Undecided: []string{}, CausedBy: []LogEntry{},
 		Caused: []RelatedEvent{}, Sagas: []SagaStep{}, Notes: []string{},
 	}
@@ -33,7 +34,7 @@ func (m *view) readByID(j *EventTrace, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	j.Held, j.Discarded = heldEvents(isHeld), heldEvents(discarded)
+	j.Held, j.Discarded = isHeld, discarded
 	if j.Replays, err = rows(m, "replays", m.sql.ReplayItems, scanReplayItem, source, j.EventID); err != nil {
 		return err
 	}
@@ -157,7 +158,7 @@ func (j *EventTrace) noteUndecided(subs []subscription) {
 // reads the event. A handler that decided the event, or for which it is held, counts as a reader.
 func (j *EventTrace) noteNoHandler(subs []subscription) {
 	subjects := j.subjects()
-	taken := len(j.Decisions) > 0 || slices.ContainsFunc(slices.Concat(j.Held, j.Discarded), func(h HeldEvent) bool { return h.Handler != Outgoing })
+	taken := len(j.Decisions) > 0 || slices.ContainsFunc(slices.Concat(j.Held, j.Discarded), func(h held.Row) bool { return h.Handler != Outgoing })
 	if taken || len(subs) == 0 || len(subjects) == 0 {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/outbox"
@@ -232,7 +233,7 @@ func TestEventShowsEditsReplaysAndSteps(t *testing.T) {
 	if len(j.Audit) != 2 || j.Audit[0].Action != "edit" || j.Audit[1].Actor != "bob" {
 		t.Errorf("audit: %+v", j.Audit)
 	}
-	if len(j.Discarded) != 1 || j.Discarded[0].AuditID != 5 || j.Discarded[0].State != inspect.Discarded || j.Discarded[0].DiscardedAt.IsZero() {
+	if len(j.Discarded) != 1 || j.Discarded[0].AuditID != 5 || j.Discarded[0].State != held.Discarded || j.Discarded[0].DiscardedAt.IsZero() {
 		t.Errorf("discarded: %+v", j.Discarded)
 	}
 	if f := j.Held[0].Failures; len(f) != 1 || f[0].Frame != "main.pay" || f[0].Stack != "…" || !f[0].At.Equal(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) {

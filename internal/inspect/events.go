@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/internal/eventsearch"
+	"github.com/postroom/postroom/internal/held"
 )
 
 // EventFilter selects events. An event must match every field that is set. The zero value selects
@@ -80,12 +81,12 @@ type EventSummary struct {
 }
 
 // Done is the state of an event that took effect at a handler.
-const Done State = "done"
+const Done held.State = "done"
 
 // HandlerState is the state of an event at a handler.
 type HandlerState struct {
-	Handler string `json:"handler"`
-	State   State  `json:"state"`
+	Handler string     `json:"handler"`
+	State   held.State `json:"state"`
 
 	// Database is set in a tree: it is the number of the handler's database. 0 is the database of
 	// the first inspector that was passed to Tree.
@@ -141,7 +142,7 @@ func summary(e *eventsearch.Event) EventSummary {
 		LoggedAt: utc(e.LoggedAt), Seq: e.Seq, Published: PublishState(e.State), Handlers: make([]HandlerState, len(e.Handlers)),
 	}
 	for n, h := range e.Handlers {
-		s.Handlers[n] = HandlerState{Handler: h.Name, State: State(h.State), Database: h.Database}
+		s.Handlers[n] = HandlerState{Handler: h.Name, State: held.State(h.State), Database: h.Database}
 	}
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/jsremedy"
 )
 
@@ -68,8 +69,8 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) *fin
 		l.checkHandler(s, subs, views, handler)
 	}
 	for _, h := range s.Held {
-		if n := h.Events(Dead); n > 0 {
-			l.add(FoundDead, h.Handler, fmt.Sprintf("%s dead %s", eventsAre(n, h.More(Dead)), where(h.Handler)),
+		if n := h.Events(held.Dead); n > 0 {
+			l.add(FoundDead, h.Handler, fmt.Sprintf("%s dead %s", eventsAre(n, h.More(held.Dead)), where(h.Handler)),
 				"'postroom dead groups' shows their causes; then replay or discard them")
 		}
 	}
@@ -128,13 +129,13 @@ func (l *findingList) checkRelay(s *Status) {
 }
 
 func (l *findingList) checkHandler(s *Status, subs []subscription, views map[string]*BrokerView, handler string) {
-	held := heldOf(s.Held, handler)
+	its := heldOf(s.Held, handler)
 	processes := aliveProcesses(s.Processes, handler)
 	paused, last := selfPauses(s.Processes, handler)
 	sub := slices.IndexFunc(subs, func(sub subscription) bool { return sub.Handler == handler })
-	switch late := held.overdue(); {
-	case len(processes) == 0 && held.Events() > held.Events(Dead):
-		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: %s for it, and new ones do not reach it", handler, eventsAre(held.Events(), held.More())+" held"),
+	switch late := its.overdue(); {
+	case len(processes) == 0 && its.Events() > its.Events(held.Dead):
+		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: %s for it, and new ones do not reach it", handler, eventsAre(its.Events(), its.More())+" held"),
 			"start a process that runs it; was it renamed? A renamed handler is another handler")
 	case len(processes) == 0 && sub >= 0:
 		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: events do not reach it", handler),

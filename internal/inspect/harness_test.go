@@ -105,11 +105,11 @@ func (p *rig) run(r postroom.Runner) (stop func()) {
 }
 
 func (p *rig) relay() (stop func()) {
-	return p.run(relay.New(outbox.NewLog(p.pool), natsjs.NewPublisher(p.nc), relay.Config{}))
+	return p.run(relay.New(p.pool, natsjs.NewPublisher(p.nc), relay.Config{}))
 }
 
 func (p *rig) subscription(name string, kinds ...string) inbox.Subscription {
-	sub := inbox.Subscription{Name: name, Stream: p.stream, Workers: 2, Schedule: postroom.Backoff{time.Hour}}
+	sub := inbox.Subscription{Name: name, Stream: p.stream, Workers: 2, Schedule: postroom.Backoff{time.Hour}, Attempts: 8}
 	for _, k := range kinds {
 		sub.Types = append(sub.Types, p.stream+"."+k)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,27 +13,12 @@ import (
 // Outgoing is the handler name of events that are held on their way to the broker.
 const Outgoing = held.Outgoing
 
-// State is the state of a held event.
-type State string
-
-// The states.
-const (
-	Scheduled State = "scheduled" // it will be published later
-	Due       State = "due"       // its next attempt is due
-	Retrying  State = "retrying"  // it failed, and its next attempt is later
-	Running   State = "running"   // a process has claimed it
-	Abandoned State = "abandoned" // a process had claimed it, and the claim expired
-	Waiting   State = "waiting"   // it waits behind an earlier event of its key
-	Dead      State = "dead"      // an operator must decide
-	Discarded State = "discarded" // it was discarded or cancelled
-)
-
 // StateCount counts the held events in one state.
 type StateCount struct {
-	State  State `json:"state"`
-	Events int64 `json:"events"`
+	State  held.State `json:"state"`
+	Events int64      `json:"events"`
 
-	// OldestAgeSeconds is how long the oldest event has been held. If State is Dead, it is how long
+	// OldestAgeSeconds is how long the oldest event has been held. If the state is dead, it is how long
 	// the event that died first has been dead.
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 
@@ -56,7 +40,7 @@ type HeldSummary struct {
 }
 
 // Events returns how many events are held in the given states, or in all states if none is given.
-func (h HeldSummary) Events(states ...State) int64 {
+func (h HeldSummary) Events(states ...held.State) int64 {
 	var n int64
 	for _, c := range h.States {
 		if len(states) == 0 || slices.Contains(states, c.State) {
@@ -68,7 +52,7 @@ func (h HeldSummary) Events(states ...State) int64 {
 
 // More reports whether counting stopped in one of the given states, or in any state if none is given.
 // Then there may be more events than [HeldSummary.Events] returns, and more keys.
-func (h HeldSummary) More(states ...State) bool {
+func (h HeldSummary) More(states ...held.State) bool {
 	return slices.ContainsFunc(h.States, func(c StateCount) bool {
 		return c.More && (len(states) == 0 || slices.Contains(states, c.State))
 	})
@@ -79,7 +63,7 @@ func (h HeldSummary) More(states ...State) bool {
 func (h HeldSummary) overdue() float64 {
 	var seconds float64
 	for _, c := range h.States {
-		if c.State == Due || c.State == Abandoned || c.State == Running { // a handler's Running adds 0, because the claim ends in the future
+		if c.State == held.Due || c.State == held.Abandoned || c.State == held.Running { // a handler's Running adds 0, because the claim ends in the future
 			seconds = max(seconds, c.OverdueSeconds)
 		}
 	}
@@ -117,37 +101,9 @@ func heldOf(all []HeldSummary, handler string) HeldSummary {
 	return HeldSummary{Handler: handler, States: []StateCount{}}
 }
 
-// HeldFilter selects held events. An event must match every field that is set. The zero value
-// selects the first 100 held events.
-type HeldFilter struct {
-	// Handler selects the events of one handler. Outgoing selects the events on their way to the
-	// broker. Empty selects all.
-	Handler string
-
-	// States selects events in one of these states. Empty means any state. Discarded is not
-	// allowed, because discarded events are not held.
-	States []State
-
-	Type  string
-	Key   string // the key that the producer gave the event
-	Class string // class of the last failure
-
-	// DueSince and DueUntil select events that are due at DueSince or later, and before DueUntil.
-	// Events that wait behind an earlier event of their key, and dead events, have no due time.
-	DueSince, DueUntil time.Time
-
-	// After is the Next of the previous page. Empty selects the first page.
-	After string
-
-	// Limit is the largest number of events in a page.
-	//
-	// Defaults to 100; at most 1,000.
-	Limit int
-}
-
 // HeldPage is a page of held events.
 type HeldPage struct {
-	Events []HeldEvent `json:"events"`
+	Events []held.Row `json:"events"`
 
 	// Next is the After of the next page. It is empty if this is the last page. For a page,
 	// HeldEvents reads at most about 50,000 events. So a page with a Next can have fewer events
@@ -159,18 +115,17 @@ type HeldPage struct {
 // first, sorted by this time. Then come events that wait behind an earlier event of their key. Dead
 // events come last, the latest death first. If Key is set, and this key has at most 5,000 held
 // events, they come in the order in which they were held.
-func (i *Inspector) HeldEvents(ctx context.Context, f HeldFilter) (*HeldPage, error) {
-	s := held.Selection{Handler: f.Handler, Type: f.Type, Key: f.Key, Class: f.Class, DueSince: f.DueSince, DueUntil: f.DueUntil}
-	for _, state := range f.States {
-		s.States = append(s.States, held.State(state))
-	}
-	if err := s.Validate(); err != nil {
+//
+// The parameter after is the Next of the previous page, or empty for the first page. A page has at most
+// most events; 0 is 100, and at most 1,000.
+func (i *Inspector) HeldEvents(ctx context.Context, f held.Filter, after string, most int) (*HeldPage, error) {
+	if err := f.Validate(); err != nil {
 		return nil, fmt.Errorf("inspect: held events: %w", err)
 	}
 	page := &HeldPage{}
 	err := i.inTx(ctx, func(m *view) error {
-		rows, next, err := m.held.Page(m.ctx, m.tx, s, f.After, limit(f.Limit))
-		page.Events, page.Next = heldEvents(rows), next
+		rows, next, err := m.held.Page(m.ctx, m.tx, f, after, limit(most))
+		page.Events, page.Next = append([]held.Row{}, rows...), next
 		return err
 	})
 	if err != nil {

@@ -7,25 +7,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 )
 
 // heldIDs returns the ids of all events that match, page by page.
-func (p *rig) heldIDs(f inspect.HeldFilter) string {
+func (p *rig) heldIDs(f held.Filter, limit int) string {
 	p.Helper()
 	var all []string
-	for {
-		page, err := p.alone().HeldEvents(p.Context(), f)
+	for after := ""; ; {
+		page, err := p.alone().HeldEvents(p.Context(), f, after, limit)
 		if err != nil {
 			p.Fatal(err)
 		}
-		if f.Limit > 0 && len(page.Events) > f.Limit {
-			p.Fatalf("a page has %d events, want %d at most", len(page.Events), f.Limit)
+		if limit > 0 && len(page.Events) > limit {
+			p.Fatalf("a page has %d events, want %d at most", len(page.Events), limit)
 		}
 		for _, h := range page.Events {
 			all = append(all, h.Handler+"/"+h.EventID)
 		}
-		if f.After = page.Next; f.After == "" {
+		if after = page.Next; after == "" {
 			return strings.Join(all, " ")
 		}
 	}
@@ -50,52 +51,56 @@ func TestHeldEvents(t *testing.T) {
 	all := func(h string) string {
 		return strings.TrimSuffix(fmt.Sprintf("%[1]s/lost %[1]s/now %[1]s/runs %[1]s/later %[1]s/behind1 %[1]s/behind2 %[1]s/dead2 %[1]s/dead1 ", h), " ")
 	}
-	ids := func(f inspect.HeldFilter) string { return p.heldIDs(f) }
-	outgoing := ids(inspect.HeldFilter{Handler: inspect.Outgoing})
+	ids := func(f held.Filter) string { return p.heldIDs(f, 0) }
+	outgoing := ids(held.Filter{Handler: inspect.Outgoing})
 	out := strings.Fields(outgoing)
 	if len(out) != 2 {
 		t.Fatalf("of the relay: %s", outgoing)
 	}
 	tests := []struct {
 		name   string
-		filter inspect.HeldFilter
+		filter held.Filter
 		want   string
 	}{
-		{"all", inspect.HeldFilter{}, all("a") + " " + all("b") + " " + outgoing},
-		{"of a handler", inspect.HeldFilter{Handler: "b"}, all("b")},
-		{"of none", inspect.HeldFilter{Handler: "aa"}, ""},
-		{"retrying", inspect.HeldFilter{States: []inspect.State{inspect.Retrying, inspect.Due}}, "a/now a/later b/now b/later"},
-		{"running", inspect.HeldFilter{States: []inspect.State{inspect.Running}}, "a/runs b/runs " + out[0]},
-		{"abandoned", inspect.HeldFilter{States: []inspect.State{inspect.Abandoned}}, "a/lost b/lost"},
-		{"scheduled", inspect.HeldFilter{States: []inspect.State{inspect.Scheduled}}, out[1]},
-		{"waiting", inspect.HeldFilter{States: []inspect.State{inspect.Waiting}}, "a/behind1 a/behind2 b/behind1 b/behind2"},
-		{"dead", inspect.HeldFilter{States: []inspect.State{inspect.Dead}, Handler: "a"}, "a/dead2 a/dead1"},
-		{"key", inspect.HeldFilter{Key: "order-7"}, "a/later b/later"},
-		{"class", inspect.HeldFilter{Class: "error"}, "a/dead2 a/dead1 b/dead2 b/dead1"},
-		{"due until", inspect.HeldFilter{DueUntil: hour.Add(-time.Minute), Handler: "a"}, "a/lost a/now a/runs"},
-		{"due since", inspect.HeldFilter{DueSince: hour.Add(-time.Minute)}, "a/later b/later " + out[1]},
+		{"all", held.Filter{}, all("a") + " " + all("b") + " " + outgoing},
+		{"of a handler", held.Filter{Handler: "b"}, all("b")},
+		{"of none", held.Filter{Handler: "aa"}, ""},
+		{"retrying", held.Filter{States: []held.State{held.Retrying, held.Due}}, "a/now a/later b/now b/later"},
+		{"running", held.Filter{States: []held.State{held.Running}}, "a/runs b/runs " + out[0]},
+		{"abandoned", held.Filter{States: []held.State{held.Abandoned}}, "a/lost b/lost"},
+		{"scheduled", held.Filter{States: []held.State{held.Scheduled}}, out[1]},
+		{"waiting", held.Filter{States: []held.State{held.Waiting}}, "a/behind1 a/behind2 b/behind1 b/behind2"},
+		{"dead", held.Filter{States: []held.State{held.Dead}, Handler: "a"}, "a/dead2 a/dead1"},
+		{"key", held.Filter{Key: "order-7"}, "a/later b/later"},
+		{"class", held.Filter{Class: "error"}, "a/dead2 a/dead1 b/dead2 b/dead1"},
+		{"due until", held.Filter{DueUntil: hour.Add(-time.Minute), Handler: "a"}, "a/lost a/now a/runs"},
+		{"due since", held.Filter{DueSince: hour.Add(-time.Minute)}, "a/later b/later " + out[1]},
 	}
 	for _, tt := range tests {
 		for _, limit := range []int{0, 1, 2, 3} { // the pages are one list
-			tt.filter.Limit = limit
-			if got := ids(tt.filter); got != tt.want {
+			if got := p.heldIDs(tt.filter, limit); got != tt.want {
 				t.Errorf("%s, by %d: %s\nwant %s", tt.name, limit, got, tt.want)
 			}
 		}
 	}
-	page, err := p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Handler: "a", Key: "order-7"})
+	page, err := p.alone().HeldEvents(t.Context(), held.Filter{Handler: "a", Key: "order-7"}, "", 0)
 	if err != nil || len(page.Events) != 1 {
 		t.Fatalf("HeldEvents = %+v, %v", page, err)
 	}
-	if h := page.Events[0]; h.Class != "timeout" || h.Error != "last" || h.State != inspect.Retrying || h.Key != "order-7" || h.Failures == nil {
+	if h := page.Events[0]; h.Class != "timeout" || h.Error != "last" || h.State != held.Retrying || h.Key != "order-7" || h.Failures == nil {
 		t.Errorf("it is %+v", h)
 	}
-	ofKey, err := p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Key: "order-7", Limit: 1})
+	ofKey, err := p.alone().HeldEvents(t.Context(), held.Filter{Key: "order-7"}, "", 1)
 	if err != nil || ofKey.Next == "" {
 		t.Fatalf("HeldEvents = %+v, %v; want a next page", ofKey, err)
 	}
-	for _, f := range []inspect.HeldFilter{{After: "x"}, {After: ofKey.Next}, {States: []inspect.State{inspect.Discarded}}, {DueSince: hour, DueUntil: hour}, {Type: "\xff"}} {
-		if page, err := p.alone().HeldEvents(t.Context(), f); err == nil {
+	for _, after := range []string{"x", ofKey.Next} {
+		if page, err := p.alone().HeldEvents(t.Context(), held.Filter{}, after, 0); err == nil {
+			t.Errorf("HeldEvents after %q = %+v, want an error", after, page)
+		}
+	}
+	for _, f := range []held.Filter{{States: []held.State{held.Discarded}}, {DueSince: hour, DueUntil: hour}, {Type: "\xff"}} {
+		if page, err := p.alone().HeldEvents(t.Context(), f, "", 0); err == nil {
 			t.Errorf("HeldEvents(%+v) = %+v, want an error", f, page)
 		}
 	}
@@ -116,33 +121,33 @@ func TestHeldEventsStopsToSearch(t *testing.T) {
 	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)
 		SELECT 'a', n::text, now() + n * interval '1 s', now(), '/shop', n::text, CASE WHEN n = 60001 THEN 'b.c' ELSE 'a.b' END, 'a.b',
 		       CASE WHEN n = 60001 THEN 'one' WHEN n % 50 = 0 THEN 'some' WHEN n % 10 = 0 THEN 'many' END, 'text/plain', '' FROM generate_series(1, 60001) n`)
-	first, err := p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Type: "b.c"})
+	first, err := p.alone().HeldEvents(t.Context(), held.Filter{Type: "b.c"}, "", 0)
 	if err != nil || len(first.Events) != 0 || first.Next == "" {
 		t.Fatalf("the first page = %+v, %v; want none, and a next one", first, err)
 	}
-	second, err := p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Type: "b.c", After: first.Next})
+	second, err := p.alone().HeldEvents(t.Context(), held.Filter{Type: "b.c"}, first.Next, 0)
 	if err != nil || len(second.Events) != 1 || second.Next != "" {
 		t.Fatalf("the second page = %+v, %v; want the event", second, err)
 	}
-	if got := len(strings.Fields(p.heldIDs(inspect.HeldFilter{Limit: 1000}))); got != 60001 {
+	if got := len(strings.Fields(p.heldIDs(held.Filter{}, 1000))); got != 60001 {
 		t.Errorf("all pages have %d events, want 60001", got)
 	}
 	// A key is looked up in an index, and its many events are listed page by page.
-	page, err := p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Key: "one"})
+	page, err := p.alone().HeldEvents(t.Context(), held.Filter{Key: "one"}, "", 0)
 	if err != nil || len(page.Events) != 1 || page.Next != "" {
 		t.Errorf("the events of a key = %+v, %v; want one, and no next page", page, err)
 	}
-	page, err = p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Key: "some", Type: "b.c"})
+	page, err = p.alone().HeldEvents(t.Context(), held.Filter{Key: "some", Type: "b.c"}, "", 0)
 	if err != nil || len(page.Events) != 0 || page.Next != "" {
 		t.Errorf("those of another type = %+v, %v; want none, and no next page", page, err)
 	}
 	for key, want := range map[string]int{"some": 1200, "many": 4800} {
-		if got := distinct(p.heldIDs(inspect.HeldFilter{Key: key, Limit: 900})); got != want {
+		if got := distinct(p.heldIDs(held.Filter{Key: key}, 900)); got != want {
 			t.Errorf("all pages of key %s have %d events, want %d", key, got, want)
 		}
 	}
 	p.exec("UPDATE postroom.held SET event_key = 'many' WHERE event_key = 'some'")
-	if got := distinct(p.heldIDs(inspect.HeldFilter{Key: "many", Limit: 900})); got != 6000 {
+	if got := distinct(p.heldIDs(held.Filter{Key: "many"}, 900)); got != 6000 {
 		t.Errorf("all pages of a key with many events have %d, want 6000", got)
 	}
 }
@@ -158,12 +163,12 @@ func TestHeldEventsWithoutAValueDoNotMatch(t *testing.T) {
 		       CASE WHEN h = 'waiting' THEN 'k' END, CASE WHEN h = 'waiting' THEN n END, CASE WHEN h = 'dead' THEN 'x' END,
 		       now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', ''
 		FROM unnest('{due,dead,waiting}'::text[]) h, generate_series(1, 6000) n`)
-	for name, f := range map[string]inspect.HeldFilter{
+	for name, f := range map[string]held.Filter{
 		"due":     {Handler: "due", Class: "timeout"},
 		"dead":    {Handler: "dead", DueUntil: time.Now().Add(24 * time.Hour)},
 		"waiting": {Handler: "waiting", Class: "timeout"},
 	} {
-		if page, err := p.alone().HeldEvents(t.Context(), f); err != nil || len(page.Events) != 0 {
+		if page, err := p.alone().HeldEvents(t.Context(), f, "", 0); err != nil || len(page.Events) != 0 {
 			t.Errorf("%s: %+v, %v; want no events", name, page, err)
 		}
 	}

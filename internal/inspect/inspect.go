@@ -19,7 +19,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/internal/endpoints"
 	"github.com/postroom/postroom/internal/eventsearch"
 	"github.com/postroom/postroom/internal/filters"
 	"github.com/postroom/postroom/internal/held"
@@ -105,6 +104,8 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		if s.Discarded, err = one(m, "discarded events", m.sql.DiscardedCount, func(row pgx.CollectableRow, n *int64) error { return row.Scan(n) }); err != nil {
 			return err
 		}
+		//guard:a-bound-of-the-discarded-says-so false
+		s.MoreDiscarded = s.Discarded >= countedDiscarded
 		if s.Replays, err = rows(m, "replays", m.sql.RunningReplays, scanReplayStatus); err != nil {
 			return err
 		}
@@ -126,7 +127,7 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		if silent, err = filters.Findings(m.ctx, m.tx, m.schema); err != nil {
 			return err
 		}
-		hooks, err = endpoints.Notes(m.ctx, m.tx, m.schema)
+		hooks, err = endpointNotes(m.ctx, m.tx, m.sql)
 		return err
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/schema"
@@ -43,7 +44,7 @@ func TestAnswersAgreeAboutAShop(t *testing.T) {
 	i := p.inspector()
 	p.eventually("all to be decided, and published", func() bool {
 		s := p.status(i)
-		return s.Relay.EstimatedUnpublished == 0 && heldOf(s.Held, "billing.charge").Events(inspect.Dead) == 1 &&
+		return s.Relay.EstimatedUnpublished == 0 && heldOf(s.Held, "billing.charge").Events(held.Dead) == 1 &&
 			heldOf(s.Held, "ledger.move").Events() == 2 && len(s.Processes) == 1
 	})
 	p.wantStatus(i)
@@ -60,7 +61,7 @@ func (p *rig) wantStatus(i *inspect.Inspector) {
 		p.Errorf("relay: %+v", s.Relay)
 	}
 	moves := heldOf(s.Held, "ledger.move")
-	if moves.Events(inspect.Retrying) != 1 || moves.Events(inspect.Waiting) != 1 || moves.Keys != 1 {
+	if moves.Events(held.Retrying) != 1 || moves.Events(held.Waiting) != 1 || moves.Keys != 1 {
 		p.Errorf("held of ledger.move: %+v", moves)
 	}
 	if got, want := codes(s), []string{"dead billing.charge"}; !slices.Equal(got, want) {
@@ -116,7 +117,7 @@ func (p *rig) wantKeys(i *inspect.Inspector) {
 		p.Fatalf("keys: %+v", k)
 	}
 	got := k.Keys[0]
-	if got.Handler != "ledger.move" || got.Key != "k3" || got.Behind != 1 || got.Head.EventID != "later" || got.Head.State != inspect.Retrying ||
+	if got.Handler != "ledger.move" || got.Key != "k3" || got.Behind != 1 || got.Head.EventID != "later" || got.Head.State != held.Retrying ||
 		got.Head.Class != "error" || !strings.HasSuffix(got.Head.Failure, "the vendor is closed\nuntil tomorrow") || got.Head.Attempts != 1 || got.Head.Since.IsZero() {
 		p.Errorf("key: %+v", got)
 	}
@@ -170,11 +171,11 @@ func (p *rig) wantGood(i *inspect.Inspector) {
 func (p *rig) wantBad(i *inspect.Inspector) {
 	p.Helper()
 	j := p.trace(i, "/shop", "bad")
-	if len(j.Held) != 1 || j.Held[0].State != inspect.Dead || j.Held[0].Attempts != 1 || len(j.Held[0].Failures) != 1 ||
+	if len(j.Held) != 1 || j.Held[0].State != held.Dead || j.Held[0].Attempts != 1 || len(j.Held[0].Failures) != 1 ||
 		!strings.HasSuffix(j.Held[0].Failures[0].Text, "the card was refused") || j.Held[0].Failures[0].At.IsZero() || j.Held[0].Class != "permanent" {
 		p.Errorf("held: %+v", j.Held)
 	}
-	if len(j.Decisions) != 1 || j.Decisions[0].State != inspect.Dead {
+	if len(j.Decisions) != 1 || j.Decisions[0].State != held.Dead {
 		p.Errorf("decided: %+v", j.Decisions)
 	}
 	if !j.Streams[0].Found {

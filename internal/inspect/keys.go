@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/held"
 )
 
 // KeyFilter says which keys to return. The zero value selects the first 100 keys.
@@ -17,7 +19,7 @@ type KeyFilter struct {
 	Key string
 
 	// State selects the keys whose first event is in this state. Empty means any state.
-	State State
+	State held.State
 
 	// After is the Next of the previous page. Nil selects the first page.
 	After *KeyPosition
@@ -49,21 +51,23 @@ type Key struct {
 	Key     string `json:"key"`
 	Head    Head   `json:"head"`
 
-	// Behind is how many events wait behind the head, counted up to 1,000.
+	// Behind is how many events wait behind the head, counted up to 1,000. More says that counting
+	// stopped, so there may be more.
 	Behind int64 `json:"behind"`
+	More   bool  `json:"more"`
 }
 
 // Head is the first event of a key. The other events of the key wait for it.
 type Head struct {
-	ID       int64     `json:"id"` // id of the event's row in the table held
-	Source   string    `json:"source"`
-	EventID  string    `json:"event_id"`
-	Type     string    `json:"type"`
-	State    State     `json:"state"`
-	Class    string    `json:"class,omitempty"`
-	Failure  string    `json:"failure,omitempty"` // text of the last failure
-	Attempts int64     `json:"attempts"`
-	NextAt   time.Time `json:"next_at,omitzero"` // when the next attempt is due, or when the claim ends
+	ID       int64      `json:"id"` // id of the event's row in the table held
+	Source   string     `json:"source"`
+	EventID  string     `json:"event_id"`
+	Type     string     `json:"type"`
+	State    held.State `json:"state"`
+	Class    string     `json:"class,omitempty"`
+	Failure  string     `json:"failure,omitempty"` // text of the last failure
+	Attempts int64      `json:"attempts"`
+	NextAt   time.Time  `json:"next_at,omitzero"` // when the next attempt is due, or when the claim ends
 
 	// Since is when the event died, or else when it first failed, or else when it was held.
 	Since      time.Time `json:"since"`
@@ -80,9 +84,18 @@ type keyRow struct {
 
 func scanKey(row pgx.CollectableRow, k *keyRow) error {
 	h := &k.Head
-	return row.Scan(&k.Handler, &k.Key.Key, &k.wanted, &k.last, &h.ID, &h.Source, &h.EventID, &h.Type, &h.State, &h.Class, &h.Failure,
+	err := row.Scan(&k.Handler, &k.Key.Key, &k.wanted, &k.last, &h.ID, &h.Source, &h.EventID, &h.Type, &h.State, &h.Class, &h.Failure,
 		&h.Attempts, at(&h.NextAt), at(&h.Since), &h.AgeSeconds, &k.Behind)
+	//guard:a-bound-of-a-key-says-so false
+	k.More = k.Behind >= countedBehind
+	return err
 }
+
+// Numbers up to which statements count: keys.sql, key.sql and discarded_count.sql.
+const (
+	countedBehind    = 1000
+	countedDiscarded = 100_000
+)
 
 // The limits of a page.
 const (

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 )
 
@@ -60,11 +61,11 @@ func TestKeys(t *testing.T) {
 		{"the next", inspect.KeyFilter{Limit: 4, After: &inspect.KeyPosition{Handler: "a", Key: "k3"}}, []string{"a/k4", "b/k0", "b/k1", "b/k2"}, "b/k2"},
 		{"the last", inspect.KeyFilter{Limit: 4, After: &inspect.KeyPosition{Handler: "b", Key: "k2"}}, []string{"b/k3", "b/k4", "outbox/k1"}, ""},
 		{"the next of a handler", inspect.KeyFilter{Handler: "a", Limit: 4, After: &inspect.KeyPosition{Handler: "a", Key: "k3"}}, []string{"a/k4"}, ""},
-		{"dead", inspect.KeyFilter{State: inspect.Dead}, []string{"a/k2", "b/k2"}, ""},
-		{"dead of a handler", inspect.KeyFilter{Handler: "b", State: inspect.Dead}, []string{"b/k2"}, ""},
+		{"dead", inspect.KeyFilter{State: held.Dead}, []string{"a/k2", "b/k2"}, ""},
+		{"dead of a handler", inspect.KeyFilter{Handler: "b", State: held.Dead}, []string{"b/k2"}, ""},
 		{"a key", inspect.KeyFilter{Key: "k1"}, []string{"a/k1", "b/k1", "outbox/k1"}, ""},
 		{"a key of a handler", inspect.KeyFilter{Handler: "a", Key: "k1"}, []string{"a/k1"}, ""},
-		{"a key in a state", inspect.KeyFilter{Key: "k1", State: inspect.Due}, []string{"outbox/k1"}, ""},
+		{"a key in a state", inspect.KeyFilter{Key: "k1", State: held.Due}, []string{"outbox/k1"}, ""},
 		{"no such key", inspect.KeyFilter{Key: "x"}, []string{}, ""},
 	}
 	for _, tt := range tests {
@@ -81,7 +82,7 @@ func TestKeys(t *testing.T) {
 	}
 	for _, k := range p.keys(inspect.KeyFilter{Handler: "a"}).Keys {
 		n := int64(k.Key[1] - '0')
-		if k.Behind != n || k.Head.EventID != fmt.Sprintf("%d-1", n) || k.Head.Failure != "last" || k.Head.Class != "error" || (k.Head.State == inspect.Dead) != (n == 2) {
+		if k.Behind != n || k.Head.EventID != fmt.Sprintf("%d-1", n) || k.Head.Failure != "last" || k.Head.Class != "error" || (k.Head.State == held.Dead) != (n == 2) {
 			t.Errorf("%+v", k)
 		}
 	}
@@ -95,11 +96,11 @@ func TestKeysArePagedByTheNumberLookedAt(t *testing.T) {
 	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'h', n, to_char(n, 'FM00000'), 1, CASE WHEN n <> 11000 THEN now() END, CASE WHEN n = 11000 THEN now() END, 'x', now(), '/s', n, 'a', 'a', 'a', ''
 		FROM generate_series(1, 12000) n`)
-	first := p.keys(inspect.KeyFilter{State: inspect.Dead})
+	first := p.keys(inspect.KeyFilter{State: held.Dead})
 	if len(first.Keys) != 0 || first.Next == nil || first.Next.Key != "10000" {
 		t.Fatalf("first page: %+v", first)
 	}
-	second := p.keys(inspect.KeyFilter{State: inspect.Dead, After: first.Next})
+	second := p.keys(inspect.KeyFilter{State: held.Dead, After: first.Next})
 	if got := keyNames(second); !slices.Equal(got, []string{"h/11000"}) || second.Next != nil {
 		t.Errorf("second page: %v, %+v", got, second.Next)
 	}

@@ -3,11 +3,12 @@ package inspect_test
 import (
 	"testing"
 
-	"github.com/postroom/postroom/control"
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/inspect"
-	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/internal/pglog"
+	"github.com/postroom/postroom/operator"
 )
 
 // A row that a role may write does not take the status, the lists and the relay's metrics from operators.
@@ -30,7 +31,7 @@ func TestAHeldRowWithAnInfiniteTime(t *testing.T) {
 				if _, err := role.Exec(t.Context(), "UPDATE postroom.held SET "+column+" = '"+value+"'"); err != nil {
 					return // refused
 				}
-				if _, err := outbox.NewLog(pool).Lag(t.Context()); err != nil {
+				if _, err := pglog.New(pool).Lag(t.Context()); err != nil {
 					t.Errorf("the relay measures no lag: %v", err)
 				}
 				if _, err := inspect.New(pool, nil, inspect.Config{}).Status(t.Context()); err != nil {
@@ -40,13 +41,13 @@ func TestAHeldRowWithAnInfiniteTime(t *testing.T) {
 					return // it is not dead
 				}
 				store := deadletter.New(pool, deadletter.Config{})
-				if all, _, err := store.List(t.Context(), deadletter.Filter{}, deadletter.Page{Limit: 10}); err != nil || len(all) != 1 {
+				if all, _, err := store.List(t.Context(), deadletter.Filter{}, postroom.Page{Limit: 10}); err != nil || len(all) != 1 {
 					t.Errorf("dead list: %v, %v", all, err)
 				}
 				if _, err := store.Get(t.Context(), 1); err != nil {
 					t.Errorf("dead show: %v", err)
 				}
-				if _, err := store.Discard(t.Context(), deadletter.Filter{}, 0, deadletter.Audit{Actor: "ann", Reason: "a bad row"}, nil); err != nil {
+				if _, err := store.Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, postroom.Audit{Actor: "ann", Reason: "a bad row"}); err != nil {
 					t.Errorf("dead discard: %v", err)
 				}
 			})
@@ -85,7 +86,7 @@ func TestASagaWithAnOddTime(t *testing.T) {
 			if _, err := role.Exec(t.Context(), bad); err != nil {
 				return // refused
 			}
-			if _, err := outbox.NewLog(pool).Lag(t.Context()); err != nil {
+			if _, err := pglog.New(pool).Lag(t.Context()); err != nil {
 				t.Errorf("the relay measures no lag: %v", err)
 			}
 			if _, err := inspect.New(pool, nil, inspect.Config{}).Status(t.Context()); err != nil {
@@ -125,7 +126,7 @@ func TestAnOddNode(t *testing.T) {
 			if _, err := role.Exec(t.Context(), bad); err != nil {
 				return // refused
 			}
-			if _, err := control.New(pool, control.Config{}).Handlers(t.Context()); err != nil {
+			if _, err := operator.New(pool, operator.Config{}).Handlers(t.Context()); err != nil {
 				t.Errorf("the handlers that can be paused: %v", err)
 			}
 			i := inspect.New(pool, nc, inspect.Config{})

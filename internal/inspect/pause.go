@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/text"
 )
 
 // Pause is an operator's pause of a handler or of the relays. Package control makes and ends it.
@@ -77,7 +79,7 @@ func (s *Status) relayNote() string {
 
 // resumeHandler returns the end of a sentence about an operator's pause: how to end the pause.
 func resumeHandler(name string) string {
-	return "; 'postroom handlers resume " + name + "' ends the pause"
+	return "; 'postroom handlers resume " + text.Word(name) + "' ends the pause"
 }
 
 // HandlerPauses returns a text for each pause of a handler that an operator made with Postroom.

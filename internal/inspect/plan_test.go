@@ -86,6 +86,23 @@ func TestNoStatementReadsATable(t *testing.T) {
 	}
 }
 
+// If one handler has nearly all dead events, the statement that counts does not read them all to find
+// that another handler has none.
+func TestDeadEventsOfOneHandlerOnly(t *testing.T) {
+	t.Parallel()
+	conn, err := devtest.Pool(t).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Release)
+	p := &plans{t, conn}
+	p.do("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h1', 'd' || n FROM generate_series(1, 60000) n")
+	p.do(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+		SELECT 'h1', 'd' || n, now() - (n * 7919 % 60000) * interval '1 s', 'x', now(), '/held', n::text, 'a', 'a', 'text/plain', repeat('x', 300)::bytea FROM generate_series(1, 60000) n`)
+	p.do("ANALYZE")
+	p.wantPages("held_counts", "", "", 25_000)
+}
+
 // plans are the plans of one connection.
 type plans struct {
 	*testing.T

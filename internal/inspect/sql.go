@@ -17,7 +17,7 @@ type statements struct {
 	TableSizes, OldestRows, Sweep, VacuumBlockers, SeesAllSessions              string
 	LogEntries, CausedEvents, Decisions, Steps, EventRepublishes                string
 	Revisions, ReplayItems, Sources, RunningRepublishes                         string
-	Audit, AuditEvent, AuditReplay, Pauses, OverdueType                         string
+	Audit, AuditEvent, AuditReplay, Pauses, OverdueType, FailingEndpoints       string
 }
 
 var written = sqlfile.MustRead[statements](files)

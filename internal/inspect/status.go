@@ -8,13 +8,14 @@ import (
 
 // Status is the state of the system, with findings.
 type Status struct {
-	Relay       RelayStatus       `json:"relay"`
-	Held        []HeldSummary     `json:"held"`
-	Discarded   int64             `json:"discarded"` // counted up to 100,000
-	Replays     []ReplayStatus    `json:"replays"`
-	Republishes []RepublishStatus `json:"republishes"`
-	Processes   []Process         `json:"processes"`
-	Broker      Broker            `json:"broker"`
+	Relay         RelayStatus       `json:"relay"`
+	Held          []HeldSummary     `json:"held"`
+	Discarded     int64             `json:"discarded"`      // counted up to 100,000
+	MoreDiscarded bool              `json:"more_discarded"` // counting stopped, so there may be more
+	Replays       []ReplayStatus    `json:"replays"`
+	Republishes   []RepublishStatus `json:"republishes"`
+	Processes     []Process         `json:"processes"`
+	Broker        Broker            `json:"broker"`
 
 	// Pauses are the pauses that operators made, by the handler's name. The name Outgoing means the
 	// relays.

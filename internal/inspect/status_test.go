@@ -12,6 +12,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 )
 
@@ -164,8 +165,8 @@ func TestStatesOfHeldEvents(t *testing.T) {
 	p.holdOutgoing(3, "key", "'k'")
 	s := p.status(p.alone())
 	h, out := heldOf(s.Held, "h"), heldOf(s.Held, inspect.Outgoing)
-	for state, want := range map[inspect.State]int64{
-		inspect.Due: 1, inspect.Retrying: 2, inspect.Running: 1, inspect.Abandoned: 1, inspect.Waiting: 1, inspect.Dead: 1,
+	for state, want := range map[held.State]int64{
+		held.Due: 1, held.Retrying: 2, held.Running: 1, held.Abandoned: 1, held.Waiting: 1, held.Dead: 1,
 	} {
 		if got := h.Events(state); got != want {
 			t.Errorf("%d are %s, want %d", got, state, want)
@@ -174,13 +175,13 @@ func TestStatesOfHeldEvents(t *testing.T) {
 	if h.Events() != 7 || h.Keys != 2 || h.More() {
 		t.Errorf("held: %+v", h)
 	}
-	if out.Events(inspect.Scheduled) != 1 || out.Events(inspect.Retrying) != 1 || out.Events(inspect.Waiting) != 1 || out.Keys != 1 {
+	if out.Events(held.Scheduled) != 1 || out.Events(held.Retrying) != 1 || out.Events(held.Waiting) != 1 || out.Keys != 1 {
 		t.Errorf("held outgoing: %+v", out)
 	}
 	for _, c := range h.States {
 		switch {
-		case c.State == inspect.Waiting && int(c.OldestAgeSeconds) != 7200, c.State == inspect.Dead && int(c.OldestAgeSeconds) != 10800,
-			c.State == inspect.Abandoned && int(c.OverdueSeconds) != 3600, c.State == inspect.Due && int(c.OverdueSeconds) != 5:
+		case c.State == held.Waiting && int(c.OldestAgeSeconds) != 7200, c.State == held.Dead && int(c.OldestAgeSeconds) != 10800,
+			c.State == held.Abandoned && int(c.OverdueSeconds) != 3600, c.State == held.Due && int(c.OverdueSeconds) != 5:
 			t.Errorf("%+v", c)
 		}
 	}
@@ -212,10 +213,10 @@ func TestCountsBesideVeryManyEventsInAnotherState(t *testing.T) {
 		p.hold(handler, id, columns+", pos", fmt.Sprint(values, ", ", pos))
 	}
 	for _, handler := range []string{"h", inspect.Outgoing} {
-		for of, insert := range map[inspect.State]func(p *rig){
-			inspect.Scheduled: func(p *rig) { manyHeld(p, handler, "NULL::text", "now() + interval '1 h'", "NULL::timestamptz") },
-			inspect.Dead:      func(p *rig) { manyHeld(p, handler, "'d' || n", "NULL::timestamptz", "now()") },
-			inspect.Waiting:   func(p *rig) { manyHeld(p, handler, "'k'", "NULL::timestamptz", "NULL::timestamptz") },
+		for of, insert := range map[held.State]func(p *rig){
+			held.Scheduled: func(p *rig) { manyHeld(p, handler, "NULL::text", "now() + interval '1 h'", "NULL::timestamptz") },
+			held.Dead:      func(p *rig) { manyHeld(p, handler, "'d' || n", "NULL::timestamptz", "now()") },
+			held.Waiting:   func(p *rig) { manyHeld(p, handler, "'k'", "NULL::timestamptz", "NULL::timestamptz") },
 		} {
 			t.Run(handler+", "+string(of), func(t *testing.T) {
 				t.Parallel()
@@ -231,8 +232,8 @@ func TestCountsBesideVeryManyEventsInAnotherState(t *testing.T) {
 				few(p, handler, "due", 20, "next_at, class, key", "now(), 'x', 'few'")
 				s := p.status(p.alone())
 				got := heldOf(s.Held, handler)
-				for state, want := range map[inspect.State]int64{inspect.Dead: 5, inspect.Waiting: 3, inspect.Due: 1} {
-					if n, more := got.Events(state), got.More(state); state == of && (n != 10_000 || !more) || state != of && (n != want || more && state != inspect.Due) {
+				for state, want := range map[held.State]int64{held.Dead: 5, held.Waiting: 3, held.Due: 1} {
+					if n, more := got.Events(state), got.More(state); state == of && (n != 10_000 || !more) || state != of && (n != want || more && state != held.Due) {
 						t.Errorf("%s: %d, more: %t", state, n, more)
 					}
 				}

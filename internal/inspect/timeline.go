@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/postroom/postroom/internal/held"
 )
 
 // TimelineEntry is one thing that happened to an event.
@@ -72,7 +74,7 @@ func (j *EventTrace) Timeline() []TimelineEntry {
 	return all
 }
 
-func (j *EventTrace) addHeld(add func(at time.Time, where, format string, args ...any), h HeldEvent) {
+func (j *EventTrace) addHeld(add func(at time.Time, where, format string, args ...any), h held.Row) {
 	where := h.Handler
 	add(h.HeldAt, where, "held%s", key(h.BlockedKey))
 	for n, f := range h.Failures {
@@ -103,7 +105,7 @@ func (j *EventTrace) addPastFailures(add func(at time.Time, where, format string
 			told[failure{f.At, h.Handler, f.Class}] = true
 		}
 	}
-	tell := func(handler string, failures []Failure) {
+	tell := func(handler string, failures []held.Failure) {
 		for _, f := range failures {
 			if one := (failure{f.At, handler, f.Class}); !told[one] {
 				told[one] = true
@@ -146,8 +148,8 @@ func (j *EventTrace) replaced(a AuditEntry) string {
 
 // attempt says in which attempt failure n happened. The attempt is known only if h has exactly one
 // failure for each attempt. Otherwise attempt returns "".
-func attempt(h HeldEvent, n int) string {
-	if int64(len(h.Failures)) != h.Attempts {
+func attempt(h held.Row, n int) string {
+	if len(h.Failures) != h.Attempts {
 		return ""
 	}
 	return fmt.Sprintf(" at attempt %d", n+1)

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,8 +18,8 @@ type EventTrace struct {
 	LogEntries []LogEntry     `json:"log_entries"` // from this database's log (table outbox)
 	Streams    []StreamSearch `json:"streams"`     // from the broker
 	Decisions  []Decision     `json:"decisions"`   // the decisions of handlers in this database
-	Held       []HeldEvent    `json:"held"`
-	Discarded  []HeldEvent    `json:"discarded"`
+	Held       []held.Row     `json:"held"`
+	Discarded  []held.Row     `json:"discarded"`
 	Steps      []Step         `json:"steps"` // the steps of external handlers
 	Revisions  []Revision     `json:"revisions"`
 	Replays    []ReplayItem   `json:"replays"`
@@ -77,7 +76,7 @@ type LogEntry struct {
 	State         PublishState `json:"state"`
 
 	// Failures are the last ten failures of an event that was held before the relay published it.
-	Failures []Failure `json:"failures"`
+	Failures []held.Failure `json:"failures"`
 }
 
 // StreamSearch is the result of the search for an event in a stream.
@@ -112,56 +111,14 @@ type Decision struct {
 
 	// State is the state of an event that is held or was discarded, even if it was purged since then.
 	// It is empty if the event took effect.
-	State State `json:"state,omitempty"`
+	State held.State `json:"state,omitempty"`
 
 	// Failures are the last ten failures before the event took effect, without stacks and with only
 	// the beginning of each text.
-	Failures []Failure `json:"failures"`
+	Failures []held.Failure `json:"failures"`
 
 	// Result is the handler's own description of what it did: the text of postroom.Result.
 	Result string `json:"result,omitempty"`
-}
-
-// HeldEvent is an event that is held for a handler, or was discarded.
-type HeldEvent struct {
-	ID            int64     `json:"id"`
-	Handler       string    `json:"handler"`
-	DedupeKey     string    `json:"dedupe_key,omitempty"`
-	Source        string    `json:"source"`
-	EventID       string    `json:"event_id"`
-	Type          string    `json:"type"`
-	Subject       string    `json:"subject"`
-	Key           string    `json:"key,omitempty"`
-	BlockedKey    string    `json:"blocked_key,omitempty"` // the key, if the event blocks this key or waits behind an earlier event of it
-	Position      int64     `json:"position,omitzero"`
-	State         State     `json:"state"`
-	Attempts      int64     `json:"attempts"`
-	Class         string    `json:"class,omitempty"`
-	Error         string    `json:"error,omitempty"` // text of the last failure
-	Failures      []Failure `json:"failures"`        // the last ten; HeldEvents leaves them out
-	HeldAt        time.Time `json:"held_at"`
-	NextAt        time.Time `json:"next_at,omitzero"`
-	DeadAt        time.Time `json:"dead_at,omitzero"`
-	ClaimedBy     string    `json:"claimed_by,omitempty"`
-	Isolated      bool      `json:"isolated"`
-	Revision      int64     `json:"revision"`
-	ReplayID      int64     `json:"replay_id,omitzero"` // the last replay that contained the event
-	Replays       int64     `json:"replays"`
-	LoggedAt      time.Time `json:"logged_at"`
-	CausationID   string    `json:"causation_id,omitempty"`
-	CorrelationID string    `json:"correlation_id,omitempty"`
-
-	DiscardedAt time.Time `json:"discarded_at,omitzero"`
-	AuditID     int64     `json:"audit_id,omitzero"` // the action that discarded the event
-}
-
-// Failure is one failure of an event.
-type Failure struct {
-	At    time.Time `json:"at"`
-	Class string    `json:"class"`
-	Text  string    `json:"text"`
-	Frame string    `json:"frame,omitempty"` // for a panic, the place in the program
-	Stack string    `json:"stack,omitempty"`
 }
 
 // Step is one call of an external handler to another system.
@@ -199,7 +156,7 @@ type ReplayItem struct {
 	EndedAt    time.Time `json:"ended_at,omitzero"`
 
 	// Failures are the last ten failures that the event had before the replay released it.
-	Failures []Failure `json:"failures"`
+	Failures []held.Failure `json:"failures"`
 }
 
 // RepublishItem is a republish that covers this event.
@@ -234,39 +191,9 @@ func scanLogEntry(row pgx.CollectableRow, l *LogEntry) error {
 	return readFailures(&l.Failures, failures, err)
 }
 
-// heldEvent converts a row of the table held or archive.
-func heldEvent(r *held.Row) HeldEvent {
-	e, c := &r.Event, &r.Progress
-	h := HeldEvent{
-		ID: r.ID, Handler: r.Handler, DedupeKey: r.DedupeKey, Source: e.Source, EventID: e.ID, Type: e.Type, Subject: e.Subject, Key: e.Key, BlockedKey: r.BlockedKey, Position: r.Position,
-		State: State(r.State), Attempts: int64(c.Attempts), Class: c.Class, Error: c.Error, Failures: make([]Failure, 0, len(c.Failures)),
-		HeldAt: utc(c.HeldAt), NextAt: utc(c.NextAt), DeadAt: utc(c.DeadAt), ClaimedBy: c.ClaimedBy, Isolated: c.Isolated,
-		Revision: int64(r.Revision), ReplayID: r.ReplayID, Replays: r.Replays, LoggedAt: utc(e.LoggedAt), CausationID: e.Causation, CorrelationID: e.Correlation,
-		DiscardedAt: utc(c.DiscardedAt), AuditID: r.AuditID,
-	}
-	for _, f := range c.Failures {
-		f.At = f.At.UTC()
-		h.Failures = append(h.Failures, Failure(f))
-	}
-	return h
-}
-
-func heldEvents(rows []held.Row) []HeldEvent {
-	all := make([]HeldEvent, len(rows))
-	for n := range rows {
-		all[n] = heldEvent(&rows[n])
-	}
-	return all
-}
-
 // readFailures parses the stored failures. If the row could not be read, readFailures returns err.
-func readFailures(to *[]Failure, document []byte, err error) error {
-	if err == nil {
-		err = json.Unmarshal(document, to)
-	}
-	for n := range *to {
-		(*to)[n].At = (*to)[n].At.UTC()
-	}
+func readFailures(to *[]held.Failure, document []byte, err error) error {
+	*to = held.Failures(document)
 	return err
 }
 

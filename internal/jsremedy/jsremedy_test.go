@@ -66,11 +66,12 @@ func TestExplain(t *testing.T) {
 
 func TestIsOlder(t *testing.T) {
 	for version, want := range map[string][2]bool{
-		"2.9": {true, true}, "2.9.25": {true, true}, "1.14.1": {true, true}, "2.10.0": {false, true}, "v2.11.0-RC.1": {false, true},
+		"2.9": {true, true}, "2.9.25": {true, true}, "1.14.1": {true, true}, "2.10.0": {true, true}, "2.10.9-RC.2": {true, true},
+		"2.10.26": {true, true}, "2.10.27": {false, true}, "2.10.27-RC.1": {false, true}, "2.10.100": {false, true}, "v2.11.0-RC.1": {false, true},
 		"2.12.0": {}, "2.12.0-beta.1": {}, "2.15.2": {}, "3.0.0": {}, "": {}, "dev": {},
 	} {
-		if got := [2]bool{jsremedy.IsOlder(version, 10), jsremedy.IsOlder(version, 12)}; got != want {
-			t.Errorf("%q is older than 2.10, 2.12: %t, want %t", version, got, want)
+		if got := [2]bool{jsremedy.IsOlder(version, 10, 27), jsremedy.IsOlder(version, 12, 0)}; got != want {
+			t.Errorf("%q is older than 2.10.27, 2.12: %t, want %t", version, got, want)
 		}
 	}
 }

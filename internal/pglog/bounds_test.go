@@ -17,11 +17,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/devtest/logtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/operator"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // The most rows that a statement of a term may write or return, and the most bytes that it may get.
@@ -142,7 +143,7 @@ func insertMany(t *testing.T, pool *pgxpool.Pool, prefix string, n int, set stri
 }
 
 // readUntilEmpty reads until there is nothing, and returns the events.
-func readUntilEmpty(t *testing.T, term eventlog.Term) (all []eventlog.Event) {
+func readUntilEmpty(t *testing.T, term eventlog.Term) (all []broker.Event) {
 	t.Helper()
 	for {
 		_, _, page := read(t, term, bulkPage)
@@ -153,7 +154,7 @@ func readUntilEmpty(t *testing.T, term eventlog.Term) (all []eventlog.Event) {
 	}
 }
 
-func seqsOfEvents(events []eventlog.Event) (seqs []int64) {
+func seqsOfEvents(events []broker.Event) (seqs []int64) {
 	for _, ev := range events {
 		seqs = append(seqs, ev.Seq)
 	}
@@ -189,8 +190,8 @@ func TestStatementsOfATermAreBounded(t *testing.T) {
 	// They become due, and are published.
 	mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - interval '1 s'")
 	due := readUntilEmpty(t, term)
-	at := eventlog.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
-	if err := term.Record(t.Context(), eventlog.Progress{Published: seqsOfEvents(due), Positions: []eventlog.StreamPosition{at}}); err != nil {
+	at := broker.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	if err := term.Record(t.Context(), eventlog.Progress{Published: seqsOfEvents(due), Positions: []broker.StreamPosition{at}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, left := term.Unrecorded(); left < len(due)-mostRows {
@@ -269,8 +270,8 @@ func TestStatementsOfATermAreBounded(t *testing.T) {
 	if repeated != 6000 {
 		t.Errorf("%d events are republished, want the 6000 whose order is lost", repeated)
 	}
-	republished, err := operator(log).List(t.Context(), 10, 0)
-	if err != nil || len(republished) != 2 || slices.ContainsFunc(republished, func(r republish.Republish) bool { return r.State != republish.Done }) {
+	republished, _, err := republishesOf(log).Republishes(t.Context(), postroom.Page{Limit: 10})
+	if err != nil || len(republished) != 2 || slices.ContainsFunc(republished, func(r operator.Republish) bool { return r.State != operator.RepublishDone }) {
 		t.Errorf("%d republishes, %v; want two that are done", len(republished), err)
 	}
 
@@ -451,7 +452,7 @@ func TestLargeEventsThatWerePutBackAreHeldInPortions(t *testing.T) {
 }
 
 // readBoundedRest reads until there are no more events.
-func readBoundedRest(t *testing.T, term eventlog.Term) (ids []string, events []eventlog.Event) {
+func readBoundedRest(t *testing.T, term eventlog.Term) (ids []string, events []broker.Event) {
 	t.Helper()
 	for {
 		found, _, page := read(t, term, 1000)
@@ -561,8 +562,8 @@ func TestManyLostEventsAreNotListed(t *testing.T) {
 	insertMany(t, pool, "e", 10_000, "", "")
 	term := lead(t, log)
 	seqs := seqsOfEvents(readUntilEmpty(t, term))
-	old := eventlog.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 10_000, MessageID: "old"}
-	logtest.RecordAll(t, term, eventlog.Progress{Published: seqs, Positions: []eventlog.StreamPosition{old}})
+	old := broker.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 10_000, MessageID: "old"}
+	logtest.RecordAll(t, term, eventlog.Progress{Published: seqs, Positions: []broker.StreamPosition{old}})
 
 	lost := everySecond(seqs)
 	cut := old
@@ -580,7 +581,7 @@ func TestManyLostEventsAreNotListed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	record(eventlog.Progress{Lost: lost, Positions: []eventlog.StreamPosition{cut}})
+	record(eventlog.Progress{Lost: lost, Positions: []broker.StreamPosition{cut}})
 	wantPosition("old")
 	var again []int64
 	for range 2 {
@@ -602,7 +603,7 @@ func TestManyLostEventsAreNotListed(t *testing.T) {
 	if len(rest) == 0 {
 		t.Fatal("inconclusive: all events were read again")
 	}
-	record(eventlog.Progress{Lost: rest, Positions: []eventlog.StreamPosition{cut}}) // it has compared the stream again
+	record(eventlog.Progress{Lost: rest, Positions: []broker.StreamPosition{cut}}) // it has compared the stream again
 	write(t, pool, "newer")
 	for len(again) <= len(lost) {
 		ids, some, _ := read(t, term, bulkPage)
@@ -706,8 +707,8 @@ func TestCheckpointsListFewEventsFromHeld(t *testing.T) {
 	insertMany(t, pool, "later", n, ", not_before", ", now() + interval '1 day'")
 	write(t, pool, "now")
 	term := lead(t, pglog.New(pool))
-	at := eventlog.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
-	logtest.RecordAll(t, term, eventlog.Progress{Published: seqsOfEvents(readUntilEmpty(t, term)), Positions: []eventlog.StreamPosition{at}})
+	at := broker.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	logtest.RecordAll(t, term, eventlog.Progress{Published: seqsOfEvents(readUntilEmpty(t, term)), Positions: []broker.StreamPosition{at}})
 	mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - interval '1 s'")
 	for left := n; left > 0; {
 		_, seqs, _ := read(t, term, bulkPage)
@@ -732,7 +733,7 @@ func TestNoCheckpointWhileARelayCatchesUp(t *testing.T) {
 	const rows = 4000
 	lateLoad(t, pool, log, rows)
 	term := lead(t, log)
-	at := eventlog.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	at := broker.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
 	for published := 0; published < rows; {
 		_, seqs, _ := read(t, term, bulkPage)
 		if len(seqs) == 0 {
@@ -740,7 +741,7 @@ func TestNoCheckpointWhileARelayCatchesUp(t *testing.T) {
 		}
 		published += len(seqs)
 		term.CheckpointNow()
-		logtest.RecordAll(t, term, eventlog.Progress{Published: seqs, Positions: []eventlog.StreamPosition{at}})
+		logtest.RecordAll(t, term, eventlog.Progress{Published: seqs, Positions: []broker.StreamPosition{at}})
 		catchesUp := column[bool](t, pool, "SELECT catch_up_snap IS NOT NULL FROM postroom.relay")[0]
 		made := column[int64](t, pool, "SELECT count(*) FROM postroom.relay_checkpoint")[0]
 		if catchesUp == (published == rows) || (made > 0) == catchesUp {
@@ -795,7 +796,7 @@ func TestEventsThatWerePutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	rest := slices.DeleteFunc(readUntilEmpty(t, lead(t, log)), func(ev eventlog.Event) bool { return ev.Held })
+	rest := slices.DeleteFunc(readUntilEmpty(t, lead(t, log)), func(ev broker.Event) bool { return ev.Held })
 	got := seqsOfEvents(rest)
 	slices.Sort(got)
 	for _, seq := range append(slices.Clone(back[100:500]), back[600:]...) {

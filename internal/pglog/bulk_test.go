@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/pglog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 const bulkPage = 1000 // events in a pass
@@ -65,7 +65,7 @@ func others(t *testing.T, pool *pgxpool.Pool) (stop func(), committed *atomic.In
 }
 
 // isBulk reports whether load wrote the event.
-func isBulk(ev eventlog.Event) bool { return strings.HasPrefix(ev.ID, "bulk") }
+func isBulk(ev broker.Event) bool { return strings.HasPrefix(ev.ID, "bulk") }
 
 // bulkReader publishes a bulk load that became visible late.
 type bulkReader struct {

@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postroom/postroom/held"
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/pglog"
 )
 
@@ -157,7 +158,7 @@ func TestCancelAgainstTheRelay(t *testing.T) {
 		read(t, term, events)
 		record(t, term)
 	}
-	store := held.New(pool, held.Config{})
+	store := held.NewStore(pool, "postroom")
 	set, err := store.Select(t.Context(), held.Filter{}, 0)
 	if err != nil || len(set.IDs) != events {
 		t.Fatalf("%d events held, %v; want %d", len(set.IDs), err, events)
@@ -169,7 +170,7 @@ func TestCancelAgainstTheRelay(t *testing.T) {
 	cancelled := 0
 	for _, id := range set.IDs {
 		wg.Go(func() {
-			r, err := store.Cancel(t.Context(), held.Set{IDs: []int64{id}}, held.Audit{Actor: "ann", Reason: "a try"}, nil)
+			r, err := store.Cancel(t.Context(), held.Set{IDs: []int64{id}}, postroom.Audit{Actor: "ann", Reason: "a try"}, nil)
 			if err != nil {
 				t.Error(err)
 			}
@@ -222,12 +223,12 @@ func TestACancelledEventAfterACrash(t *testing.T) {
 	term := lead(t, log)
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs...)
-	store := held.New(pool, held.Config{})
+	store := held.NewStore(pool, "postroom")
 	set, err := store.Select(t.Context(), held.Filter{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := store.Cancel(t.Context(), set, held.Audit{Actor: "ann", Reason: "a try"}, nil); err != nil || r.Events != 1 {
+	if r, err := store.Cancel(t.Context(), set, postroom.Audit{Actor: "ann", Reason: "a try"}, nil); err != nil || r.Events != 1 {
 		t.Fatalf("cancel: %+v, %v", r, err)
 	}
 	mustExec(t, pool, "UPDATE postroom.relay SET high = $1, snap = pg_current_snapshot()", seqs[0])

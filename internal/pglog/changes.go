@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/cause"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/seqset"
 )
 
@@ -26,6 +26,16 @@ type changes struct {
 	republishes []republishProgress // the progress of republishes
 
 	unstorable *unstorable // an event that could not be held unchanged; if this field is set, all other fields but keys are empty
+}
+
+// noted returns the events that the broker got out of their order since the last checkpoint: from the
+// table held, or as copies of a republish.
+func (c *changes) noted() []int64 {
+	all := slices.Clone(c.published)
+	for _, a := range c.republishes {
+		all = append(all, a.copies...)
+	}
+	return all
 }
 
 func (c *changes) empty() bool {

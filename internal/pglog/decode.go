@@ -13,7 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // rows are the result of a statement that reads the log: late events, the next page, and held
@@ -21,7 +22,7 @@ import (
 // log that go to the table held first, until their time has come and the log is read up to it.
 type rows struct {
 	snap, pid       string
-	late, page, due []eventlog.Event
+	late, page, due []broker.Event
 	scheduled       map[int64]struct{}
 	busy            []int64            // held events that keepDue left out
 	moreDue         bool               // there may be more due events
@@ -36,7 +37,7 @@ func (r *rows) full(part int64) bool { return r.bytes[part] >= eventlog.PageByte
 // removes later events of the same key.
 func (r *rows) keepDue(still func(seq int64) bool) {
 	blocked := make(map[string]bool)
-	r.due = slices.DeleteFunc(r.due, func(ev eventlog.Event) bool {
+	r.due = slices.DeleteFunc(r.due, func(ev broker.Event) bool {
 		//guard:events-behind-one-that-is-being-cancelled 2 false
 		gone := !still(ev.Seq) || !ev.Unordered && blocked[ev.Key]
 		if gone && !ev.Unordered {
@@ -82,7 +83,7 @@ const (
 
 // decodeRows splits the rows of a result by part. If the buffer is large enough, the page uses its
 // memory.
-func decodeRows(result pgx.Rows, types *pgtype.Map, buffer []eventlog.Event) (*rows, error) {
+func decodeRows(result pgx.Rows, types *pgtype.Map, buffer []broker.Event) (*rows, error) {
 	found := &rows{page: buffer[:0], scheduled: make(map[int64]struct{})}
 	d := decoder{types: types}
 	for result.Next() {
@@ -115,7 +116,7 @@ func (r *rows) add(d *decoder) error {
 		list = &r.due
 	}
 	r.bytes[part] += d.integer(colSize)
-	*list = append(*list, eventlog.Event{})
+	*list = append(*list, broker.Event{})
 	ev := &(*list)[len(*list)-1]
 	d.event(ev)
 	switch {
@@ -171,7 +172,7 @@ var textColumns = [...]struct {
 }
 
 // event decodes the event of a row.
-func (d *decoder) event(ev *eventlog.Event) {
+func (d *decoder) event(ev *broker.Event) {
 	ev.Seq = d.integer(colSeq)
 	e := &ev.Event
 	d.faults, d.unread = d.faults[:0], 0
@@ -299,10 +300,10 @@ func scanned[T any](d *decoder, col int) (v T) {
 	return v
 }
 
-func sortBySeq(events []eventlog.Event) {
+func sortBySeq(events []broker.Event) {
 	for i := 1; i < len(events); i++ { // by index, because an event is large
 		if events[i].Seq < events[i-1].Seq { // rare: the server returns each part sorted if the plan is not parallel
-			slices.SortFunc(events, func(a, b eventlog.Event) int { return cmp.Compare(a.Seq, b.Seq) })
+			slices.SortFunc(events, func(a, b broker.Event) int { return cmp.Compare(a.Seq, b.Seq) })
 			return
 		}
 	}

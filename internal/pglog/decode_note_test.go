@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // heldRow returns a decoder of a row of a held event, in text form, that says note.
@@ -41,7 +41,7 @@ func TestNoteOfAHeldEvent(t *testing.T) {
 	if err := found.add(heldRow("3 9 2 5 0 1")); err != nil {
 		t.Fatal(err)
 	}
-	want := eventlog.Event{Attempts: 3, LastAttempt: 9, Replays: 2, RepublishID: 5, LastHeld: true}
+	want := broker.Event{Attempts: 3, LastAttempt: 9, Replays: 2, RepublishID: 5, LastHeld: true}
 	got := found.due[0]
 	if got.LastHeld != want.LastHeld || got.Attempts != want.Attempts || got.LastAttempt != want.LastAttempt || got.Replays != want.Replays || got.RepublishID != want.RepublishID {
 		t.Errorf("read %+v, want %+v", got, want)

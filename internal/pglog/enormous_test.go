@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/devtest/logtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
 )
 
@@ -101,7 +101,7 @@ func TestEnormousTextsAreNotRead(t *testing.T) {
 		{"pass", []any{0, 0, "1:1:", 100, []int64{}, "-infinity"}},
 		{"pass", []any{100, 0, "1:1:", 100, []int64{}, "-infinity"}}, // all rows are late
 		{"pending", []any{[]int64{1}, []int64{100}}},
-		{"published", []any{0, 100, "1:1:", 0, "{}", 100, 0, []int64{}, []int64{}, []string{}, 0, 0, "{}", "1:1:", 0}},
+		{"published", []any{0, 100, "1:1:", 0, "{}", 100, 0, []int64{}, []int64{}, []string{}, 0, 0, "{}", "1:1:", 0, false}},
 	} {
 		rows, err := pool.Query(t.Context(), pglog.SQL(tt.name), tt.args...)
 		if err != nil {

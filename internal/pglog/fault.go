@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // maxRead is the length in bytes of the longest text that is read completely. No text of an event
@@ -49,7 +49,7 @@ const unreadText = 128 << 10
 
 // setFault sets the Fault of an event to the faults of its row that Event.Validate cannot find. See
 // the field unread of faulty.
-func (f faults) setFault(ev *eventlog.Event, unread int) {
+func (f faults) setFault(ev *broker.Event, unread int) {
 	for _, part := range [...]struct{ field, value string }{{"ID", ev.ID}, {"Source", ev.Source}, {"Subject", ev.Subject}} {
 		if part.value == "" { // the package outbox always sets this field, but another writer may leave it out
 			f.add(part.field, "is empty")
@@ -60,7 +60,7 @@ func (f faults) setFault(ev *eventlog.Event, unread int) {
 
 // sizeOf returns about how many bytes a recording writes if it moves an event of the log to the table
 // held.
-func sizeOf(ev *eventlog.Event) int {
+func sizeOf(ev *broker.Event) int {
 	var f *faulty
 	//guard:what-is-not-read-counts-when-it-is-held false
 	if errors.As(ev.Fault, &f) {

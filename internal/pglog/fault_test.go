@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/pglog"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/operator"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // If a row cannot be an event, it is read as an event with a fault. Values that are too large
@@ -51,7 +51,7 @@ func TestBadRowsAreReadAsEventsWithAFault(t *testing.T) {
 	for _, way := range []struct {
 		name string
 		mode pgx.QueryExecMode
-		read func(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Event
+		read func(t *testing.T, pool, odd *pgxpool.Pool) []broker.Event
 	}{
 		{"new", pgx.QueryExecModeCacheStatement, readNew},
 		{"new, as text", pgx.QueryExecModeSimpleProtocol, readNew},
@@ -103,14 +103,14 @@ func TestBadRowsAreReadAsEventsWithAFault(t *testing.T) {
 	}
 }
 
-func readNew(t *testing.T, _, odd *pgxpool.Pool) []eventlog.Event {
+func readNew(t *testing.T, _, odd *pgxpool.Pool) []broker.Event {
 	t.Helper()
 	_, _, page := read(t, lead(t, pglog.New(odd)), 100)
 	return page.Events
 }
 
 // readBacklogPage reads events that a former relay read and did not record as acknowledged.
-func readBacklogPage(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Event {
+func readBacklogPage(t *testing.T, pool, odd *pgxpool.Pool) []broker.Event {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.relay SET high = 1000000, pending = '{[1,1000000]}', snap = pg_current_snapshot()")
 	mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 1000000)")
@@ -118,12 +118,12 @@ func readBacklogPage(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Event {
 }
 
 // readRepublished republishes an event that a former relay published and should have refused.
-func readRepublished(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Event {
+func readRepublished(t *testing.T, pool, odd *pgxpool.Pool) []broker.Event {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.relay SET high = 1000000, snap = pg_current_snapshot()")
 	mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 1000000)")
 	log := pglog.New(odd)
-	startRepublish(t, log, republish.Request{})
+	startRepublish(t, log, operator.RepublishRequest{All: true})
 	_, page := again(t, lead(t, log), 100)
 	return page.Events
 }

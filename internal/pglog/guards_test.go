@@ -13,9 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // replaced returns a term that does not know that another one has begun.
@@ -46,7 +47,7 @@ func TestWakingIsFenced(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	writeKeyed(t, pool, "k", "a")
-	var ev eventlog.Event
+	var ev broker.Event
 	former, _ := replaced(t, pglog.New(pool), func(term *pglog.Term) {
 		_, _, page := read(t, term, 10)
 		ev = page.Events[0]
@@ -69,8 +70,8 @@ func TestMarkingIsFenced(t *testing.T) {
 	var seqs []int64
 	former, _ := replaced(t, pglog.New(pool), func(term *pglog.Term) { _, seqs, _ = read(t, term, 10) })
 	former.CheckpointNow()
-	at := eventlog.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
-	err := former.Record(t.Context(), eventlog.Progress{Published: seqs, Positions: []eventlog.StreamPosition{at}})
+	at := broker.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	err := former.Record(t.Context(), eventlog.Progress{Published: seqs, Positions: []broker.StreamPosition{at}})
 	if !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Fatalf("Record = %v, want %v", err, eventlog.ErrLeaseLost)
 	}
@@ -286,7 +287,7 @@ func TestEventsPublishedFromHeldAreNoted(t *testing.T) {
 	err := term.Record(t.Context(), eventlog.Progress{
 		Published: []int64{seqs[1], seqs[3]},
 		Held:      deferrals(refusal(1), page.Events[0], page.Events[2], page.Events[4]),
-		Positions: []eventlog.StreamPosition{{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 2, MessageID: "m"}},
+		Positions: []broker.StreamPosition{{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 2, MessageID: "m"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -316,12 +317,12 @@ func TestAReplacedTermNotesNothing(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	write(t, pool, "a", "b")
-	at := eventlog.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	at := broker.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
 	var due []int64
 	former, _ := replaced(t, pglog.New(pool), func(term *pglog.Term) {
 		_, seqs, page := read(t, term, 10)
 		term.CheckpointNow()
-		err := term.Record(t.Context(), eventlog.Progress{Published: seqs[1:], Held: deferrals(refusal(1), page.Events[0]), Positions: []eventlog.StreamPosition{at}})
+		err := term.Record(t.Context(), eventlog.Progress{Published: seqs[1:], Held: deferrals(refusal(1), page.Events[0]), Positions: []broker.StreamPosition{at}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,7 +377,7 @@ func TestTheRelayCallsNoFunctionOfAnotherRole(t *testing.T) {
 	err := term.Record(t.Context(), eventlog.Progress{
 		Published: seqs[:2],
 		Held:      deferrals(refusal(1), page.Events[2]),
-		Positions: []eventlog.StreamPosition{{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 2, MessageID: "m"}},
+		Positions: []broker.StreamPosition{{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 2, MessageID: "m"}},
 	})
 	if err != nil {
 		t.Errorf("Record: %v", err)

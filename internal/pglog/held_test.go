@@ -13,10 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/devtest/logtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // writeKeyed commits events of a key, each in its own transaction.
@@ -42,12 +43,12 @@ func dead() *eventlog.Failure {
 
 // hold records that a page's events are held: the first of each key failed, the
 // others wait behind it.
-func hold(t *testing.T, term *pglog.Term, f *eventlog.Failure, events ...eventlog.Event) {
+func hold(t *testing.T, term *pglog.Term, f *eventlog.Failure, events ...broker.Event) {
 	t.Helper()
 	logtest.RecordAll(t, term, eventlog.Progress{Held: deferrals(f, events...)})
 }
 
-func deferrals(f *eventlog.Failure, events ...eventlog.Event) []eventlog.Deferral {
+func deferrals(f *eventlog.Failure, events ...broker.Event) []eventlog.Deferral {
 	var held []eventlog.Deferral
 	seen := map[string]bool{}
 	for _, ev := range events {
@@ -334,7 +335,7 @@ func TestALongQueueBehindAKey(t *testing.T) {
 		if len(ids) > 100 {
 			t.Fatalf("%d events of one key in a pass", len(ids))
 		}
-		if i := slices.IndexFunc(page.Events, func(ev eventlog.Event) bool { return ev.LastHeld }); i >= 0 {
+		if i := slices.IndexFunc(page.Events, func(ev broker.Event) bool { return ev.LastHeld }); i >= 0 {
 			t.Errorf("%s is said to be the last of its key, and others wait behind it", page.Events[i].ID)
 		}
 		all = append(all, ids...)

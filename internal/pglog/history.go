@@ -12,8 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/seqset"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 const (
@@ -35,20 +36,20 @@ type storedPosition struct {
 }
 
 // parseStreams parses the column relay.streams.
-func parseStreams(text []byte) (map[string]eventlog.StreamPosition, error) {
+func parseStreams(text []byte) (map[string]broker.StreamPosition, error) {
 	var stored map[string]storedPosition
 	if err := json.Unmarshal(text, &stored); err != nil {
 		return nil, fmt.Errorf("read streams: %w", err)
 	}
-	positions := make(map[string]eventlog.StreamPosition, len(stored))
+	positions := make(map[string]broker.StreamPosition, len(stored))
 	for name, at := range stored {
-		positions[name] = eventlog.StreamPosition{Stream: name, Created: at.Created, Seq: at.Seq, MessageID: at.MessageID, NextSeq: at.NextSeq, NextID: at.NextID}
+		positions[name] = broker.StreamPosition{Stream: name, Created: at.Created, Seq: at.Seq, MessageID: at.MessageID, NextSeq: at.NextSeq, NextID: at.NextID}
 	}
 	return positions, nil
 }
 
 // streamsOf returns the value for the column relay.streams.
-func streamsOf(positions map[string]eventlog.StreamPosition) string {
+func streamsOf(positions map[string]broker.StreamPosition) string {
 	stored := make(map[string]storedPosition, len(positions))
 	for name, at := range positions {
 		stored[name] = storedPosition{Created: at.Created, Seq: at.Seq, MessageID: at.MessageID, NextSeq: at.NextSeq, NextID: at.NextID}
@@ -58,7 +59,7 @@ func streamsOf(positions map[string]eventlog.StreamPosition) string {
 }
 
 // Positions returns the positions of the streams, as a relay last recorded them.
-func (l *Log) Positions(ctx context.Context) ([]eventlog.StreamPosition, error) {
+func (l *Log) Positions(ctx context.Context) ([]broker.StreamPosition, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
@@ -120,6 +121,7 @@ type stateRow struct {
 	AboveFloor    int64
 	AboveSnap     *string
 	Others        string
+	Late          string
 
 	underway
 }
@@ -139,21 +141,28 @@ type publishedReader struct {
 	state  stateRow
 	from   int64      // when the field others is empty, the next page begins after this seq
 	others seqset.Set // earlier seqs, which are read first
+	late   seqset.Set // seqs of events that were ordered because a comparison found that a stream lacks them
+	repair bool       // see Entries
 }
 
 // Entries returns a function that reads, page by page, the events that the relay has published
 // since a checkpoint (after), and events that it may be publishing now. With the zero Checkpoint it
 // reads all events that the log still has. If a time is given (since), it begins at about that
-// time. It keeps no transaction and no connection open.
-func (l *Log) Entries(ctx context.Context, after eventlog.Checkpoint, since time.Time) (next func(ctx context.Context) ([]eventlog.HistoryEntry, error), err error) {
+// time. It leaves out events that republishes will publish; if repair is true, only those of the
+// relay's own republishes: an operator may cancel the others, and ordered handlers hold their copies as
+// late. It keeps no transaction and no connection open.
+func (l *Log) Entries(ctx context.Context, after eventlog.Checkpoint, since time.Time, repair bool) (next func(ctx context.Context) ([]eventlog.HistoryEntry, error), err error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	r := &publishedReader{log: l}
+	r := &publishedReader{log: l, repair: repair}
 	if r.state, err = oneRow[stateRow](ctx, l.pool, l.sql.PublishedBounds, after.ID); err != nil {
 		return nil, fmt.Errorf("outbox: read what is published: %w", l.advise(err))
 	}
 	if r.others, err = seqset.Parse(r.state.Others); err != nil {
+		return nil, fmt.Errorf("outbox: read what is published: %w", l.advise(err))
+	}
+	if r.late, err = seqset.Parse(r.state.Late); err != nil {
 		return nil, fmt.Errorf("outbox: read what is published: %w", l.advise(err))
 	}
 	if r.state.AboveSnap != nil {
@@ -207,7 +216,7 @@ func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, er
 func (r *publishedReader) page(ctx context.Context, from, to int64) (page []eventlog.HistoryEntry, last int64, err error) {
 	s := &r.state
 	rows, _ := r.log.pool.Query(ctx, r.log.sql.Published, from, to, s.Snap, s.Floor, s.Pending, publishedPage, s.High,
-		s.Running, s.Passed, s.RunningPending, s.Newest, s.Mark, s.Noted, s.CaughtUpSnap, s.CaughtUp) // rows.Err reports the error
+		s.Running, s.Passed, s.RunningPending, s.Newest, s.Mark, s.Noted, s.CaughtUpSnap, s.CaughtUp, r.repair) // rows.Err reports the error
 	defer rows.Close()
 	for rows.Next() {
 		var e eventlog.HistoryEntry
@@ -219,6 +228,8 @@ func (r *publishedReader) page(ctx context.Context, from, to int64) (page []even
 		if key != nil {
 			e.Key = *key
 		}
+		//guard:what-came-late-once-is-late-again do e.Late = false
+		e.Late = r.late.Has(e.Seq)
 		if last = e.Seq; relevant {
 			page = append(page, e)
 		}
@@ -250,9 +261,18 @@ type extentRow struct {
 	HasLeader            bool
 }
 
+// Reach finds out how far a log reaches.
+type Reach struct {
+	db  querier
+	sql statements
+}
+
+// ReachOf returns the Reach of the log in a schema, whose name schema.Name must have accepted.
+func ReachOf(db querier, name string) Reach { return Reach{db, load(name)} }
+
 // Extent returns how far the log reaches.
-func (l *Log) Extent(ctx context.Context) (Extent, error) {
-	row, err := oneRow[extentRow](ctx, l.pool, l.sql.Extent, noPlan)
+func (l *Reach) Extent(ctx context.Context) (Extent, error) {
+	row, err := oneRow[extentRow](ctx, l.db, l.sql.Extent, noPlan)
 	if err != nil {
 		return Extent{}, fmt.Errorf("read extent of the log: %w", err)
 	}
@@ -266,27 +286,28 @@ func (l *Log) Extent(ctx context.Context) (Extent, error) {
 
 // firstSince returns what FirstFrom finds in the whole log.
 func (l *Log) firstSince(ctx context.Context, at time.Time) (int64, error) {
-	extent, err := l.Extent(ctx)
+	reach := Reach{l.pool, l.sql}
+	extent, err := reach.Extent(ctx)
 	if err != nil {
 		return 0, err
 	}
-	return l.FirstFrom(ctx, at, extent.First, extent.Last)
+	return reach.FirstFrom(ctx, at, extent.First, extent.Last)
 }
 
 // FirstFrom returns the first seq from lo through hi whose event was written at the given time or
 // later, or hi + 1 if there is none. It may return the seq of an event that was written up to a
 // minute earlier. created_at has no index, because an index would make each insert slower. So
 // FirstFrom makes a binary search in the primary key.
-func (l *Log) FirstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
+func (l *Reach) FirstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
 	return l.firstFrom(ctx, at.Add(-timeSlack), lo, hi)
 }
 
 // FirstAfter is like FirstFrom, but skips all events up to a minute after the given time.
-func (l *Log) FirstAfter(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
+func (l *Reach) FirstAfter(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
 	return l.firstFrom(ctx, at.Add(timeSlack), lo, hi)
 }
 
-func (l *Log) firstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
+func (l *Reach) firstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
 	type row struct {
 		Seq       int64
 		CreatedAt time.Time
@@ -294,7 +315,7 @@ func (l *Log) firstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64,
 	end := hi + 1
 	for above := end; lo < above; {
 		middle := lo + (above-lo)/2
-		found, err := oneRow[row](ctx, l.pool, l.sql.FirstEvent, noPlan, middle)
+		found, err := oneRow[row](ctx, l.db, l.sql.FirstEvent, noPlan, middle)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			above = middle

@@ -12,9 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
+	"github.com/postroom/postroom/operator"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // entries returns the ids of the events that were published since the checkpoint, in their
@@ -22,7 +24,7 @@ import (
 func entries(t *testing.T, log *pglog.Log, after eventlog.Checkpoint, since time.Time) (ids []string, others map[string]bool) {
 	t.Helper()
 	others = map[string]bool{}
-	next, err := log.Entries(t.Context(), after, since)
+	next, err := log.Entries(t.Context(), after, since, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +59,7 @@ type relayHistory struct {
 
 	written int
 	open    []pgx.Tx
-	window  []eventlog.Event // read and not acknowledged
+	window  []broker.Event // read and not acknowledged
 
 	acked     uint64              // the last sequence of the stream
 	published map[string]uint64   // by id, its sequence
@@ -105,7 +107,7 @@ func (c *relayHistory) id() string {
 // ack records that some of the window is published, with or without a checkpoint.
 func (c *relayHistory) ack(mark bool) {
 	var p eventlog.Progress
-	c.window = slices.DeleteFunc(c.window, func(ev eventlog.Event) bool {
+	c.window = slices.DeleteFunc(c.window, func(ev broker.Event) bool {
 		if c.rng.IntN(3) == 0 {
 			return false
 		}
@@ -117,7 +119,7 @@ func (c *relayHistory) ack(mark bool) {
 	if len(p.Published) == 0 {
 		return
 	}
-	p.Positions = []eventlog.StreamPosition{{Stream: "SHOP", Created: time.Unix(7, 5), Seq: c.acked, MessageID: "m"}}
+	p.Positions = []broker.StreamPosition{{Stream: "SHOP", Created: time.Unix(7, 5), Seq: c.acked, MessageID: "m"}}
 	if mark {
 		c.term.CheckpointNow()
 	}
@@ -157,7 +159,7 @@ func TestEntriesReturnsEventsPublishedSinceACheckpoint(t *testing.T) {
 		_, _, page := read(t, c.term, 1000)
 		c.window = append(c.window, page.Events...)
 	}
-	c.window = []eventlog.Event{slices.MaxFunc(c.window, func(a, b eventlog.Event) int { return cmp.Compare(a.Seq, b.Seq) })}
+	c.window = []broker.Event{slices.MaxFunc(c.window, func(a, b broker.Event) int { return cmp.Compare(a.Seq, b.Seq) })}
 	for len(c.window) > 0 {
 		c.ack(false)
 	}
@@ -218,7 +220,7 @@ func TestPlacesAreRecorded(t *testing.T) {
 	}
 	_, seqs, _ := read(t, term, 10)
 	created := time.Date(2026, 2, 3, 4, 5, 6, 123456789, time.UTC)
-	want := []eventlog.StreamPosition{{Stream: "SHOP", Created: created, Seq: 7, MessageID: "/shop#a"}}
+	want := []broker.StreamPosition{{Stream: "SHOP", Created: created, Seq: 7, MessageID: "/shop#a"}}
 	if err := term.Record(t.Context(), eventlog.Progress{Published: seqs[:1], Positions: want}); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +232,7 @@ func TestPlacesAreRecorded(t *testing.T) {
 		t.Errorf("places %+v, want %+v", got, want)
 	}
 	// An event that the broker lost must be published again, in its order and before newer events.
-	progress := eventlog.Progress{Lost: seqs[:1], Positions: []eventlog.StreamPosition{{Stream: "SHOP", Created: created, Seq: 3}}}
+	progress := eventlog.Progress{Lost: seqs[:1], Positions: []broker.StreamPosition{{Stream: "SHOP", Created: created, Seq: 3}}}
 	if err := term.Record(t.Context(), progress); err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +309,7 @@ func TestEntriesLeavesOutWhatARepublishPublishesMeanwhile(t *testing.T) {
 	}
 	order("a", seqs["a"])   // its copy is in the stream
 	order("b", seqs["b"]-1) // its copy will be published
-	next, err := log.Entries(t.Context(), eventlog.Checkpoint{}, time.Time{})
+	next, err := log.Entries(t.Context(), eventlog.Checkpoint{}, time.Time{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,10 +338,10 @@ func TestEntriesLeavesOutHeldEventsThatArePublishedMeanwhile(t *testing.T) {
 	_, _, page := read(t, term, 10)
 	a, b, c := page.Events[0], page.Events[1], page.Events[2]
 	hold(t, term, refusal(1), a, b)
-	publish := func(ev eventlog.Event) {
+	publish := func(ev broker.Event) {
 		t.Helper()
 		err := term.Record(t.Context(), eventlog.Progress{
-			Published: []int64{ev.Seq}, Positions: []eventlog.StreamPosition{{Stream: "SHOP", Created: time.Unix(7, 5), Seq: uint64(ev.Seq), MessageID: ev.ID}}, //nolint:gosec // a sequence
+			Published: []int64{ev.Seq}, Positions: []broker.StreamPosition{{Stream: "SHOP", Created: time.Unix(7, 5), Seq: uint64(ev.Seq), MessageID: ev.ID}}, //nolint:gosec // a sequence
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -357,7 +359,7 @@ func TestEntriesLeavesOutHeldEventsThatArePublishedMeanwhile(t *testing.T) {
 		publish(page.Events[0])
 	}
 	publishHeld("a") // it is in the stream when the comparison begins
-	next, err := log.Entries(t.Context(), eventlog.Checkpoint{}, time.Time{})
+	next, err := log.Entries(t.Context(), eventlog.Checkpoint{}, time.Time{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,8 +386,8 @@ func TestNoCheckpointOfAPositionWithLaterAcknowledgements(t *testing.T) {
 	term := lead(t, log)
 	write(t, pool, "a", "b")
 	_, seqs, _ := read(t, term, 10)
-	shop := eventlog.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 5).UTC(), Seq: 3, MessageID: "c", NextSeq: 5, NextID: "e"}
-	record := func(seq int64, all ...eventlog.StreamPosition) {
+	shop := broker.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 5).UTC(), Seq: 3, MessageID: "c", NextSeq: 5, NextID: "e"}
+	record := func(seq int64, all ...broker.StreamPosition) {
 		t.Helper()
 		term.CheckpointNow()
 		if err := term.Record(t.Context(), eventlog.Progress{Published: []int64{seq}, Positions: all}); err != nil {
@@ -400,7 +402,7 @@ func TestNoCheckpointOfAPositionWithLaterAcknowledgements(t *testing.T) {
 	}
 	record(seqs[0], shop)
 	want("SHOP", 0)
-	record(seqs[0], eventlog.StreamPosition{Stream: "OTHER", Seq: 1})
+	record(seqs[0], broker.StreamPosition{Stream: "OTHER", Seq: 1})
 	want("SHOP", 0)
 	want("OTHER", 1)
 	stored, err := log.Positions(t.Context())
@@ -423,7 +425,7 @@ func TestEntriesHasBothTimesOfAScheduledEvent(t *testing.T) {
 	schedule(t, pool, "later", time.Hour)
 	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = '2026-01-01Z', not_before = '2026-01-02Z'")
 	publishAll(t, pool)
-	next, err := pglog.New(pool).Entries(t.Context(), eventlog.Checkpoint{}, time.Time{})
+	next, err := pglog.New(pool).Entries(t.Context(), eventlog.Checkpoint{}, time.Time{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -435,4 +437,87 @@ func TestEntriesHasBothTimesOfAScheduledEvent(t *testing.T) {
 	if e := page[0]; !e.CreatedAt.Equal(at) || !e.LoggedAt.Equal(at.AddDate(0, 0, 1)) {
 		t.Errorf("created at %s, logged at %s, want %s and a day later", e.CreatedAt, e.LoggedAt, at)
 	}
+}
+
+// A stream that loses its end may lose copies of a republish, and a copy may be all that it had: it was
+// ordered because the stream had lost the event before. So events that a republish has published since a
+// checkpoint are compared again, until the next checkpoint.
+func TestCopiesSinceACheckpointAreCompared(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	write(t, pool, letters(4)...)
+	term := lead(t, log)
+	_, seqs, _ := read(t, term, 10)
+	at := broker.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 4, MessageID: "m"}
+	checkpoint := func(p eventlog.Progress) eventlog.Checkpoint {
+		t.Helper()
+		term.CheckpointNow()
+		p.Positions = []broker.StreamPosition{at}
+		if err := term.Record(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		all, err := log.Checkpoints(t.Context(), "SHOP")
+		if err != nil || len(all) == 0 || all[0].Position.Seq != at.Seq {
+			t.Fatalf("checkpoints %+v, %v, want one at %d", all, err, at.Seq)
+		}
+		return all[0]
+	}
+	first := checkpoint(eventlog.Progress{Published: seqs})
+	if ids, _ := entries(t, log, first, time.Time{}); len(ids) != 0 {
+		t.Errorf("before the republish: %v", ids)
+	}
+	r := startRepublish(t, log, operator.RepublishRequest{All: true})
+	var copies []eventlog.RepublishResult
+	_, page := again(t, term, 3)
+	for _, ev := range page.Events {
+		copies = append(copies, eventlog.RepublishResult{RepublishID: r.ID, Seq: ev.Seq})
+	}
+	copies[1].Dropped = true
+	if err := term.Record(t.Context(), eventlog.Progress{Republished: copies}); err != nil {
+		t.Fatal(err)
+	}
+	ids, _ := entries(t, log, first, time.Time{})
+	wantIDs(t, ids, "e000", "e002")
+
+	_, page = again(t, term, 3)
+	at.Seq = 8
+	second := checkpoint(eventlog.Progress{Republished: []eventlog.RepublishResult{{RepublishID: r.ID, Seq: page.Events[0].Seq}}})
+	ids, _ = entries(t, log, first, time.Time{})
+	wantIDs(t, ids, "e000", "e002", "e003")
+	if ids, _ := entries(t, log, second, time.Time{}); len(ids) != 0 {
+		t.Errorf("after the second checkpoint: %v", ids)
+	}
+}
+
+// Events that a stream lost are published again, perhaps to another stream, to which their subjects have
+// moved. If that one then loses its end, its newest checkpoint must have them, however old the checkpoint
+// before the repair is.
+func TestLostEventsSinceACheckpointAreCompared(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	write(t, pool, letters(4)...)
+	term := lead(t, log)
+	_, seqs, _ := read(t, term, 10)
+	at := broker.StreamPosition{Stream: "MOVED", Created: time.Unix(7, 0), Seq: 4, MessageID: "m"}
+	for _, p := range []eventlog.Progress{
+		{Published: seqs, Positions: []broker.StreamPosition{at}}, // the first recording of a term makes a checkpoint
+		{Lost: seqs[1:2]},
+	} {
+		if err := term.Record(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, lost, _ := read(t, term, 10)
+	at.Seq = 5
+	if err := term.Record(t.Context(), eventlog.Progress{Published: lost, Positions: []broker.StreamPosition{at}}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := log.Checkpoints(t.Context(), "MOVED")
+	if err != nil || len(all) == 0 || all[0].Position.Seq != 4 {
+		t.Fatalf("checkpoints %+v, %v, want the newest at 4", all, err)
+	}
+	ids, _ := entries(t, log, all[0], time.Time{})
+	wantIDs(t, ids, "e001")
 }

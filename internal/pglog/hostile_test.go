@@ -4,22 +4,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/devtest/logtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/operator"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // catchUpHalf publishes and records a half of a late load of 4,000 rows. It returns the ids that were
 // published.
 func catchUpHalf(t *testing.T, term *pglog.Term) (ids []string) {
 	t.Helper()
-	at := eventlog.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	at := broker.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
 	for len(ids) < 2000 {
 		some, seqs, _ := read(t, term, bulkPage)
 		ids = append(ids, some...)
-		logtest.RecordAll(t, term, eventlog.Progress{Published: seqs, Positions: []eventlog.StreamPosition{at}})
+		logtest.RecordAll(t, term, eventlog.Progress{Published: seqs, Positions: []broker.StreamPosition{at}})
 	}
 	return ids
 }
@@ -41,7 +42,7 @@ func TestEventsThatARelayCaughtUpWithAreCompared(t *testing.T) {
 		t.Fatal(err)
 	}
 	published := map[string]bool{}
-	next, err := log.Entries(t.Context(), eventlog.Checkpoint{}, time.Time{})
+	next, err := log.Entries(t.Context(), eventlog.Checkpoint{}, time.Time{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestARepublishHasWhatARelayCaughtUpWith(t *testing.T) {
 				t.Fatal(err)
 			}
 			mustExec(t, pool, then)
-			startRepublish(t, log, republish.Request{})
+			startRepublish(t, log, operator.RepublishRequest{All: true})
 			repeated := map[string]bool{}
 			term = lead(t, log)
 			for range 100 {
@@ -165,8 +166,8 @@ func TestLostEventsAreNotPrunedBeforeTheyAreReadAgain(t *testing.T) {
 	insertMany(t, pool, "behind-key", 12_000, "", "")
 	term := lead(t, log)
 	seqs := seqsOfEvents(readUntilEmpty(t, term))
-	at := eventlog.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
-	logtest.RecordAll(t, term, eventlog.Progress{Published: seqs, Positions: []eventlog.StreamPosition{at}})
+	at := broker.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	logtest.RecordAll(t, term, eventlog.Progress{Published: seqs, Positions: []broker.StreamPosition{at}})
 	lost := everySecond(seqs[:6000])
 	if err := term.Record(t.Context(), eventlog.Progress{Lost: lost, LostBehindKey: everySecond(seqs[6000:])}); err != nil {
 		t.Fatal(err)

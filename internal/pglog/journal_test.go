@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // journal has the events that terms published, in the order of publishing.
@@ -24,7 +24,7 @@ func newJournal() *journal {
 	return &journal{times: map[string]int{}, seqs: map[int64]map[string]bool{}}
 }
 
-func (j *journal) add(t *testing.T, events []eventlog.Event) (seqs []int64) {
+func (j *journal) add(t *testing.T, events []broker.Event) (seqs []int64) {
 	t.Helper()
 	for _, ev := range events {
 		var c change

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
 )
 

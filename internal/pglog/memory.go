@@ -5,8 +5,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/seqset"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // memory is what a term has read from the log and not recorded yet. It is valid as long as the
@@ -182,13 +183,13 @@ func (m *memory) pageOf(found *rows) eventlog.Page {
 // selectEvents returns the events to publish now: first late and new events of the log, then held
 // events that are due. Events that are scheduled for later go to the table held with the next
 // recordings.
-func (m *memory) selectEvents(found *rows) []eventlog.Event {
+func (m *memory) selectEvents(found *rows) []broker.Event {
 	if len(found.scheduled) == 0 && len(found.late) == 0 && len(found.due) == 0 && len(m.heldAhead) == 0 {
 		return found.page
 	}
-	events := make([]eventlog.Event, 0, len(found.late)+len(found.page)+len(found.due))
+	events := make([]broker.Event, 0, len(found.late)+len(found.page)+len(found.due))
 	var ahead []int64
-	var scheduled []eventlog.Event
+	var scheduled []broker.Event
 	for _, ev := range append(found.late, found.page...) {
 		if _, held := m.heldAhead[ev.Seq]; held {
 			delete(m.heldAhead, ev.Seq)
@@ -358,7 +359,7 @@ func (m *memory) republishPosition() (known, behind int64, first *string) {
 }
 
 // addRepublishPage adds what republish_page.sql returned, and returns the page.
-func (m *memory) addRepublishPage(known int64, note *republishNote, events []eventlog.Event) (page eventlog.RepublishPage, err error) {
+func (m *memory) addRepublishPage(known int64, note *republishNote, events []broker.Event) (page eventlog.RepublishPage, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if page, err = m.republishes.addPage(note, events); err != nil {

@@ -9,10 +9,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/operator"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // large are the ids of events that are as large as events can be: three pages of them.
@@ -42,7 +43,7 @@ func commitLarge(t *testing.T, pool *pgxpool.Pool, key string) {
 
 // wantBounded checks that a page is not larger than allowed. It also checks that the page is full,
 // unless it may be short.
-func wantBounded(t *testing.T, events []eventlog.Event, short bool) {
+func wantBounded(t *testing.T, events []broker.Event, short bool) {
 	t.Helper()
 	bytes := 0
 	for _, ev := range events {
@@ -55,7 +56,7 @@ func wantBounded(t *testing.T, events []eventlog.Event, short bool) {
 
 // readBounded reads until there are no more events, and returns the ids. Each page may have 1,000
 // events, as if the events before were small.
-func readBounded(t *testing.T, term *pglog.Term) (ids []string, events []eventlog.Event) {
+func readBounded(t *testing.T, term *pglog.Term) (ids []string, events []broker.Event) {
 	t.Helper()
 	for pages := 1; ; pages++ {
 		found, _, page := read(t, term, 1000)
@@ -182,7 +183,7 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 			seqs = append(seqs, ev.Seq)
 		}
 		record(t, term, seqs...)
-		r := startRepublish(t, log, republish.Request{})
+		r := startRepublish(t, log, operator.RepublishRequest{All: true})
 		var ids []string
 		for {
 			more, page := again(t, term, 1000)
@@ -195,6 +196,6 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 			publishAgain(t, term, page.Events...)
 		}
 		wantIDs(t, ids, append(small, slices.Delete(slices.Clone(large), 6, 7)...)...)
-		wantRepublish(t, log, r.ID, republish.Done, 112, 1, 0)
+		wantRepublish(t, log, r.ID, operator.RepublishDone, 112, 1, 0)
 	})
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/clock"
+	"github.com/postroom/postroom/internal/eventlog"
 )
 
 // pruneAgain is how often pruning starts again at the beginning of the log. This finds rows that

@@ -10,8 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/seqset"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // listRows is how many rows a statement returns of the lists that the reader reads completely.
@@ -63,7 +64,7 @@ func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 //
 // If many events were committed since the last call, Read first searches for late events,
 // for at most a second in each call. Such a call may return no events and set More.
-func (r *reader) Read(ctx context.Context, limit int, buffer []eventlog.Event) (eventlog.Page, error) {
+func (r *reader) Read(ctx context.Context, limit int, buffer []broker.Event) (eventlog.Page, error) {
 	page, err := r.read(ctx, limit, buffer)
 	if err != nil {
 		return eventlog.Page{}, fmt.Errorf("outbox: read: %w", r.log.advise(err))
@@ -71,7 +72,7 @@ func (r *reader) Read(ctx context.Context, limit int, buffer []eventlog.Event) (
 	return page, nil
 }
 
-func (r *reader) read(ctx context.Context, limit int, buffer []eventlog.Event) (page eventlog.Page, err error) {
+func (r *reader) read(ctx context.Context, limit int, buffer []broker.Event) (page eventlog.Page, err error) {
 	if err := r.loadHeldAhead(ctx); err != nil {
 		return eventlog.Page{}, err
 	}
@@ -116,7 +117,7 @@ func (r *reader) loadHeldAhead(ctx context.Context) error {
 // readNext reads from the backlog, or makes a pass if the backlog is empty. If a pass finds more late
 // rows than fit into a page, as after a bulk load that committed late, the reader searches for all of
 // them. They become the backlog, or a part of it.
-func (r *reader) readNext(ctx context.Context, limit int, buffer []eventlog.Event) (page eventlog.Page, err error) {
+func (r *reader) readNext(ctx context.Context, limit int, buffer []broker.Event) (page eventlog.Page, err error) {
 	from := r.memory.position()
 	if !r.memory.hasBacklog() {
 		found, err := r.pass(ctx, from, limit, buffer)
@@ -187,7 +188,7 @@ func (r *reader) readRanges(ctx context.Context, set seqset.Set) (*rows, error) 
 
 // pass runs pass.sql. If confirmDue removes all due events that were found, and there may be more
 // due events, the next pass skips the removed events. Otherwise it skips no event.
-func (r *reader) pass(ctx context.Context, from state, limit int, buffer []eventlog.Event) (*rows, error) {
+func (r *reader) pass(ctx context.Context, from state, limit int, buffer []broker.Event) (*rows, error) {
 	began, since := time.Now(), r.dueSince()
 	found, err := r.collect(ctx, buffer, r.log.sql.Pass, from.high, from.floor, from.snap, limit, append(r.memory.dueSeqs(), r.passedOver...), since)
 	if err != nil {
@@ -223,7 +224,7 @@ func (r *reader) dueSince() string {
 
 // collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part. If the
 // buffer is large enough, the page uses its memory.
-func (r *reader) collect(ctx context.Context, buffer []eventlog.Event, sql string, args ...any) (*rows, error) {
+func (r *reader) collect(ctx context.Context, buffer []broker.Event, sql string, args ...any) (*rows, error) {
 	result, _ := r.conn.Query(ctx, sql, args...) // result.Err reports the error
 	found, err := decodeRows(result, r.conn.TypeMap(), buffer)
 	result.Close()

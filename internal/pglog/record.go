@@ -11,16 +11,17 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/seqset"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // checkpointEvery is how often a recorder makes a checkpoint. If a stream loses its end, the relay
 // compares the stream only with the events since the last checkpoint before the loss.
 const checkpointEvery = 10 * time.Second
 
-// maxNoted limits how many events that were published from the table held are noted in one
-// checkpoint. Each recording that removes such events writes the list of the last checkpoint again.
+// maxNoted limits how many events that were published from the table held, or for a republish, are
+// noted in one checkpoint. Each recording of such events writes the list of the last checkpoint again.
 const maxNoted = 10 * maxRows
 
 // recorder stores the results of events while the lease of its term lasts.
@@ -28,16 +29,16 @@ type recorder struct {
 	lease        *lease
 	memory       *memory
 	recorded     state // the content of the row of the table relay
-	positions    map[string]eventlog.StreamPosition
+	positions    map[string]broker.StreamPosition
 	late         seqset.Set // lost events that must be republished; kept until recordings have ordered the republishes
 	checkpointAt time.Time  // when the last checkpoint was made
 	hidden       bool       // the recorded state lacks some lost events, or the order to republish some
-	noted        int        // the number of events that were published from the table held since then
+	noted        int        // the number of events that were noted in that checkpoint
 }
 
 // Positions returns the positions that the streams had when the term began. Call it
 // before the first Record.
-func (r *recorder) Positions() []eventlog.StreamPosition {
+func (r *recorder) Positions() []broker.StreamPosition {
 	return slices.Collect(maps.Values(r.positions))
 }
 
@@ -63,12 +64,18 @@ func (r *recorder) Record(ctx context.Context, p eventlog.Progress) error {
 	if hidden = hidden || n < len(r.late); hidden {
 		next.streams = r.recorded.streams
 	}
-	r.noted += len(held.published)
+	r.noted += len(held.noted())
+	// A lost event is published to another stream if its subject has moved. If that stream loses its end, its
+	// last checkpoint must have the event as pending.
+	//guard:lost-events-are-in-a-checkpoint false
+	if len(p.Lost) > 0 {
+		r.checkpointAt = time.Time{}
+	}
 	//guard:checkpoints-list-few-events-from-held 2 false
 	due := time.Since(r.checkpointAt) >= checkpointEvery || r.noted >= maxNoted
 	//guard:no-checkpoint-while-a-relay-catches-up 1 true
 	whole := next.to == "" && !hidden // a checkpoint must not have events that are published already
-	held.checkpoint = due && whole && len(r.positions) > 0 && len(p.Published)+len(p.Lost) > 0
+	held.checkpoint = due && whole && len(r.positions) > 0 && len(p.Published)+len(p.Lost)+len(p.Republished) > 0
 	//guard:what-is-owed-is-recorded-while-idle 2 true
 	quiet := len(p.Published)+len(p.Positions) == 0 && next.equal(&r.recorded)
 	if err := r.store(ctx, next, held, quiet); err != nil {
@@ -139,7 +146,9 @@ func (r *recorder) storeHeld(ctx context.Context, next state, held changes) erro
 	}
 	if len(held.published) > 0 {
 		batch.Queue(sql.DeletePublished, epoch, held.published)
-		batch.Queue(sql.NotePublished, epoch, held.published)
+	}
+	if noted := held.noted(); len(noted) > 0 {
+		batch.Queue(sql.NotePublished, epoch, noted)
 	}
 	if len(held.late) > 0 {
 		batch.Queue(sql.RepublishLate, epoch, held.late.String(), held.late.Size())

@@ -8,10 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/operator"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // wantAudit compares the audit with want: actor, action, number of events, reason.
@@ -39,7 +41,7 @@ func TestManyMissingEventsAreSeveralRepublishes(t *testing.T) {
 	all := seqsOfEvents(readUntilEmpty(t, term))
 	record(t, term, all...)
 	missing := everySecond(all)
-	started, err := operator(log).StartSeqs(t.Context(), missing, 0, "ann", "lost")
+	started, err := republishesOf(log).RepublishSeqs(t.Context(), missing, 0, postroom.Audit{Actor: "ann", Reason: "lost"})
 	if err != nil || len(started) != 3 || started[0].Events != most || started[2].Events != n-2*most {
 		t.Fatalf("StartSeqs = %+v, %v; want three republishes", started, err)
 	}
@@ -73,7 +75,7 @@ func TestRepublishTakesOnlyTheMissingEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	seqs := []int64{first + 6, first + 1, first + 2, first + 6, first + 4}
-	started, err := operator(log).StartSeqs(t.Context(), seqs, 5, "ann", "lost")
+	started, err := republishesOf(log).RepublishSeqs(t.Context(), seqs, 5, postroom.Audit{Actor: "ann", Reason: "lost"})
 	if err != nil || len(started) != 1 || started[0].Events != 4 || started[0].Kind != "reconcile" || started[0].Rate != 5 {
 		t.Fatalf("Redo = %+v, %v", started, err)
 	}
@@ -81,7 +83,7 @@ func TestRepublishTakesOnlyTheMissingEvents(t *testing.T) {
 	if !slices.Equal(seqs, []int64{first + 6, first + 1, first + 2, first + 6, first + 4}) {
 		t.Error("Redo changed the caller's slice")
 	}
-	if same, err := operator(log).StartSeqs(t.Context(), []int64{first + 1, first + 2, first + 4, first + 6}, 0, "bob", ""); err != nil || len(same) != 1 || same[0].ID != r.ID || !same[0].AlreadyRunning {
+	if same, err := republishesOf(log).RepublishSeqs(t.Context(), []int64{first + 1, first + 2, first + 4, first + 6}, 0, postroom.Audit{Actor: "bob"}); err != nil || len(same) != 1 || same[0].ID != r.ID || !same[0].AlreadyRunning {
 		t.Errorf("the same again = %+v, %v; want republish %d", same, err, r.ID)
 	}
 	wantAudit(t, pool, "ann reconcile 4 lost")
@@ -97,7 +99,7 @@ func TestRepublishTakesOnlyTheMissingEvents(t *testing.T) {
 	ids, rest := again(t, term, 3)
 	wantIDs(t, ids, "e006")
 	publishAgain(t, term, append(page.Events, rest.Events...)...)
-	wantRepublish(t, log, r.ID, republish.Done, 4, 0, 0)
+	wantRepublish(t, log, r.ID, operator.RepublishDone, 4, 0, 0)
 }
 
 // If the recording of what a broker lost fails, Release does that later: it orders the republish of
@@ -113,7 +115,7 @@ func TestLateEventsSurviveAFailedRecording(t *testing.T) {
 	cancel()
 	err := term.Record(ended, eventlog.Progress{
 		Lost: []int64{first + 3}, LostBehindKey: []int64{first + 1},
-		Positions: []eventlog.StreamPosition{{Stream: "SHOP", Seq: 3, MessageID: "m"}},
+		Positions: []broker.StreamPosition{{Stream: "SHOP", Seq: 3, MessageID: "m"}},
 	})
 	if err == nil {
 		t.Fatal("Record with a context that has ended succeeded")

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
+	"github.com/postroom/postroom/operator"
 	"github.com/postroom/postroom/postroomtest"
-	"github.com/postroom/postroom/republish"
 )
 
 // The connection of a relay breaks at any statement: before it, or after the server has carried it
@@ -105,7 +105,7 @@ func TestRepublishesWhoseAnswersAreLost(t *testing.T) {
 		},
 		Run: func(ctx context.Context, pool *pgxpool.Pool) (err error) {
 			if id == 0 {
-				r, err := republish.New(pool).Start(ctx, republish.Request{Actor: "ann"})
+				r, err := operator.New(pool, operator.Config{}).Republish(ctx, operator.RepublishRequest{All: true}, postroom.Audit{Actor: "ann"})
 				if err != nil {
 					return err
 				}
@@ -131,8 +131,8 @@ func TestRepublishesWhoseAnswersAreLost(t *testing.T) {
 			}
 		},
 	}, func(ctx context.Context, pool *pgxpool.Pool) error {
-		all, err := republish.New(pool).List(ctx, 10, 0)
-		if err == nil && (len(all) != 1 || all[0].State != republish.Done || all[0].Published != 2) {
+		all, _, err := operator.New(pool, operator.Config{}).Republishes(ctx, postroom.Page{Limit: 10})
+		if err == nil && (len(all) != 1 || all[0].State != operator.RepublishDone || all[0].Published != 2) {
 			err = fmt.Errorf("republishes: %+v", all)
 		}
 		return err

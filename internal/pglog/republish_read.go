@@ -1,8 +1,9 @@
 package pglog
 
 import (
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/seqset"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // republish is what a term knows of one republish. The struct progress does not have the events of
@@ -14,6 +15,7 @@ type republish struct {
 	passed  int64         // the seq up to which the term has read the republish
 	backlog seqset.Set    // seqs up to the field passed that must still be read, before the rest
 	open    map[int64]int // seqs that were read and are being published, each with its size in bytes
+	copies  []int64       // seqs that were published and that no recording has noted in a checkpoint
 
 	changed  int  // counts the changes of the republish
 	stored   int  // the value of changed when it was last stored
@@ -71,6 +73,8 @@ func (rs republishes) addResults(repeated []eventlog.RepublishResult) {
 	for _, e := range repeated {
 		if r := rs.find(e.RepublishID); r != nil && r.remove(e.Seq) && !e.Dropped {
 			r.Published++
+			//guard:copies-since-a-checkpoint-are-compared remove
+			r.copies = append(r.copies, e.Seq)
 		}
 	}
 }
@@ -98,6 +102,7 @@ type republishProgress struct {
 	changed   int // the value of republish.changed when this progress was computed
 	done      bool
 	args      []any
+	copies    []int64 // what was published since the last stored progress
 }
 
 // unstored returns the progress to store. All numbers count from the beginning of the republish. So
@@ -108,7 +113,7 @@ func (rs republishes) unstored(epoch int64) []republishProgress {
 		if r.changed == r.stored {
 			continue
 		}
-		a := republishProgress{republish: r, changed: r.changed, done: r.finished() && !r.ended}
+		a := republishProgress{republish: r, changed: r.changed, done: r.finished() && !r.ended, copies: r.copies}
 		a.args = []any{epoch, r.ID, r.passed, r.pending().String(), r.Published, r.Skipped, r.Held, a.done}
 		all = append(all, a)
 	}
@@ -119,6 +124,7 @@ func (rs republishes) unstored(epoch int64) []republishProgress {
 func (rs republishes) markStored(all []republishProgress) {
 	for _, a := range all {
 		a.republish.stored = a.changed
+		a.republish.copies = a.republish.copies[len(a.copies):]
 		a.republish.ended = a.republish.ended || a.done
 	}
 }
@@ -137,7 +143,7 @@ type republishNote struct {
 }
 
 // addPage adds a page that was read, and returns it.
-func (rs *republishes) addPage(note *republishNote, events []eventlog.Event) (page eventlog.RepublishPage, err error) {
+func (rs *republishes) addPage(note *republishNote, events []broker.Event) (page eventlog.RepublishPage, err error) {
 	row, r := note.Republish, rs.last()
 	switch {
 	case row == nil, r != nil && r.ID == row.ID && r.ended: // no republish runs, or a recording has ended this republish meanwhile

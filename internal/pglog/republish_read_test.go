@@ -8,10 +8,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/operator"
 )
 
 // publishedLog returns a log with events of which all are published, and the term that
@@ -27,22 +28,23 @@ func publishedLog(t *testing.T, ids ...string) (*pgxpool.Pool, *pglog.Log, *pglo
 	return pool, log, term
 }
 
-// operator returns the store with which operators republish events of a log.
-func operator(log *pglog.Log) *republish.Store { return republish.New(log.Pool()) }
+// republishesOf returns the store with which operators republish events of a log.
+func republishesOf(log *pglog.Log) *operator.Store {
+	return operator.New(log.Pool(), operator.Config{})
+}
 
-func startRepublish(t *testing.T, log *pglog.Log, o republish.Request) republish.Republish {
+func startRepublish(t *testing.T, log *pglog.Log, o operator.RepublishRequest) operator.Republish {
 	t.Helper()
-	o.Actor = "ann"
-	r, err := operator(log).Start(t.Context(), o)
+	r, err := republishesOf(log).Republish(t.Context(), o, postroom.Audit{Actor: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func wantRepublish(t *testing.T, log *pglog.Log, id int64, state republish.State, published, skipped, held int64) {
+func wantRepublish(t *testing.T, log *pglog.Log, id int64, state operator.RepublishState, published, skipped, held int64) {
 	t.Helper()
-	r, err := operator(log).Find(t.Context(), id)
+	r, err := republishesOf(log).FindRepublish(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +52,7 @@ func wantRepublish(t *testing.T, log *pglog.Log, id int64, state republish.State
 		t.Errorf("republish %d is %s: %d published, %d skipped, %d held; want %s: %d, %d, %d",
 			id, r.State, r.Published, r.Skipped, r.Held, state, published, skipped, held)
 	}
-	if (r.State == republish.Running) != r.EndedAt.IsZero() {
+	if (r.State == operator.RepublishRunning) != r.EndedAt.IsZero() {
 		t.Errorf("republish %d is %s and ended at %s", id, r.State, r.EndedAt)
 	}
 }
@@ -63,10 +65,10 @@ func TestARepublishIsReadBesideLiveEvents(t *testing.T) {
 	if _, page := again(t, term, 10); page.ID != 0 || page.Advanced {
 		t.Errorf("without a republish: %+v", page)
 	}
-	r := startRepublish(t, log, republish.Request{})
+	r := startRepublish(t, log, operator.RepublishRequest{All: true})
 	ids, first := again(t, term, 3)
 	wantIDs(t, ids, "e000", "e001", "e002")
-	if !first.Begins || first.ID != r.ID || first.Rate != republish.DefaultRate {
+	if !first.Begins || first.ID != r.ID || first.Rate != operator.DefaultRate {
 		t.Errorf("first page %+v", first.RepublishStatus)
 	}
 	write(t, pool, "live")
@@ -82,14 +84,14 @@ func TestARepublishIsReadBesideLiveEvents(t *testing.T) {
 	if none.Advanced || none.ID != r.ID {
 		t.Errorf("after the last page: moved %t, republish %d", none.Advanced, none.ID)
 	}
-	wantRepublish(t, log, r.ID, republish.Running, 0, 0, 0)
+	wantRepublish(t, log, r.ID, operator.RepublishRunning, 0, 0, 0)
 
 	record(t, term, seqs...)
 	publishAgain(t, term, second.Events...)
 	publishAgain(t, term, first.Events[1:]...)
-	wantRepublish(t, log, r.ID, republish.Running, 4, 0, 0)
+	wantRepublish(t, log, r.ID, operator.RepublishRunning, 4, 0, 0)
 	publishAgain(t, term, first.Events[0])
-	wantRepublish(t, log, r.ID, republish.Done, 5, 0, 0)
+	wantRepublish(t, log, r.ID, operator.RepublishDone, 5, 0, 0)
 	_, end := again(t, term, 3)
 	if len(end.Ended) != 1 || end.Ended[0].ID != r.ID || end.Ended[0].Cancelled || end.ID != 0 {
 		t.Errorf("after the end: %+v", end)
@@ -104,7 +106,7 @@ func TestARepublishIsReadBesideLiveEvents(t *testing.T) {
 	write(t, pool, "last")
 	_, seqs, _ = read(t, term, 10)
 	record(t, term, seqs...)
-	wantRepublish(t, log, r.ID, republish.Done, 77, 0, 0)
+	wantRepublish(t, log, r.ID, operator.RepublishDone, 77, 0, 0)
 }
 
 // Progress of a republish and of live events are separate: a republished seq does not count as
@@ -112,7 +114,7 @@ func TestARepublishIsReadBesideLiveEvents(t *testing.T) {
 func TestARepublishedSeqIsNotALiveOne(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, "a", "b")
-	startRepublish(t, log, republish.Request{})
+	startRepublish(t, log, operator.RepublishRequest{All: true})
 	_, page := again(t, term, 10)
 	write(t, pool, "c")
 	_, seqs, _ := read(t, term, 10)
@@ -126,7 +128,7 @@ func TestARepublishedSeqIsNotALiveOne(t *testing.T) {
 	if err := term.Record(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	wantRepublish(t, log, page.ID, republish.Running, 0, 0, 0)
+	wantRepublish(t, log, page.ID, operator.RepublishRunning, 0, 0, 0)
 	mustExec(t, pool, "DELETE FROM postroom.held")
 	if err := term.Abandon(); err != nil {
 		t.Fatal(err)
@@ -143,7 +145,7 @@ func TestARepublishedSeqIsNotALiveOne(t *testing.T) {
 func TestARepublishIsTakenOver(t *testing.T) {
 	t.Parallel()
 	_, log, term := publishedLog(t, letters(10)...)
-	r := startRepublish(t, log, republish.Request{})
+	r := startRepublish(t, log, operator.RepublishRequest{All: true})
 	_, page := again(t, term, 4)
 	publishAgain(t, term, page.Events[0], page.Events[2]) // e001 and e003 are on their way
 	_, _ = again(t, term, 2)                              // e004 and e005 too, which is not recorded
@@ -163,7 +165,7 @@ func TestARepublishIsTakenOver(t *testing.T) {
 	ids, page = again(t, term, 10)
 	wantIDs(t, ids, "e004", "e005", "e006", "e007", "e008", "e009")
 	publishAgain(t, term, append(all, page.Events...)...)
-	wantRepublish(t, log, r.ID, republish.Done, 10, 0, 0)
+	wantRepublish(t, log, r.ID, operator.RepublishDone, 10, 0, 0)
 }
 
 // A republish leaves out, and counts, events that are held or discarded, because an operator
@@ -194,14 +196,14 @@ func TestARepublishSkipsWhatIsNotPublished(t *testing.T) {
 	}
 	late := openWith(t, pool, "late")
 
-	r := startRepublish(t, log, republish.Request{})
+	r := startRepublish(t, log, operator.RepublishRequest{All: true})
 	if r.Events != 7 {
 		t.Errorf("the republish has %d events, want 7", r.Events)
 	}
 	ids, again1 := again(t, term, 100)
 	wantIDs(t, ids, "e000", "e003", "e006")
 	publishAgain(t, term, again1.Events...)
-	wantRepublish(t, log, r.ID, republish.Done, 3, 4, 0)
+	wantRepublish(t, log, r.ID, operator.RepublishDone, 3, 4, 0)
 	commit(t, late)
 }
 
@@ -215,11 +217,11 @@ func TestARepublishLeavesLateEventsAlone(t *testing.T) {
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs...)
 	commit(t, early)
-	r := startRepublish(t, log, republish.Request{})
+	r := startRepublish(t, log, operator.RepublishRequest{All: true})
 	ids, page := again(t, term, 10)
 	wantIDs(t, ids, "a", "b")
 	publishAgain(t, term, page.Events...)
-	wantRepublish(t, log, r.ID, republish.Done, 2, 1, 0)
+	wantRepublish(t, log, r.ID, operator.RepublishDone, 2, 1, 0)
 	ids, _, _ = read(t, term, 10)
 	wantIDs(t, ids, "early")
 }
@@ -234,7 +236,7 @@ func TestRefusedEventIsHeldWithItsRepublish(t *testing.T) {
 	term := lead(t, log)
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs...)
-	r := startRepublish(t, log, republish.Request{})
+	r := startRepublish(t, log, operator.RepublishRequest{All: true})
 	_, page := again(t, term, 10)
 	err := term.Record(t.Context(), eventlog.Progress{
 		Republished: []eventlog.RepublishResult{{RepublishID: r.ID, Seq: seqs[1]}},
@@ -243,7 +245,7 @@ func TestRefusedEventIsHeldWithItsRepublish(t *testing.T) {
 	if err != nil || len(page.Events) != 2 {
 		t.Fatal(err, page)
 	}
-	wantRepublish(t, log, r.ID, republish.Done, 1, 0, 1)
+	wantRepublish(t, log, r.ID, operator.RepublishDone, 1, 0, 1)
 	wantHeld(t, pool, "a dead 1")
 	var republish int64
 	var key *string
@@ -274,10 +276,10 @@ func TestRefusedEventIsHeldWithItsRepublish(t *testing.T) {
 func TestARepublishIsCancelled(t *testing.T) {
 	t.Parallel()
 	_, log, term := publishedLog(t, letters(10)...)
-	first, second := startRepublish(t, log, republish.Request{}), startRepublish(t, log, republish.Request{Types: []string{"order.placed"}})
+	first, second := startRepublish(t, log, operator.RepublishRequest{All: true}), startRepublish(t, log, operator.RepublishRequest{Types: []string{"order.placed"}})
 	ids, page := again(t, term, 3)
 	wantIDs(t, ids, "e000", "e001", "e002")
-	if _, err := operator(log).Cancel(t.Context(), first.ID, "bob", "wrong one"); err != nil {
+	if _, err := republishesOf(log).CancelRepublish(t.Context(), first.ID, postroom.Audit{Actor: "bob", Reason: "wrong one"}); err != nil {
 		t.Fatal(err)
 	}
 	ids, next := again(t, term, 2)
@@ -293,9 +295,9 @@ func TestARepublishIsCancelled(t *testing.T) {
 	if err := term.Record(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	wantRepublish(t, log, first.ID, republish.Cancelled, 1, 0, 0)
-	wantRepublish(t, log, second.ID, republish.Running, 1, 0, 0)
-	if _, err := operator(log).Cancel(t.Context(), first.ID, "bob", ""); err == nil {
+	wantRepublish(t, log, first.ID, operator.RepublishCancelled, 1, 0, 0)
+	wantRepublish(t, log, second.ID, operator.RepublishRunning, 1, 0, 0)
+	if _, err := republishesOf(log).CancelRepublish(t.Context(), first.ID, postroom.Audit{Actor: "bob"}); err == nil {
 		t.Error("it is cancelled twice")
 	}
 }
@@ -306,7 +308,7 @@ func TestRetentionWaitsForARepublish(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(6)...)
 	overrideCreatedAt(t, pool, time.Hour, letters(6)...)
-	r := startRepublish(t, log, republish.Request{})
+	r := startRepublish(t, log, operator.RepublishRequest{All: true})
 	prune(t, term, time.Minute)
 	wantLog(t, pool, letters(6)...)
 
@@ -321,7 +323,7 @@ func TestRetentionWaitsForARepublish(t *testing.T) {
 	prune(t, term, time.Minute)
 	wantLog(t, pool, letters(6)[4:]...)
 
-	if _, err := operator(log).Cancel(t.Context(), r.ID, "ann", ""); err != nil {
+	if _, err := republishesOf(log).CancelRepublish(t.Context(), r.ID, postroom.Audit{Actor: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	term.PruneFromStart()
@@ -333,7 +335,7 @@ func TestRetentionWaitsForARepublish(t *testing.T) {
 func TestFormerLeaderCannotRecordARepublish(t *testing.T) {
 	t.Parallel()
 	_, log, former := publishedLog(t, letters(3)...)
-	r := startRepublish(t, log, republish.Request{})
+	r := startRepublish(t, log, operator.RepublishRequest{All: true})
 	_, page := again(t, former, 10)
 	lead(t, log)
 	p := eventlog.Progress{}
@@ -343,7 +345,7 @@ func TestFormerLeaderCannotRecordARepublish(t *testing.T) {
 	if err := former.Record(t.Context(), p); err == nil {
 		t.Error("Record = nil, want that the lease is lost")
 	}
-	wantRepublish(t, log, r.ID, republish.Running, 0, 0, 0)
+	wantRepublish(t, log, r.ID, operator.RepublishRunning, 0, 0, 0)
 }
 
 // A page looks at a bounded part of a log, however little a filter lets pass.
@@ -357,7 +359,7 @@ func TestAPageOfARepublishIsBounded(t *testing.T) {
 	term := lead(t, log)
 	// The republish would begin at the first event that matches. So the row is changed to begin at
 	// the start of the log.
-	r := startRepublish(t, log, republish.Request{Types: []string{"c.d"}})
+	r := startRepublish(t, log, operator.RepublishRequest{Types: []string{"c.d"}})
 	mustExec(t, pool, "UPDATE postroom.republish SET lo = 1, passed = 0")
 	pages := 0
 	for {
@@ -375,7 +377,7 @@ func TestAPageOfARepublishIsBounded(t *testing.T) {
 	if pages != 13 {
 		t.Errorf("the last of 25,001 events was on page %d, want 13", pages)
 	}
-	wantRepublish(t, log, r.ID, republish.Done, 1, 0, 0)
+	wantRepublish(t, log, r.ID, operator.RepublishDone, 1, 0, 0)
 }
 
 // The ids of republishes are not in the order of their commits. If a republish with a lower id
@@ -394,7 +396,7 @@ func TestARepublishWithALowerIDIsCommittedLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	higher := startRepublish(t, log, republish.Request{})
+	higher := startRepublish(t, log, operator.RepublishRequest{All: true})
 	if higher.ID <= lower {
 		t.Fatalf("the ids are %d and %d", lower, higher.ID)
 	}
@@ -417,6 +419,6 @@ func TestARepublishWithALowerIDIsCommittedLate(t *testing.T) {
 			t.Errorf("event %s is read %d times", event, n)
 		}
 	}
-	wantRepublish(t, log, lower, republish.Done, 5, 0, 0)
-	wantRepublish(t, log, higher.ID, republish.Done, 5, 0, 0)
+	wantRepublish(t, log, lower, operator.RepublishDone, 5, 0, 0)
+	wantRepublish(t, log, higher.ID, operator.RepublishDone, 5, 0, 0)
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/seqset"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 const (
@@ -164,7 +164,7 @@ func resumeWithin(s state, most limits) *progress {
 // acknowledged row of page can raise the high that state() returns. In the map late, it could not
 // raise high, so it would not count as published until another event raised high above its seq. A row
 // that is in page already was put back or lost, and is read again.
-func (p *progress) readLate(events []eventlog.Event) {
+func (p *progress) readLate(events []broker.Event) {
 	inOrder := len(p.page)
 	for i := range events {
 		ev := &events[i]
@@ -185,7 +185,7 @@ func (p *progress) readLate(events []eventlog.Event) {
 
 // readPage adds the next page: new rows that pass.sql returned. Their seqs must be above high, and
 // ascending.
-func (p *progress) readPage(events []eventlog.Event) {
+func (p *progress) readPage(events []broker.Event) {
 	for i := range events {
 		p.page = append(p.page, entry{seq: events[i].Seq, bytes: sizeOf(&events[i])})
 		p.high = events[i].Seq
@@ -271,7 +271,7 @@ func (p *progress) endCatchUp() {
 
 // schedule notes that events must be held until they are due. They were read, and their rows count
 // as done, except that state() lists them until they are held.
-func (p *progress) schedule(events []eventlog.Event) {
+func (p *progress) schedule(events []broker.Event) {
 	for i := range events {
 		//guard:scheduled-events-are-held-in-portions 2 false
 		if n := len(p.scheduled); n == p.recording || !p.scheduled[n-1].take(events[i].Size()) {
@@ -312,8 +312,8 @@ func (p *progress) returnToLog(seqs []int64) {
 
 // readAgain notes that events were read again, and returns those that are not done meanwhile. The
 // events of gone are missing in the log.
-func (p *progress) readAgain(events []eventlog.Event, gone seqset.Set) (open []eventlog.Event) {
-	var back []eventlog.Event
+func (p *progress) readAgain(events []broker.Event, gone seqset.Set) (open []broker.Event) {
+	var back []broker.Event
 	for i := range events {
 		if p.putBack.Has(events[i].Seq) {
 			back = append(back, events[i])
@@ -323,7 +323,7 @@ func (p *progress) readAgain(events []eventlog.Event, gone seqset.Set) (open []e
 	p.markDone(gone.AppendTo(nil))
 	p.putBack = p.putBack.Without(seqset.Of(seqsOfAll(back)))
 	p.readLate(back)
-	return slices.DeleteFunc(events, func(ev eventlog.Event) bool {
+	return slices.DeleteFunc(events, func(ev broker.Event) bool {
 		_, late := p.late[ev.Seq]
 		e := p.entry(ev.Seq)
 		return !late && (e == nil || e.done)
@@ -331,7 +331,7 @@ func (p *progress) readAgain(events []eventlog.Event, gone seqset.Set) (open []e
 }
 
 // seqsOfAll returns the seqs of events.
-func seqsOfAll(events []eventlog.Event) []int64 {
+func seqsOfAll(events []broker.Event) []int64 {
 	seqs := make([]int64, len(events))
 	for i := range events {
 		seqs[i] = events[i].Seq

@@ -10,8 +10,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/seqset"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // model is a database as a pass sees it: rows that become visible at some
@@ -317,9 +318,9 @@ func TestProgressMeansWhatItRecords(t *testing.T) {
 
 func TestProgressKeepsPendingShort(t *testing.T) {
 	p := resume(state{snap: "0"})
-	var page []eventlog.Event
+	var page []broker.Event
 	for seq := int64(1); seq <= 10_000; seq++ {
-		page = append(page, eventlog.Event{Seq: seq})
+		page = append(page, broker.Event{Seq: seq})
 	}
 	p.readPage(page)
 	for seq := int64(2); seq <= 10_000; seq += 2 {
@@ -334,15 +335,15 @@ func TestProgressKeepsPendingShort(t *testing.T) {
 	}
 }
 
-func eventsOf(seqs []int64) []eventlog.Event {
-	events := make([]eventlog.Event, len(seqs))
+func eventsOf(seqs []int64) []broker.Event {
+	events := make([]broker.Event, len(seqs))
 	for i, seq := range seqs {
 		events[i].Seq = seq
 	}
 	return events
 }
 
-func seqsOf(events []eventlog.Event) []int64 {
+func seqsOf(events []broker.Event) []int64 {
 	seqs := make([]int64, len(events))
 	for i, ev := range events {
 		seqs[i] = ev.Seq
@@ -355,9 +356,9 @@ func seqsOf(events []eventlog.Event) []int64 {
 func TestALateEventIsRecordedAheadOfItsElders(t *testing.T) {
 	t.Parallel()
 	p := resume(state{high: 1})
-	read := func(seqs ...int64) (events []eventlog.Event) {
+	read := func(seqs ...int64) (events []broker.Event) {
 		for _, seq := range seqs {
-			events = append(events, eventlog.Event{Seq: seq})
+			events = append(events, broker.Event{Seq: seq})
 		}
 		return events
 	}
@@ -386,13 +387,13 @@ func TestALateEventIsRecordedAheadOfItsElders(t *testing.T) {
 func TestLateRowsDoNotLowerHigh(t *testing.T) {
 	t.Parallel()
 	p := resume(state{})
-	var page, late []eventlog.Event
+	var page, late []broker.Event
 	for seq := int64(2); seq <= 2*maxPending; seq += 2 {
-		page = append(page, eventlog.Event{Seq: seq})
-		late = append(late, eventlog.Event{Seq: seq - 1})
+		page = append(page, broker.Event{Seq: seq})
+		late = append(late, broker.Event{Seq: seq - 1})
 	}
 	const last = 2*maxPending + 1
-	p.readPage(append(page, eventlog.Event{Seq: last}))
+	p.readPage(append(page, broker.Event{Seq: last}))
 	p.markDone([]int64{last})
 	if s := p.state(); s.high != last || s.pending.Size() != maxPending {
 		t.Fatalf("high %d with %d pending, want %d with %d", s.high, s.pending.Size(), last, maxPending)
@@ -407,12 +408,12 @@ func TestLateRowsDoNotLowerHigh(t *testing.T) {
 func TestAnEventThatIsReadAgainDoesNotLowerHigh(t *testing.T) {
 	t.Parallel()
 	p := resume(state{})
-	p.readPage([]eventlog.Event{{Seq: 1}, {Seq: 2}, {Seq: 3}})
+	p.readPage([]broker.Event{{Seq: 1}, {Seq: 2}, {Seq: 3}})
 	p.returnToLog([]int64{2, 3})
 	if s := p.state(); s.high != 3 || s.pending.String() != "{[1,3]}" {
 		t.Fatalf("high %d, pending %s, want 3, {[1,3]}", s.high, s.pending)
 	}
-	p.readAgain([]eventlog.Event{{Seq: 2}, {Seq: 3}}, nil)
+	p.readAgain([]broker.Event{{Seq: 2}, {Seq: 3}}, nil)
 	if s := p.state(); s.high != 3 || s.pending.String() != "{[1,3]}" {
 		t.Errorf("after it was read again: high %d, pending %s, want 3, {[1,3]}", s.high, s.pending)
 	}
@@ -422,14 +423,14 @@ func TestAnEventThatIsReadAgainDoesNotLowerHigh(t *testing.T) {
 func TestAnEventThatWasLostIsInThePageOnce(t *testing.T) {
 	t.Parallel()
 	p := resume(state{})
-	p.readPage([]eventlog.Event{{Seq: 1}, {Seq: 2}, {Seq: 3}})
+	p.readPage([]broker.Event{{Seq: 1}, {Seq: 2}, {Seq: 3}})
 	p.markDone([]int64{2})
 	if s := p.state(); s.high != 2 || s.pending.String() != "{[1,1]}" {
 		t.Fatalf("high %d, pending %s, want 2, {[1,1]}", s.high, s.pending)
 	}
 	p.addLost(seqset.Of([]int64{2}))
 	p.passHead(p.nextOwed(1))
-	p.readLate([]eventlog.Event{{Seq: 2}})
+	p.readLate([]broker.Event{{Seq: 2}})
 	if s := p.state(); s.high != 2 || s.pending.String() != "{[1,2]}" {
 		t.Errorf("after it was read again: high %d, pending %s, want 2, {[1,2]}", s.high, s.pending)
 	}
@@ -445,7 +446,7 @@ func TestLostEventsAreRecordedWhileABacklogIsRead(t *testing.T) {
 	m := newMemory(state{high: 10, snap: "0", pending: seqset.Of([]int64{4, 5, 9})})
 	head := m.nextOwed(2)
 	m.addResults(eventlog.Progress{Lost: []int64{2, 7}}, 1)
-	page := m.readBacklogPage(&rows{late: []eventlog.Event{{Seq: 4}, {Seq: 5}}}, head)
+	page := m.readBacklogPage(&rows{late: []broker.Event{{Seq: 4}, {Seq: 5}}}, head)
 	if got := seqsOf(page.Events); !slices.Equal(got, []int64{4, 5}) {
 		t.Errorf("read %v, want 4 and 5", got)
 	}

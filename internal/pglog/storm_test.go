@@ -12,10 +12,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // The size of the storm: events, and crashes of the database. It has no time limit.
@@ -89,7 +90,7 @@ func (s *storm) restartServer(t *testing.T) {
 // stormTerm is a term, with the events that it read and has not published.
 type stormTerm struct {
 	*pglog.Term
-	window []eventlog.Event
+	window []broker.Event
 }
 
 // read adds a page to the window.
@@ -104,7 +105,7 @@ func (p *stormTerm) read(ctx context.Context, limit int) (eventlog.Page, error) 
 func (p *stormTerm) send(t *testing.T, j *journal, rng *rand.Rand) []int64 {
 	t.Helper()
 	waits := map[string]bool{}
-	var sent, rest []eventlog.Event
+	var sent, rest []broker.Event
 	for _, ev := range p.window {
 		if _, ok := waits[ev.Key]; !ok {
 			waits[ev.Key] = rng.IntN(3) == 0

@@ -10,9 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/pglog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // lead begins a term. At the test's end it abandons the term if that is still alive.
@@ -102,7 +103,7 @@ func TestTermReadsIntoTheCallersMemory(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	term := lead(t, pglog.New(pool))
-	memory := make([]eventlog.Event, 0, 2)
+	memory := make([]broker.Event, 0, 2)
 	for _, pass := range []struct {
 		write, want []string
 		inPlace     bool

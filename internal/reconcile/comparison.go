@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/internal/sleep"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // overlap is the number of messages before a checkpoint that a comparison reads too. If the first
@@ -18,7 +18,7 @@ const overlap = 10_000
 // comparison compares what a log has published with what a stream has.
 type comparison struct {
 	log      eventlog.History
-	streams  broker.Verifier
+	streams  broker.Publisher
 	mark     eventlog.Checkpoint
 	since    time.Time // the zero time means: from the checkpoint on
 	contents bool      // also find messages that have the source and id of an event, and other content
@@ -42,7 +42,7 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 	if err != nil {
 		return nil, nil, err
 	}
-	log, err := c.log.Entries(ctx, c.mark, c.since)
+	log, err := c.log.Entries(ctx, c.mark, c.since, !c.contents)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,6 +59,10 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 		return nil, nil, err
 	}
 	defer stop()
+	//guard:what-was-published-after-a-checkpoint-was-not-dropped false
+	if c.mark.ID != 0 && standing.First <= c.mark.Position.Seq+1 {
+		standing.First = 1 // it dropped no message that came after the checkpoint
+	}
 	d := newDifference(standing, sources)
 	d.contents = c.contents
 	missing, outOfOrder, err = d.run(ctx, rateLimited(prepend(first, log), c.rate), stream, func() {
@@ -130,7 +134,7 @@ func rateLimited[T any](next reader[T], rate float64) reader[T] {
 		page, err := next(ctx)
 		read += len(page)
 		due := began.Add(time.Duration(float64(read) / rate * float64(time.Second)))
-		if err == nil && !pause.For(ctx, time.Until(due)) {
+		if err == nil && !sleep.For(ctx, time.Until(due)) {
 			err = context.Cause(ctx)
 		}
 		return page, err

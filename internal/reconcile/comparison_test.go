@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 func TestPaced(t *testing.T) {
@@ -49,7 +49,7 @@ func TestPaced(t *testing.T) {
 // paper is a log without servers, and a stream that has all of its events.
 type paper struct {
 	eventlog.History
-	broker.Verifier
+	broker.Publisher
 
 	pages, size int
 	says        map[string]broker.StreamState // the states of faulty streams
@@ -58,13 +58,13 @@ type paper struct {
 	scheduled   int                           // so many first events were scheduled for a time a day after all events were written
 }
 
-func (p *paper) Positions(context.Context) ([]eventlog.StreamPosition, error) {
-	return []eventlog.StreamPosition{{Stream: "S", Seq: 1}}, nil
+func (p *paper) Positions(context.Context) ([]broker.StreamPosition, error) {
+	return []broker.StreamPosition{{Stream: "S", Seq: 1}}, nil
 }
 
 func (p *paper) Sources(context.Context) ([]string, error) { return []string{"/shop"}, nil }
 
-func (p *paper) Entries(context.Context, eventlog.Checkpoint, time.Time) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
+func (p *paper) Entries(context.Context, eventlog.Checkpoint, time.Time, bool) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
 	read := 0
 	return func(context.Context) (page []eventlog.HistoryEntry, err error) {
 		if read == p.pages {
@@ -83,7 +83,7 @@ func (p *paper) Entries(context.Context, eventlog.Checkpoint, time.Time) (func(c
 	}, nil
 }
 
-func (p *paper) Compare(_ context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+func (p *paper) Compare(_ context.Context, at broker.StreamPosition) (broker.StreamState, error) {
 	if s, ok := p.says[at.Stream]; ok {
 		return s, nil
 	}

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // clockSkew is the largest expected difference between the clocks of the database and the
@@ -95,6 +95,7 @@ type logEvent struct {
 	key      uint64 // hash of the key; 0 if the event has no key
 	place    uint64 // hash of the subject, if a later message of the subject can replace this event
 	expected bool   // the stream should have the event
+	late     bool   // it was published out of order before
 	content
 }
 
@@ -216,7 +217,7 @@ func (d *difference) missing() (inOrder, outOfOrder []int64) {
 			d.compared--
 			d.unknown++
 			continue
-		case e.key != 0 && d.last[e.key] > e.seq:
+		case e.key != 0 && (e.late || d.last[e.key] > e.seq):
 			outOfOrder = append(outOfOrder, e.seq)
 		default:
 			inOrder = append(inOrder, e.seq)
@@ -294,7 +295,7 @@ func (d *difference) addEntries(page []eventlog.HistoryEntry) {
 		case e.Published:
 			d.unknown++
 		}
-		name, one := identify(e.Source, e.ID), logEvent{seq: e.Seq, expected: sure, content: content{loggedAt: e.LoggedAt.UnixMicro()}}
+		name, one := identify(e.Source, e.ID), logEvent{seq: e.Seq, expected: sure, late: e.Late, content: content{loggedAt: e.LoggedAt.UnixMicro()}}
 		if e.Key != "" {
 			one.key = max(maphash.String(d.seed, e.Key), 1)
 		}

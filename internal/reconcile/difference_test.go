@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // pages returns a reader of a list, in pages of random sizes.
@@ -111,6 +111,43 @@ func findsTheDifference(t *rapid.T) {
 	}
 	if d.compared != compared || d.unknown != unknown {
 		t.Errorf("%d compared, %d unknown, want %d and %d", d.compared, d.unknown, compared, unknown)
+	}
+}
+
+// An event that was logged before a stream was created is not missing in it: an earlier stream of its
+// subject may have it. That does not hold if the stream has an event that was logged no later.
+func TestBeforeTheStream(t *testing.T) {
+	t.Parallel()
+	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	for _, tt := range []struct {
+		name    string
+		logged  time.Duration // from the creation of the stream
+		there   bool          // whether the stream has an event that was logged with it
+		missing bool
+	}{
+		{"before", -time.Second, false, false},
+		{"before, and the stream has another one of then", -time.Second, true, true},
+		{"after", time.Second, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			state := broker.StreamState{First: 1, Subjects: []string{"a.*"}, Verdict: broker.Intact}
+			state.Last.Created = created
+			event := eventlog.HistoryEntry{Published: true, Source: "/shop", LoggedAt: created.Add(tt.logged), Subject: "a.b"}
+			lacked, has := event, event
+			lacked.Seq, lacked.ID, has.Seq, has.ID = 1, "lacked", 2, "there"
+			entries := []eventlog.HistoryEntry{lacked}
+			var stream []broker.StoredMessage
+			if tt.there {
+				entries, stream = append(entries, has), []broker.StoredMessage{{Source: "/shop", ID: "there", Subject: "a.b", StoredAt: created}}
+			}
+			d := newDifference(state, []string{"/shop"})
+			d.addEntries(entries)
+			d.addStored(stream)
+			if missing, late := d.missing(); len(late) != 0 || (len(missing) == 1) != tt.missing {
+				t.Errorf("missing %v, late %v; want it missing: %t", missing, late, tt.missing)
+			}
+		})
 	}
 }
 

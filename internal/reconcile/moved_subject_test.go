@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/internal/reconcile"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -48,10 +48,10 @@ func TestEventsOfAMovedSubjectAreNotMissing(t *testing.T) {
 	create(jetstream.StreamConfig{Name: old, Subjects: []string{prefix + ".>"}})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
-	publisher, log := natsjs.NewPublisher(nc), outbox.NewLog(pool)
+	publisher, log := natsjs.NewPublisher(nc), pglog.New(pool)
 	go func() {
 		defer close(done)
-		_ = relay.New(log, publisher, relay.Config{}).Run(ctx) // the end of the test stops it
+		_ = relay.New(pool, publisher, relay.Config{}).Run(ctx) // the end of the test stops it
 	}()
 	t.Cleanup(func() { stop(); <-done })
 	write(10)

@@ -13,8 +13,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // ErrConsumed means that a stream keeps its messages only until they are consumed. For such a
@@ -62,7 +62,7 @@ type Result struct {
 
 	// Missing are the seqs, in ascending order, of the events that the stream should have and
 	// lacks. OutOfOrder are those of Missing for which the stream has a later event of the same
-	// key. These events can only be published again out of order. Keyed are those of Missing that
+	// key, or had one when an earlier comparison found them missing. These events can only be published again out of order. Keyed are those of Missing that
 	// have a key.
 	Missing    []int64
 	OutOfOrder []int64
@@ -88,7 +88,7 @@ type Result struct {
 //
 // An error is an outage, or says that Rate is not valid. If one stream cannot be compared, its
 // Result says so.
-func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier, cfg Config) ([]Result, error) {
+func Compare(ctx context.Context, log eventlog.History, streams broker.Publisher, cfg Config) ([]Result, error) {
 	cfg.Rate = cmp.Or(cfg.Rate, DefaultRate)
 	if !(cfg.Rate > 0) { // this refuses a NaN too
 		return nil, fmt.Errorf("reconcile: Rate is %g, want more than 0", cfg.Rate)
@@ -98,11 +98,11 @@ func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier,
 		return nil, fmt.Errorf("reconcile: %w", err)
 	}
 	for _, name := range cfg.Streams {
-		if !slices.ContainsFunc(places, func(p eventlog.StreamPosition) bool { return p.Stream == name }) {
-			places = append(places, eventlog.StreamPosition{Stream: name})
+		if !slices.ContainsFunc(places, func(p broker.StreamPosition) bool { return p.Stream == name }) {
+			places = append(places, broker.StreamPosition{Stream: name})
 		}
 	}
-	slices.SortFunc(places, func(a, b eventlog.StreamPosition) int { return cmp.Compare(a.Stream, b.Stream) })
+	slices.SortFunc(places, func(a, b broker.StreamPosition) int { return cmp.Compare(a.Stream, b.Stream) })
 	var all []Result
 	for _, at := range places {
 		if len(cfg.Streams) > 0 && !slices.Contains(cfg.Streams, at.Stream) {
@@ -118,7 +118,7 @@ func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier,
 }
 
 // stream compares one stream.
-func (cfg Config) stream(ctx context.Context, log eventlog.History, streams broker.Verifier, at eventlog.StreamPosition) (Result, error) {
+func (cfg Config) stream(ctx context.Context, log eventlog.History, streams broker.Publisher, at broker.StreamPosition) (Result, error) {
 	began := time.Now()
 	found := Result{Stream: at.Stream}
 	c := comparison{log: log, streams: streams, since: cfg.Since, contents: true, rate: cfg.Rate}
@@ -167,7 +167,7 @@ func (f *Result) fill(c *comparison, missing, outOfOrder []int64, took time.Dura
 // events. FindLost looks for the newest checkpoint whose message the stream still has, and compares
 // the events that were published after that checkpoint. If there is no such checkpoint, it compares
 // all events of the log. It may run while events are written and published. An error is an outage.
-func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.StreamState) (Result, error) {
+func FindLost(ctx context.Context, log eventlog.History, streams broker.Publisher, s broker.StreamState) (Result, error) {
 	began := time.Now()
 	mark, err := lastMark(ctx, log, streams, s)
 	if err != nil {
@@ -189,7 +189,7 @@ func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier
 
 // stateNow returns the state that a stream has now. It had the state s when it was found to have lost
 // events, and has stored others since then.
-func stateNow(ctx context.Context, streams broker.Verifier, s broker.StreamState, mark eventlog.Checkpoint) (broker.StreamState, error) {
+func stateNow(ctx context.Context, streams broker.Publisher, s broker.StreamState, mark eventlog.Checkpoint) (broker.StreamState, error) {
 	//guard:what-is-published-beside-a-search-is-not-missing do now, err := s, error(nil)
 	now, err := streams.Compare(ctx, s.Last)
 	switch {
@@ -207,7 +207,7 @@ func stateNow(ctx context.Context, streams broker.Verifier, s broker.StreamState
 
 // lastMark returns the newest checkpoint up to which the stream is intact. If there is no such
 // checkpoint, lastMark returns the zero checkpoint.
-func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s broker.StreamState) (eventlog.Checkpoint, error) {
+func lastMark(ctx context.Context, c eventlog.History, w broker.Publisher, s broker.StreamState) (eventlog.Checkpoint, error) {
 	if s.Verdict == broker.Recreated {
 		return eventlog.Checkpoint{}, nil
 	}

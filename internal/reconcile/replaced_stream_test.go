@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/internal/reconcile"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -61,10 +61,10 @@ func TestWhatAStreamReplacedIsNotMissing(t *testing.T) {
 			ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 			done := make(chan struct{})
 			publisher := natsjs.NewPublisher(nc)
-			log := outbox.NewLog(pool)
+			log := pglog.New(pool)
 			go func() {
 				defer close(done)
-				_ = relay.New(log, publisher, relay.Config{Accept: natsjs.Risks()}).Run(ctx) // the end of the test stops it
+				_ = relay.New(pool, publisher, relay.Config{Accept: natsjs.Risks()}).Run(ctx) // the end of the test stops it
 			}()
 			t.Cleanup(func() { stop(); <-done })
 			last := func(seq uint64) {

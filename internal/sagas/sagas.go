@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom/internal/sqlfile"
+	"github.com/postroom/postroom/internal/text"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -106,17 +107,17 @@ type Stuck struct {
 }
 
 // Finding says what is wrong, and what to do next.
-func (s Stuck) Finding() (text, remedy string) {
+func (s Stuck) Finding() (problem, remedy string) {
 	switch {
 	case s.Instances == 1 && !s.More:
-		text = fmt.Sprintf("1 instance of saga %s is stuck: %s", s.Saga, s.Key)
+		problem = fmt.Sprintf("1 instance of saga %s is stuck: %s", s.Saga, s.Key)
 	case s.More:
-		text = fmt.Sprintf("%d instances or more of saga %s are stuck: the first, %s,", s.Instances, s.Saga, s.Key)
+		problem = fmt.Sprintf("%d instances or more of saga %s are stuck: the first, %s,", s.Instances, s.Saga, s.Key)
 	default:
-		text = fmt.Sprintf("%d instances of saga %s are stuck: the first, %s,", s.Instances, s.Saga, s.Key)
+		problem = fmt.Sprintf("%d instances of saga %s are stuck: the first, %s,", s.Instances, s.Saga, s.Key)
 	}
-	text += fmt.Sprintf(" has waited for step %s for %s", s.Step, time.Duration(s.Seconds)*time.Second)
-	return text, fmt.Sprintf("'postroom saga list --saga %s --stuck' lists them; 'postroom saga show' prints the command for which an instance waits", s.Saga)
+	problem += fmt.Sprintf(" has waited for step %s for %s", s.Step, time.Duration(s.Seconds)*time.Second)
+	return problem, fmt.Sprintf("'postroom saga list --saga %s --stuck' lists them; 'postroom saga show' prints the command for which an instance waits", text.Word(s.Saga))
 }
 
 // StuckOf returns the sagas with stuck instances. The parameter name is the schema's name, which

@@ -26,3 +26,14 @@ func TestEscapeControls(t *testing.T) {
 		}
 	}
 }
+
+func TestWord(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"shop.mail/order-7:a,b": "shop.mail/order-7:a,b", "": "''", "order.>": "'order.>'", "order.*": "'order.*'", "$(reboot)": "'$(reboot)'", "a'; reboot; '": `'a'\''; reboot; '\'''`, "a\nb": "'a\nb'", "é": "'é'",
+	} {
+		if got := text.Word(given); got != want {
+			t.Errorf("%q becomes %s, want %s", given, got, want)
+		}
+	}
+}

@@ -196,11 +196,16 @@ type document struct {
 
 func decodeStructured(ev *postroom.Event, data []byte) error {
 	var doc document
-	if err := json.Unmarshal(data, &doc); err != nil {
+	//guard:bytes-that-are-not-utf-8-become-no-other-event 1 false
+	if err := json.Unmarshal(data, &doc); !utf8.Valid(data) || err != nil { // Unmarshal replaces such bytes, so that two ids could become one
 		return fmt.Errorf("%w: structured mode, and no JSON document", ErrUndecodable)
 	}
 	if doc.ID == "" || doc.Source == "" || doc.Type == "" {
 		return fmt.Errorf("%w: structured mode without id, source or type", ErrUndecodable)
+	}
+	//guard:halves-of-characters-become-no-other-event false
+	if strings.ContainsRune(doc.ID+doc.Source, utf8.RuneError) { // Unmarshal replaces half a surrogate pair too
+		return fmt.Errorf("%w: structured mode, and the id or source has a character that stands for an unknown one", ErrUndecodable)
 	}
 	ev.ID, ev.Source, ev.Type, ev.Key, ev.ContentType = doc.ID, doc.Source, doc.Type, doc.PartitionKey, doc.ContentType
 	ev.Data = doc.Base64

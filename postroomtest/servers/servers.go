@@ -6,10 +6,11 @@
 //
 // PostgreSQL is the server that POSTROOM_TEST_DATABASE_URL names. The role in this URL must have the
 // right to create databases. If the variable is not set, the package makes a throwaway cluster with
-// the programs on this machine, or else starts a container. NATS is the program that
+// the programs on this machine. NATS is the program that
 // POSTROOM_TEST_BROKER names. If that variable is not set, the program is nats-server on the PATH,
-// or else a program that the package builds once with go install, in the user's cache. With
-// POSTROOM_TEST_SERVERS=containers both servers run in containers.
+// or else a program that the package builds once with go install, in the user's cache. Package
+// [github.com/postroom/postroom/postroomtest/containers] has the same functions, and runs both
+// servers in containers.
 //
 // The first test of a process starts PostgreSQL, which takes about a second. Each database is a
 // copy of a database that was migrated once. The servers end when the test process ends, even if
@@ -25,9 +26,7 @@
 package servers
 
 import (
-	"os"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -41,7 +40,7 @@ import (
 // the database when the test ends.
 func Postgres(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	return devtest.Pool(needs(t))
+	return devtest.Pool(devtest.Strict(t))
 }
 
 // PostgresURL returns the URL of a new, migrated database, for a test that opens its own
@@ -49,7 +48,7 @@ func Postgres(t testing.TB) *pgxpool.Pool {
 // and drops the database.
 func PostgresURL(t testing.TB) string {
 	t.Helper()
-	return devtest.DatabaseURL(needs(t))
+	return devtest.DatabaseURL(devtest.Strict(t))
 }
 
 // NATS returns a connection to a new server for the test. The connection has the options of
@@ -57,7 +56,7 @@ func PostgresURL(t testing.TB) string {
 // stops the server when the test ends.
 func NATS(t testing.TB) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(devtest.OwnNATS(needs(t)).URL(), append(natsjs.ConnectOptions(), nats.Name(t.Name()))...)
+	nc, err := nats.Connect(devtest.OwnNATS(devtest.Strict(t)).URL(), append(natsjs.ConnectOptions(), nats.Name(t.Name()))...)
 	if err != nil {
 		t.Fatalf("servers: connect to the test's NATS server: %v", err)
 	}
@@ -73,34 +72,4 @@ func Stream(t testing.TB, nc *nats.Conn, name string, subjects ...string) {
 	if err != nil {
 		t.Fatalf("servers: %v", err)
 	}
-}
-
-// requireVariable is the environment variable that says whether a test fails or is skipped if there
-// is no server for it.
-const requireVariable = "POSTROOM_TEST_REQUIRE"
-
-// needs returns t in a form that fails, and is not skipped, if there are no servers for it. With
-// POSTROOM_TEST_REQUIRE=0 it returns t.
-func needs(t testing.TB) testing.TB {
-	if os.Getenv(requireVariable) == "0" {
-		return t
-	}
-	return strictTest{t}
-}
-
-// strictTest is a test that fails if a function wants to skip it.
-type strictTest struct{ testing.TB }
-
-// Deadline returns the deadline of the test, so that waits end before it.
-func (r strictTest) Deadline() (at time.Time, ok bool) {
-	if t, has := r.TB.(interface{ Deadline() (time.Time, bool) }); has {
-		return t.Deadline()
-	}
-	return time.Time{}, false
-}
-
-// Skipf fails the test.
-func (r strictTest) Skipf(format string, args ...any) {
-	r.Helper()
-	r.Fatalf(format+"\n(set "+requireVariable+"=0 to skip such tests)", args...)
 }

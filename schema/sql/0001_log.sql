@@ -628,7 +628,7 @@ COMMENT ON TABLE postroom.relay_checkpoint IS
 COMMENT ON COLUMN postroom.relay_checkpoint.at IS
     'When the checkpoint was made.';
 COMMENT ON COLUMN postroom.relay_checkpoint.published_held IS
-    'Events that were published from held after this checkpoint and before the next one.';
+    'Events that were published from held, or again for a republish, after this checkpoint and before the next one.';
 
 -- The table has no constraints besides its types and its key, because only people read the rows,
 -- and a bad row must not prevent the relay from recording published events.
@@ -672,6 +672,10 @@ CREATE TABLE postroom.republish (
     held       bigint         NOT NULL DEFAULT 0,
     ended_at   timestamptz,
     CHECK ((state = 'running') = (ended_at IS NULL)),
+
+    -- In the years 1 to 9999, as JSON has it: one odd row must not take the list from operators.
+    --guard:republishes-have-times-that-tools-can-print 1 true
+    CONSTRAINT republish_times CHECK (least(created_at, since, until, ended_at) >= '0001-01-01 00:00:00+00' AND greatest(created_at, since, until, ended_at) < '10000-01-01 00:00:00+00'),
 
     -- The relay computes with these seqs, and larger ones would overflow.
     --guard:the-seqs-of-a-republish-are-bounded 1 true

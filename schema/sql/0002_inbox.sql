@@ -98,9 +98,11 @@ CREATE TABLE postroom.held (
     key             text              COLLATE "C",
 
     -- Its state, and when it is due
-    next_at         timestamptz       CHECK (isfinite(next_at)),
-    dead_at         timestamptz       CHECK (isfinite(dead_at)),
-    held_at         timestamptz       NOT NULL DEFAULT now() CHECK (isfinite(held_at)),
+    -- in the years 1 to 9999, as JSON has it: lists have these times as places where a page begins
+    --guard:lists-of-held-events-have-places 1 true
+    next_at         timestamptz       CHECK (next_at >= '0001-01-01 00:00:00+00' AND next_at < '10000-01-01 00:00:00+00'),
+    dead_at         timestamptz       CHECK (dead_at >= '0001-01-01 00:00:00+00' AND dead_at < '10000-01-01 00:00:00+00'),
+    held_at         timestamptz       NOT NULL DEFAULT now() CHECK (held_at >= '0001-01-01 00:00:00+00' AND held_at < '10000-01-01 00:00:00+00'),
     epoch           bigint            NOT NULL DEFAULT 0,
     claimed_by      postroom.process,
     solitary        boolean           NOT NULL DEFAULT false,

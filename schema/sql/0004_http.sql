@@ -105,7 +105,10 @@ CREATE TABLE postroom.webhook_endpoint (
     paused_until    timestamptz,
     last_status     int,
     last_at         timestamptz,
-    CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL))
+    CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL)),
+    -- In the years 1 to 9999, as JSON has it: one odd row must not take the list from operators.
+    --guard:endpoints-have-times-that-tools-can-print 1 true
+    CONSTRAINT webhook_endpoint_times CHECK (least(rotated_at, created_at, disabled_at, failing_since, paused_until, last_at) >= '0001-01-01 00:00:00+00' AND greatest(rotated_at, created_at, disabled_at, failing_since, paused_until, last_at) < '10000-01-01 00:00:00+00')
 );
 COMMENT ON TABLE postroom.webhook_endpoint IS
     'The endpoints to which webhooks are sent, and the state of each. A row changes only when the state of its endpoint changes. The table receipt has the single deliveries.';

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/idempotency/internal/failure"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 )
 
 // steps has what this attempt knows about the steps of the operation.
@@ -174,7 +174,7 @@ func (c *Claim) persist(ctx context.Context, delayed, name string, write func(ct
 			c.table.Log.WarnContext(ctx, delayed, "call", name, "error", err)
 		}
 		//guard:a-known-outcome-is-recorded-later true
-		if !pause.For(ctx, rest) {
+		if !sleep.For(ctx, rest) {
 			return err
 		}
 	}

@@ -72,23 +72,3 @@ func IsTwin(err error) bool {
 // IsOther reports whether still.sql or store.sql failed because a handler began another
 // transaction. These statements then fail on purpose, with 22P02.
 func IsOther(err error) bool { return HasCode(err, "22P02") }
-
-// noEffectError wraps the error of a call that had no effect.
-type noEffectError struct{ err error }
-
-func (e *noEffectError) Error() string { return e.err.Error() }
-func (e *noEffectError) Unwrap() error { return e.err }
-
-// NotApplied marks the error of a call that had no effect. It returns nil if err is nil.
-func NotApplied(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &noEffectError{err}
-}
-
-// IsNotApplied reports whether err is the error of a call that had no effect.
-func IsNotApplied(err error) bool {
-	_, is := guard.As[*noEffectError](guard.Tree(err)) // the tree of a user's error may be infinite
-	return is
-}

@@ -1,5 +1,5 @@
 // Package accept checks events that come without a broker, derives their identities, and stores
-// them with a [Store].
+// them in the database.
 package accept
 
 import (
@@ -14,6 +14,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -39,15 +40,9 @@ type Event struct {
 	IgnoreType    bool // if true, the type does not belong to the content
 }
 
-// Store stores events, in a transaction of its own or in the caller's.
-type Store interface {
-	Store(ctx context.Context, all []*delivery.Acceptance) error
-	StoreIn(ctx context.Context, tx pgx.Tx, all []*delivery.Acceptance) error
-}
-
 // Acceptor accepts events. Its Handlers do not change while it accepts.
 type Acceptor struct {
-	Store    Store
+	Store    *ledger.Accepts
 	Wake     func() // tells the workers that events may be due
 	Handlers map[string]Handler
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 )
 
 // Renewer renews the claims of external handlers, which may run for longer than a
@@ -29,9 +29,9 @@ func (r Renewer) Run(ctx context.Context) error {
 			}
 		}
 		if !life.IsStopping() {
-			pause.For(life.Take, time.Until(next))
+			sleep.For(life.Take, time.Until(next))
 		} else {
-			pause.For(life.Work, 20*time.Millisecond) // so that a stop does not wait for the next renewal
+			sleep.For(life.Work, 20*time.Millisecond) // so that a stop does not wait for the next renewal
 		}
 	}
 	return nil

@@ -10,42 +10,16 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/inbox/internal/dryrun"
+	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/internal/sleep"
 )
-
-// Ledger has the runner's calls to the database. Each call has its own time limit.
-type Ledger interface {
-	// Claim claims events for a process, asks what is due next, and takes requested dry
-	// runs, if there is room for any.
-	Claim(ctx context.Context, process string, w *delivery.Wishes, room int) ([]delivery.HeldEvent, []delivery.DryRun, delivery.Due, error)
-
-	// ClaimAlone claims one event that may end the process.
-	ClaimAlone(ctx context.Context, process string, w *delivery.Wishes) ([]delivery.HeldEvent, error)
-
-	// Orphans reads the claims of a process, and gives back those for which the function knows
-	// returns false.
-	Orphans(ctx context.Context, process string, handlers []string, knows func(id, epoch int64) bool) error
-
-	// Postpone looks at the events of a handler that have been due for the longest time, but not at
-	// more of them than the given number. If such an event has a key of p, Postpone postpones it.
-	// Postpone returns how many events of each key it postponed.
-	Postpone(ctx context.Context, handler string, p delivery.Postponement, most int) (moved map[string]int, err error)
-
-	// Renew renews claims, and returns the ids of the claims that this process still has.
-	Renew(ctx context.Context, ids, epochs []int64, lease time.Duration) (kept []int64, err error)
-}
-
-// DryRuns takes requested dry runs.
-type DryRuns interface {
-	Room() int
-	Take(asked []delivery.DryRun)
-}
 
 // Config has what a runner needs.
 type Config struct {
-	Ledger   Ledger
+	Ledger   ledger.Claims
 	Process  string // the name with which this process claims events
-	DryRuns  DryRuns
+	DryRuns  *dryrun.Runner
 	Log      *slog.Logger
 	Warn     func(ctx context.Context, what string, err error, args ...any) // logs an error; the runner tries again what failed
 	Outage   postroom.Backoff
@@ -152,7 +126,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			failures = 0
 		}
 		if !r.more {
-			pause.For(life.Take, claimGap)
+			sleep.For(life.Take, claimGap)
 		}
 		r.wait(life.Take, next)
 	}
@@ -378,7 +352,7 @@ func (r *Runner) lockAlone(life delivery.Lifetime) bool {
 	until := time.Now().Add(alonePatience)
 	//guard:claims-of-others-go-on-while-an-event-must-run-alone 2 true
 	for r.runs() && time.Now().Before(until) && !life.IsStopping() {
-		pause.For(life.Take, time.Millisecond)
+		sleep.For(life.Take, time.Millisecond)
 	}
 	//guard:an-event-that-must-run-alone-stops-others-for-a-short-time 2.1.1 = time.Hour
 	if r.runs() && !beside || !r.cfg.Alone.Lock(time.Until(until), beside) {

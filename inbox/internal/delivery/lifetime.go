@@ -39,9 +39,3 @@ func (l Lifetime) Ends(err error) bool {
 	//guard:a-context-that-ends-with-the-process-is-no-attempt 2.2 false
 	return l.IsOver() || l.IsStopping() && (IsOutage(err) || errors.Is(err, context.Canceled))
 }
-
-// RunnerFunc turns a function into a postroom.Runner.
-type RunnerFunc func(ctx context.Context) error
-
-// Run implements postroom.Runner.
-func (f RunnerFunc) Run(ctx context.Context) error { return f(ctx) }

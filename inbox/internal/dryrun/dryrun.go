@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -35,18 +36,9 @@ type Finding struct {
 	Changes []delivery.Change `json:"changes,omitempty"`
 }
 
-// Ledger reads and stores data of dry runs.
-type Ledger interface {
-	// Try reads the event of a dry run. If the event is no longer held, it returns no row.
-	Try(ctx context.Context, asked delivery.DryRun) ([]delivery.HeldEvent, error)
-
-	// Tried stores the result of a dry run.
-	Tried(ctx context.Context, id int64, finding string) error
-}
-
 // Runner makes dry runs, one after the other. It implements postroom.Runner.
 type Runner struct {
-	ledger Ledger
+	ledger ledger.Claims
 	log    *slog.Logger
 	run    func(ctx context.Context, h delivery.HeldEvent) (Finding, error)
 	asked  chan delivery.DryRun
@@ -57,8 +49,8 @@ const most = 8
 
 // NewRunner returns a runner. The function run makes the dry run of an event. If run returns an
 // error, the dry run could not be made.
-func NewRunner(ledger Ledger, log *slog.Logger, run func(ctx context.Context, h delivery.HeldEvent) (Finding, error)) *Runner {
-	return &Runner{ledger: ledger, log: log, run: run, asked: make(chan delivery.DryRun, most)}
+func NewRunner(in ledger.Claims, log *slog.Logger, run func(ctx context.Context, h delivery.HeldEvent) (Finding, error)) *Runner {
+	return &Runner{ledger: in, log: log, run: run, asked: make(chan delivery.DryRun, most)}
 }
 
 // Room returns how many more dry runs can be taken.

@@ -15,11 +15,11 @@ import (
 )
 
 // Config says when a handler pauses: if at least Events different events were tried within Window,
-// and at least Share of them failed. New needs all fields except Off: see WithDefaults.
+// and at least four in five of them failed. A failure that is about the event itself does not count.
+// New needs all fields except Off: see WithDefaults.
 type Config struct {
 	Off    bool          // the handler never pauses because of failures
 	Events int           // how many different events must be tried within Window
-	Share  float64       // the share of these events that must fail; a failure that is about the event does not count
 	Window time.Duration // at most MaxWindow
 
 	// Probe is the time from the beginning of the pause to the first probe. The wait doubles before
@@ -29,7 +29,7 @@ type Config struct {
 
 // WithDefaults returns the config with the default for each field that is zero.
 func (c Config) WithDefaults() Config {
-	c.Events, c.Share, c.Window = cmp.Or(c.Events, 20), cmp.Or(c.Share, 0.8), cmp.Or(c.Window, time.Minute)
+	c.Events, c.Window = cmp.Or(c.Events, 20), cmp.Or(c.Window, time.Minute)
 	c.Probe = cmp.Or(c.Probe, time.Second)
 	c.MaxProbe = max(cmp.Or(c.MaxProbe, time.Minute), c.Probe)
 	return c
@@ -37,11 +37,8 @@ func (c Config) WithDefaults() Config {
 
 // Validate calls the function add for each fault of the config. Call it before WithDefaults.
 func (c Config) Validate(add func(format string, args ...any)) {
-	if c.Events < 0 || c.Probe < 0 || c.MaxProbe < 0 {
-		add("Pause.Events, Probe and MaxProbe are %d, %s and %s, want 0 or more", c.Events, c.Probe, c.MaxProbe)
-	}
-	if !(c.Share >= 0 && c.Share <= 1) {
-		add("Pause.Share is %v, want more than 0 and at most 1, or 0 for the default", c.Share)
+	if c.Events < 0 {
+		add("Pause.Events is %d, want 0 or more", c.Events)
 	}
 	if c.Window != 0 && (c.Window < time.Second || c.Window > MaxWindow) {
 		add("Pause.Window is %s, want 1s to %s", c.Window, MaxWindow)
@@ -252,7 +249,7 @@ func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 		return 0
 	}
 	g.window.failed(event, now, !f.Snoozed)
-	if tried, failed := g.window.counts(now); tried >= g.cfg.Events && float64(failed) >= g.cfg.Share*float64(tried) {
+	if tried, failed := g.window.counts(now); tried >= g.cfg.Events && 5*failed >= 4*tried {
 		g.state.Paused, g.state.Since, g.state.Cause, g.state.Tried, g.state.Failed = true, now, f, tried, failed
 		g.wait = g.cfg.Probe
 		g.due, g.probe, g.back = now.Add(g.wait), "", g.window.repeated(now)

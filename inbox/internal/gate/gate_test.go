@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-var defaults = Config{Events: 20, Share: 0.8, Window: time.Minute, Probe: time.Second, MaxProbe: time.Minute}
+var defaults = Config{Events: 20, Window: time.Minute, Probe: time.Second, MaxProbe: time.Minute}
 
 var (
 	outage     = delivery.Failure{Class: "error", Text: "503"}
@@ -68,7 +68,7 @@ func TestFailuresOfNearlyAllEventsPauseAHandler(t *testing.T) {
 			time.Sleep(61 * time.Second)
 			fail(g, 20, outage)
 		}, true},
-		"it is off": {Config{Off: true, Events: 20, Share: 0.8, Window: time.Minute}, func(g *Gate) { fail(g, 100, outage) }, false},
+		"it is off": {Config{Off: true, Events: 20, Window: time.Minute}, func(g *Gate) { fail(g, 100, outage) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

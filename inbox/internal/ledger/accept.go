@@ -225,7 +225,7 @@ func (a *Accepts) compare(ctx context.Context, db sender, all acceptances) error
 		case one.D.Digest == nil:
 			one.Result = delivery.AcceptedBefore
 		default:
-			batch.Queue(a.db.sql.decided, one.Handler, one.D.Key, one.D.Digest).QueryRow(func(row pgx.Row) error {
+			batch.Queue(a.db.sql.Decided, one.Handler, one.D.Key, one.D.Digest).QueryRow(func(row pgx.Row) error {
 				var same bool
 				if err := row.Scan(&same); err != nil {
 					return err
@@ -300,7 +300,7 @@ func (a *Accepts) statement(all acceptances, patience time.Duration) (*Statement
 		parents, states = append(parents, optional(ev.TraceParent)), append(states, optional(ev.TraceState))
 		allHeader, data = append(allHeader, headers), append(data, notNull(ev.Data))
 	}
-	return &Statement{sql: a.db.sql.accept, args: []any{
+	return &Statement{sql: a.db.sql.Accept, args: []any{
 		handlers, keys, digests, sources, ids, types, subjects, eventKeys, contentTypes,
 		correlations, causations, occurred, parents, states, allHeader, data, limit,
 	}}, nil

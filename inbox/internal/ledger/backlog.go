@@ -14,7 +14,7 @@ import (
 
 // Backlog returns how many events are held for each handler.
 func (db Upkeep) Backlog(ctx context.Context, handlers []string) ([]delivery.Stock, error) {
-	rows, _ := db.pool.Query(ctx, db.sql.backlog, handlers) // CollectRows returns its error
+	rows, _ := db.pool.Query(ctx, db.sql.Backlog, handlers) // CollectRows returns its error
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Stock])
 	if err != nil {
 		return nil, fmt.Errorf("count held events: %w", err)

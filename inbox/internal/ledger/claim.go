@@ -62,12 +62,12 @@ func claimArguments(process string, w *delivery.Wishes) []any {
 // in one round trip.
 func (db Claims) Claim(ctx context.Context, process string, w *delivery.Wishes, room int) (claims []delivery.HeldEvent, asked []delivery.DryRun, next delivery.Due, err error) {
 	err = db.sendClaim(ctx, func(batch *pgx.Batch) {
-		batch.Queue(db.sql.claim, append(claimArguments(process, w), w.Bytes, w.Idle)...).Query(intoHeld(&claims))
+		batch.Queue(db.sql.Claim, append(claimArguments(process, w), w.Bytes, w.Idle)...).Query(intoHeld(&claims))
 		open := w.Unpaused()
-		batch.Queue(db.sql.due, open.Handlers, open.Types, open.Subjects, open.Spared).QueryRow(func(row pgx.Row) error {
+		batch.Queue(db.sql.Due, open.Handlers, open.Types, open.Subjects, open.Spared).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&next.Wait, &next.Alone)
 		})
-		batch.Queue(db.sql.trials, process, w.Handlers, room, w.Types, w.Subjects).Query(func(rows pgx.Rows) error {
+		batch.Queue(db.sql.Trials, process, w.Handlers, room, w.Types, w.Subjects).Query(func(rows pgx.Rows) error {
 			var tr delivery.DryRun
 			_, err := pgx.ForEachRow(rows, []any{&tr.ID, &tr.Handler, &tr.Held}, func() error {
 				asked = append(asked, tr)
@@ -85,7 +85,7 @@ func (db Claims) Claim(ctx context.Context, process string, w *delivery.Wishes, 
 // ClaimAlone claims one event that may end the process.
 func (db Claims) ClaimAlone(ctx context.Context, process string, w *delivery.Wishes) (claims []delivery.HeldEvent, err error) {
 	err = db.sendClaim(ctx, func(batch *pgx.Batch) {
-		batch.Queue(db.sql.claimAlone, claimArguments(process, w)...).Query(intoHeld(&claims))
+		batch.Queue(db.sql.ClaimAlone, claimArguments(process, w)...).Query(intoHeld(&claims))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim an event that runs alone: %w", err)
@@ -98,7 +98,7 @@ func (db Claims) sendClaim(ctx context.Context, queue func(batch *pgx.Batch)) er
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
 	batch := &pgx.Batch{}
-	batch.Queue(db.sql.plan)
+	batch.Queue(db.sql.Plan)
 	queue(batch)
 	return db.pool.SendBatch(ctx, batch).Close()
 }
@@ -108,7 +108,7 @@ func (db Claims) sendClaim(ctx context.Context, queue func(batch *pgx.Batch)) er
 func (db Claims) Postpone(ctx context.Context, handler string, p delivery.Postponement, most int) (map[string]int, error) {
 	moved := make(map[string]int, len(p.Keys))
 	err := db.sendClaim(ctx, func(batch *pgx.Batch) {
-		batch.Queue(db.sql.postpone, handler, p.Keys, p.First, p.Pace, most, p.Since).Query(func(rows pgx.Rows) error {
+		batch.Queue(db.sql.Postpone, handler, p.Keys, p.First, p.Pace, most, p.Since).Query(func(rows pgx.Rows) error {
 			var key string
 			var n int
 			_, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error {
@@ -131,11 +131,11 @@ func (db Claims) Orphans(ctx context.Context, process string, handlers []string,
 	defer cancel()
 	var id, epoch int64
 	unknown := &pgx.Batch{}
-	rows, _ := db.pool.Query(ctx, db.sql.orphans, process, handlers) // ForEachRow reports the error
+	rows, _ := db.pool.Query(ctx, db.sql.Orphans, process, handlers) // ForEachRow reports the error
 	_, err := pgx.ForEachRow(rows, []any{&id, &epoch}, func() error {
 		//guard:orphans-are-unknown-to-their-process true
 		if !knows(id, epoch) {
-			unknown.Queue(db.sql.release, id, epoch, time.Duration(0))
+			unknown.Queue(db.sql.Release, id, epoch, time.Duration(0))
 		}
 		return nil
 	})
@@ -157,11 +157,11 @@ func (db Claims) GiveBack(ctx context.Context, handler string, events []string, 
 		return err
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(db.sql.giveBack, handler, events, attempts).Query(read)
+	batch.Queue(db.sql.GiveBack, handler, events, attempts).Query(read)
 	id, err := db.known(ctx, batch)
 	//guard:attempts-are-given-back-once 1 false
 	if id != "" && err != nil && !delivery.IsRefused(err) { // it may have committed
-		rows, _ := db.pool.Query(ctx, db.sql.given, handler, events, id) // CollectRows reports the error
+		rows, _ := db.pool.Query(ctx, db.sql.Given, handler, events, id) // CollectRows reports the error
 		err = read(rows)
 	}
 	if err != nil {
@@ -175,8 +175,8 @@ func (db Claims) Renew(ctx context.Context, ids, epochs []int64, lease time.Dura
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
 	batch := &pgx.Batch{}
-	batch.Queue(db.sql.plan)
-	batch.Queue(db.sql.renew, ids, epochs, lease).Query(func(rows pgx.Rows) (err error) {
+	batch.Queue(db.sql.Plan)
+	batch.Queue(db.sql.Renew, ids, epochs, lease).Query(func(rows pgx.Rows) (err error) {
 		kept, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		return err
 	})
@@ -188,6 +188,6 @@ func (db Claims) Renew(ctx context.Context, ids, epochs []int64, lease time.Dura
 
 // Release gives up a claim. The event is due again after the given time.
 func (db Claims) Release(ctx context.Context, id, epoch int64, after time.Duration) error {
-	_, err := db.pool.Exec(ctx, db.sql.release, id, epoch, after)
+	_, err := db.pool.Exec(ctx, db.sql.Release, id, epoch, after)
 	return delivery.Written(err)
 }

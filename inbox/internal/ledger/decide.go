@@ -39,11 +39,11 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milli
 func (a *Handler) Decision(d *delivery.Delivery, key string, maybe bool) *Statement {
 	switch {
 	case key == "":
-		return &Statement{sql: a.sql.decide, args: []any{a.name, d.Key, d.Digest, a.idleLimit}}
+		return &Statement{sql: a.sql.Decide, args: []any{a.name, d.Key, d.Digest, a.idleLimit}}
 	case !maybe:
-		return &Statement{sql: a.sql.decideFree, args: []any{a.name, d.Key, d.Digest, a.idleLimit, key, d.Epoch()}}
+		return &Statement{sql: a.sql.DecideFree, args: []any{a.name, d.Key, d.Digest, a.idleLimit, key, d.Epoch()}}
 	}
-	return &Statement{sql: a.sql.decideOrdered, args: []any{a.name, d.Key, d.Digest, a.idleLimit, key, d.Pos, d.Epoch()}}
+	return &Statement{sql: a.sql.DecideOrdered, args: []any{a.name, d.Key, d.Digest, a.idleLimit, key, d.Pos, d.Epoch()}}
 }
 
 // Decide begins a transaction with the statement that decides a delivery.
@@ -55,7 +55,7 @@ func (a *Handler) Decide(ctx context.Context, decision *Statement) (*Tx, pgconn.
 // event must wait for its key, or if the term of this reader is over.
 func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, key string) error {
 	var same bool
-	err := tx.Tx.QueryRow(ctx, a.sql.verdict, a.name, d.Key, d.Digest).Scan(&same)
+	err := tx.Tx.QueryRow(ctx, a.sql.Verdict, a.name, d.Key, d.Digest).Scan(&same)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) && key != "":
 		return delivery.ErrBlocked
@@ -91,7 +91,7 @@ func (a *Handler) DecideBatch(ctx context.Context, members []*delivery.Delivery)
 		return rows.Err()
 	}
 	tx, _, err := a.begin(ctx, a.isolation,
-		Statement{sql: a.sql.decideBatch, args: []any{a.name, keys, digests, a.idleLimit}, read: read})
+		Statement{sql: a.sql.DecideBatch, args: []any{a.name, keys, digests, a.idleLimit}, read: read})
 	if tx != nil {
 		tx.ID = id
 	}
@@ -143,7 +143,7 @@ func (a *Handler) Begin(ctx context.Context) (*Tx, error) {
 
 // Beginning returns the statement that begins the transaction of a held event.
 func (a *Handler) Beginning() *Statement {
-	return &Statement{sql: a.sql.limits, args: []any{a.idleLimit}}
+	return &Statement{sql: a.sql.Limits, args: []any{a.idleLimit}}
 }
 
 // BeginAlong begins the transaction of a held event, and reads the events that will run in the same
@@ -152,11 +152,11 @@ func (a *Handler) Beginning() *Statement {
 func (a *Handler) BeginAlong(ctx context.Context, head *delivery.HeldEvent, n int, bytes int64, types, subjects *string) (*Tx, []delivery.HeldEvent, error) {
 	var along []delivery.HeldEvent
 	tx, _, err := a.begin(ctx, a.isolation,
-		Statement{sql: a.sql.limits, args: []any{a.idleLimit}},
+		Statement{sql: a.sql.Limits, args: []any{a.idleLimit}},
 		Statement{sql: "SAVEPOINT postroom_plan"}, // so that the settings for the plan of along.sql can be undone before the handler runs
-		Statement{sql: a.sql.plan},
+		Statement{sql: a.sql.Plan},
 		Statement{
-			sql: a.sql.along, args: []any{a.name, head.Blocking, head.Pos, n, types, subjects, bytes},
+			sql: a.sql.Along, args: []any{a.name, head.Blocking, head.Pos, n, types, subjects, bytes},
 			read: intoHeld(&along),
 		},
 		Statement{sql: "ROLLBACK TO SAVEPOINT postroom_plan"},
@@ -180,7 +180,7 @@ func (a *Handler) Within(ctx context.Context, f func(tx *Tx) error) error {
 // Commit commits. If the parameter next is not nil, the same round trip begins the transaction of
 // the next delivery.
 func (a *Handler) Commit(ctx context.Context, tx *Tx, next *Statement) (*Opened, error) {
-	return tx.commit(ctx, a.sql.still, a.isolation, next)
+	return tx.commit(ctx, a.sql.Still, a.isolation, next)
 }
 
 // Leave rolls back. If the parameter next is not nil, the same round trip begins the transaction of
@@ -209,6 +209,6 @@ func (a *Handler) End(ctx context.Context, tx *Tx, err error) error {
 		tx.Abort(ctx)
 		return err
 	}
-	_, err = tx.commit(ctx, a.sql.still, a.isolation, nil)
+	_, err = tx.commit(ctx, a.sql.Still, a.isolation, nil)
 	return err
 }

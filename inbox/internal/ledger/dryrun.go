@@ -13,7 +13,7 @@ import (
 
 // Try reads the event of a dry run. If the event is no longer held, it returns no row.
 func (db Claims) Try(ctx context.Context, tr delivery.DryRun) ([]delivery.HeldEvent, error) {
-	rows, _ := db.pool.Query(ctx, db.sql.try, tr.Held, tr.Handler) // readHeld reports the error
+	rows, _ := db.pool.Query(ctx, db.sql.Try, tr.Held, tr.Handler) // readHeld reports the error
 	found, err := readHeld(rows)
 	if err != nil {
 		return nil, fmt.Errorf("read held event: %w", err)
@@ -23,7 +23,7 @@ func (db Claims) Try(ctx context.Context, tr delivery.DryRun) ([]delivery.HeldEv
 
 // changes returns the connection's recent changes, with those of the open transaction.
 func (a *Handler) changes(ctx context.Context, tx *Tx) ([]delivery.Change, error) {
-	rows, _ := tx.Tx.Query(ctx, a.sql.changes) // CollectRows reports the error
+	rows, _ := tx.Tx.Query(ctx, a.sql.Changes) // CollectRows reports the error
 	changes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Change])
 	if err != nil {
 		return nil, fmt.Errorf("ask what was changed: %w", err)
@@ -98,7 +98,7 @@ func since(before, after []delivery.Change) (changes []delivery.Change) {
 func (db Claims) Tried(ctx context.Context, id int64, finding string) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	_, err := db.pool.Exec(ctx, db.sql.tried, id, finding)
+	_, err := db.pool.Exec(ctx, db.sql.Tried, id, finding)
 	return err
 }
 
@@ -106,7 +106,7 @@ func (db Claims) Tried(ctx context.Context, id int64, finding string) error {
 // user.
 func (a *Handler) couldCommit(ctx context.Context, tx *Tx) error {
 	//guard:a-dry-run-asks-whether-it-is-the-same-transaction 0 = error(nil)
-	if err := tx.isStill(ctx, a.sql.still); err != nil {
+	if err := tx.isStill(ctx, a.sql.Still); err != nil {
 		return err
 	}
 	if _, err := tx.Tx.Exec(ctx, "SET CONSTRAINTS ALL IMMEDIATE"); err != nil {

@@ -11,12 +11,18 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// recorded returns the records of a new handler h, and when its stream was created.
+// recorded returns the records of a new handler h with floor 3, and when its stream was created.
 func recorded(t *testing.T) (*Records, time.Time) {
+	t.Helper()
+	return recordedUpTo(t, 0)
+}
+
+// recordedUpTo is recorded for a handler whose events up to the sequence backfill may be of any age.
+func recordedUpTo(t *testing.T, backfill uint64) (*Records, time.Time) {
 	t.Helper()
 	r := &Records{Db: New(devtest.Pool(t), "postroom", func(context.Context, error) {}), Process: "p", Handler: "h", Stream: "S", Filter: []string{"a"}}
 	created := time.Now().Truncate(time.Microsecond)
-	if _, err := r.Subscribe(t.Context(), created, 3, 0); err != nil {
+	if _, err := r.Subscribe(t.Context(), created, 3, backfill); err != nil {
 		t.Fatal(err)
 	}
 	return r, created
@@ -95,7 +101,7 @@ func TestATermIsOfOneServer(t *testing.T) {
 	decides := func(key string) bool {
 		var decided bool
 		err := pgx.BeginFunc(t.Context(), r.Db.pool, func(tx pgx.Tx) error {
-			tag, err := tx.Exec(t.Context(), r.Db.sql.decideFree, r.Handler, key, []byte("0123456789abcdef"), "1000", "k", lead.Epoch)
+			tag, err := tx.Exec(t.Context(), r.Db.sql.DecideFree, r.Handler, key, []byte("0123456789abcdef"), "1000", "k", lead.Epoch)
 			decided = tag.RowsAffected() == 1
 			return err
 		})
@@ -123,5 +129,31 @@ func TestATermIsOfOneServer(t *testing.T) {
 	}
 	if !decides("c") {
 		t.Error("the next reader decides nothing")
+	}
+}
+
+// A reader that begins again below events that the handler decided treats none of them as older than
+// its rows. Their rows may expire while the reader comes to them again, in the same term.
+func TestABackfillIsExemptOnlyAboveTheFloor(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ at, want uint64 }{
+		"below the floor": {2, 0},
+		"at the floor":    {3, 9},
+		"above the floor": {4, 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := recordedUpTo(t, 9)
+			lead, err := r.Lead(t.Context(), time.Hour)
+			if err != nil || lead == nil || lead.Backfill != 9 {
+				t.Fatalf("Lead = %+v, %v", lead, err)
+			}
+			if _, backfill, err := r.Restart(t.Context(), lead.Epoch, delivery.Position{Seq: tt.at}, 5); err != nil || backfill != tt.want {
+				t.Errorf("events up to %d are exempt, %v, want %d", backfill, err, tt.want)
+			}
+			if lead, err = r.Lead(t.Context(), time.Hour); err != nil || lead == nil || lead.Backfill != tt.want || lead.Floor.Seq != tt.at {
+				t.Errorf("the next reader learns %+v, %v, want events up to %d to be exempt", lead, err, tt.want)
+			}
+		})
 	}
 }

@@ -22,7 +22,7 @@ func (db *DB) Store(ctx context.Context, events ...Owed) ([]delivery.Fate, error
 	defer cancel()
 	var fates []delivery.Fate
 	batch := &pgx.Batch{}
-	batch.Queue(db.sql.generic)
+	batch.Queue(db.sql.Generic)
 	batch.Queue(hold.sql, hold.args...).Query(func(rows pgx.Rows) (err error) {
 		fates, err = pgx.CollectRows(rows, pgx.RowTo[delivery.Fate])
 		return err
@@ -65,7 +65,7 @@ func (db *DB) archiveStatements(events ...Owed) (all []Statement) {
 }
 
 func (db *DB) archiveStatement(handler, key, reason string) Statement {
-	return Statement{sql: db.sql.archive, args: []any{handler, key, reason}}
+	return Statement{sql: db.sql.Archive, args: []any{handler, key, reason}}
 }
 
 // columns has the parameters of hold.sql except the fourth.
@@ -102,7 +102,7 @@ func (db *DB) holdStatement(decide bool, events ...Owed) (*Statement, error) {
 			return nil, err
 		}
 	}
-	return &Statement{sql: db.sql.hold, args: []any{
+	return &Statement{sql: db.sql.Hold, args: []any{
 		cs.handlers, cs.keys, cs.digests, decide, cs.positions, cs.after, cs.attempts, cs.solitary, cs.classes, cs.fingerprints, cs.failures,
 		cs.logged, cs.sources, cs.ids, cs.types, cs.subjects, cs.eventKeys, cs.contentTypes, cs.correlations, cs.causations,
 		cs.occurred, cs.parents, cs.states, cs.headers, cs.data, cs.raw, cs.blocking, cs.behind, cs.epochs, cs.snoozed,
@@ -158,7 +158,7 @@ func (db *DB) Same(ctx context.Context, handler string, t delivery.Task) (same b
 	if t.Digest == nil {
 		return true, nil
 	}
-	err = db.pool.QueryRow(ctx, db.sql.decided, handler, t.Key, t.Digest).Scan(&same)
+	err = db.pool.QueryRow(ctx, db.sql.Decided, handler, t.Key, t.Digest).Scan(&same)
 	if err != nil {
 		return false, fmt.Errorf("compare inbox row: %w", err)
 	}

@@ -27,7 +27,7 @@ func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (b del
 	batch := &pgx.Batch{} // one batch, because a process that stalls between two statements would prevent sweeps by other processes
 	//guard:a-sign-of-life-reads-what-was-committed 1 = "BEGIN ISOLATION LEVEL REPEATABLE READ"
 	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	batch.Queue(db.sql.node, id, s.Name, handlers, keep, ages, s.Keep, s.Paused).QueryRow(func(row pgx.Row) error {
+	batch.Queue(db.sql.Node, id, s.Name, handlers, keep, ages, s.Keep, s.Paused).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&b.At, &b.Instance, &expired)
 	})
 	batch.Queue("COMMIT")
@@ -55,13 +55,13 @@ func columnsOf(all []delivery.Window) (handlers []string, keep, ages []time.Dura
 func (db Upkeep) Leave(ctx context.Context, id uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, RollbackPatience)
 	defer cancel()
-	_, err := db.pool.Exec(ctx, db.sql.leave, id)
+	_, err := db.pool.Exec(ctx, db.sql.Leave, id)
 	return err
 }
 
 // Instance returns the id of this Postroom database.
 func (db Upkeep) Instance(ctx context.Context) (instance string, err error) {
-	if err = db.pool.QueryRow(ctx, db.sql.instance).Scan(&instance); err != nil {
+	if err = db.pool.QueryRow(ctx, db.sql.Instance).Scan(&instance); err != nil {
 		return "", fmt.Errorf("look up the instance: %w", err)
 	}
 	return instance, nil
@@ -77,7 +77,7 @@ func (db Upkeep) Isolation(ctx context.Context) (level string, err error) {
 
 // Known reports whether a process has read the stream of the handler before.
 func (db Upkeep) Known(ctx context.Context, handler string) (bool, error) {
-	err := db.pool.QueryRow(ctx, db.sql.types, handler).Scan(new([]string)) // NULL means all types
+	err := db.pool.QueryRow(ctx, db.sql.Types, handler).Scan(new([]string)) // NULL means all types
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
@@ -89,7 +89,7 @@ func (db Upkeep) Known(ctx context.Context, handler string) (bool, error) {
 
 // Unknown returns the handlers that no process runs. It leaves out the given handlers.
 func (db Upkeep) Unknown(ctx context.Context, handlers []string) ([]delivery.OrphanHandler, error) {
-	rows, _ := db.pool.Query(ctx, db.sql.unknown, handlers) // CollectRows returns its error
+	rows, _ := db.pool.Query(ctx, db.sql.Unknown, handlers) // CollectRows returns its error
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.OrphanHandler])
 }
 
@@ -97,7 +97,7 @@ func (db Upkeep) Unknown(ctx context.Context, handlers []string) ([]delivery.Orp
 func (db Upkeep) Paused(ctx context.Context, handlers []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	rows, _ := db.pool.Query(ctx, db.sql.paused, handlers) // CollectRows returns its error
+	rows, _ := db.pool.Query(ctx, db.sql.Paused, handlers) // CollectRows returns its error
 	paused, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("ask which handlers are paused: %w", err)
@@ -109,7 +109,7 @@ func (db Upkeep) Paused(ctx context.Context, handlers []string) ([]string, error
 // than the given windows say. It returns at most one process for each handler.
 func (db Upkeep) OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error) {
 	handlers, keep, _ := columnsOf(windows)
-	rows, _ := db.pool.Query(ctx, db.sql.otherWindows, handlers, keep) // CollectRows returns its error
+	rows, _ := db.pool.Query(ctx, db.sql.OtherWindows, handlers, keep) // CollectRows returns its error
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d delivery.OtherWindow, err error) {
 		var keeps float64
 		err = row.Scan(&d.Handler, &d.Process, &keeps)

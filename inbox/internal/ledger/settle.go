@@ -15,19 +15,19 @@ import (
 // parameter next is not nil, the same round trip begins the transaction of the next event. If this
 // process no longer has the claim, SettleAndCommit rolls back and returns delivery.ErrSettled.
 func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldEvent, next *Statement) (*Opened, error) {
-	settle := Statement{sql: a.sql.settleLast, args: []any{h.ID, h.Epoch}}
+	settle := Statement{sql: a.sql.SettleLast, args: []any{h.ID, h.Epoch}}
 	if !tx.loan.Used() {
-		return tx.commit(ctx, a.sql.still, a.isolation, next, settle)
+		return tx.commit(ctx, a.sql.Still, a.isolation, next, settle)
 	}
 	own := Statement{}
 	if own.sql, own.args = tx.loan.Own(); tx.joins && !tx.loan.ChangesUser() {
 		//guard:a-held-event-is-settled-as-the-inbox 5 remove
-		return tx.commit(ctx, a.sql.still, a.isolation, next, own, settle)
+		return tx.commit(ctx, a.sql.Still, a.isolation, next, own, settle)
 	}
 	if err := tx.asOwn(ctx); err != nil {
 		return nil, a.End(ctx, tx, err)
 	}
-	return tx.commit(ctx, a.sql.still, a.isolation, next, settle)
+	return tx.commit(ctx, a.sql.Still, a.isolation, next, settle)
 }
 
 // joins reports whether two statements can be sent together: the one that makes the inbox's
@@ -44,7 +44,7 @@ func (a *Handler) joins(ctx context.Context, conn *pgx.Conn) bool {
 	data := conn.PgConn().CustomData()
 	prepared, known := data[settlesKey].(bool)
 	if !known {
-		_, err := conn.Prepare(ctx, a.sql.settleLast, a.sql.settleLast) // pgx keeps a statement that was prepared with a name
+		_, err := conn.Prepare(ctx, a.sql.SettleLast, a.sql.SettleLast) // pgx keeps a statement that was prepared with a name
 		prepared = err == nil
 		data[settlesKey] = prepared
 	}
@@ -58,7 +58,7 @@ func (a *Handler) NoteResult(ctx context.Context, tx *Tx, key, text string) erro
 	if err := tx.asOwn(ctx); err != nil {
 		return err
 	}
-	_, err := tx.Tx.Exec(ctx, a.sql.result, a.name, key, text)
+	_, err := tx.Tx.Exec(ctx, a.sql.Result, a.name, key, text)
 	switch {
 	case err == nil:
 		return nil
@@ -81,8 +81,8 @@ func (a *Handler) SettleAll(ctx context.Context, tx *Tx, all []*delivery.HeldEve
 	}
 	settled := int64(0)
 	batch := &pgx.Batch{}
-	batch.Queue(a.sql.plan)
-	batch.Queue(a.sql.settleMany, ids, epochs).Exec(func(tag pgconn.CommandTag) error {
+	batch.Queue(a.sql.Plan)
+	batch.Queue(a.sql.SettleMany, ids, epochs).Exec(func(tag pgconn.CommandTag) error {
 		settled = tag.RowsAffected()
 		return nil
 	})
@@ -119,21 +119,21 @@ func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, 
 	}
 	var head, others pgconn.CommandTag
 	batch := &pgx.Batch{}
-	batch.Queue(a.sql.plan)
-	batch.Queue(a.sql.lockKey, a.name, h.Blocking)
-	batch.Queue(a.sql.settle, h.ID, h.Epoch).Exec(func(tag pgconn.CommandTag) error {
+	batch.Queue(a.sql.Plan)
+	batch.Queue(a.sql.LockKey, a.name, h.Blocking)
+	batch.Queue(a.sql.Settle, h.ID, h.Epoch).Exec(func(tag pgconn.CommandTag) error {
 		head = tag
 		return nil
 	})
 	if len(along) > 0 {
-		batch.Queue(a.sql.settleAlong, along).Exec(func(tag pgconn.CommandTag) error {
+		batch.Queue(a.sql.SettleAlong, along).Exec(func(tag pgconn.CommandTag) error {
 			others = tag
 			return nil
 		})
 	}
 	follow := a.follow(h.Blocking, last, by)
 	batch.Queue(follow.sql, follow.args...).Query(intoHeld(&s.Next))
-	batch.Queue(a.sql.more, a.name, h.Blocking, last).QueryRow(func(row pgx.Row) error { return row.Scan(&s.More) })
+	batch.Queue(a.sql.More, a.name, h.Blocking, last).QueryRow(func(row pgx.Row) error { return row.Scan(&s.More) })
 	if err := tx.Tx.SendBatch(ctx, batch).Close(); err != nil {
 		return s, fmt.Errorf("settle: %w", err)
 	}
@@ -152,9 +152,9 @@ func (a *Handler) LeaveKey(ctx context.Context, h *delivery.HeldEvent, by Follow
 	_, err := a.exec(ctx, []Statement{
 		//guard:an-event-leaves-its-key-at-read-committed 1.1 = ""
 		{sql: beginStatement(pgx.ReadCommitted)},
-		{sql: a.sql.plan},
-		{sql: a.sql.lockKey, args: []any{a.name, h.Blocking}},
-		{sql: a.sql.leaveKey, args: []any{h.ID, h.Epoch}},
+		{sql: a.sql.Plan},
+		{sql: a.sql.LockKey, args: []any{a.name, h.Blocking}},
+		{sql: a.sql.LeaveKey, args: []any{h.ID, h.Epoch}},
 		a.follow(h.Blocking, h.Pos, by), commitStatement,
 	})
 	if err == nil {
@@ -166,14 +166,14 @@ func (a *Handler) LeaveKey(ctx context.Context, h *delivery.HeldEvent, by Follow
 // Identify gives a held event the dedupe key that its handler has made. It returns false if another
 // event with this key was decided, or if this process no longer has the claim.
 func (a *Handler) Identify(ctx context.Context, h *delivery.HeldEvent, key string) (fresh bool, err error) {
-	tag, err := a.pool.Exec(ctx, a.sql.identify, h.ID, h.Epoch, key)
+	tag, err := a.pool.Exec(ctx, a.sql.Identify, h.ID, h.Epoch, key)
 	return tag.RowsAffected() > 0, delivery.Written(err)
 }
 
 // follow returns the statement for the next event of a key behind a position: it makes that event
 // due, or claims it for a process.
 func (a *Handler) follow(key string, behind int64, by Follower) Statement {
-	return Statement{sql: a.sql.follow, args: []any{a.name, key, behind, by.Process, by.Lease, by.Types, by.Subjects, by.Bytes}}
+	return Statement{sql: a.sql.Follow, args: []any{a.name, key, behind, by.Process, by.Lease, by.Types, by.Subjects, by.Bytes}}
 }
 
 // Failed is a failed attempt at a held event. It says how the event is held from now on.
@@ -208,15 +208,15 @@ func (a *Handler) noting(f Failed, began string) (all []Statement, fail int, err
 		}
 		text, fingerprint = &document, failure.Fingerprint(a.name, f.Held.Event)
 	}
-	noting := Statement{sql: a.sql.fail, args: []any{
+	noting := Statement{sql: a.sql.Fail, args: []any{
 		f.Held.ID, f.Held.Epoch, f.Holding.After, f.Holding.Attempts, failure.Class,
 		fingerprint, text, f.Skipped, failure.Snoozed, optional(began),
 	}}
 	all = []Statement{noting}
 	if f.Skipped {
 		all, fail = []Statement{
-			{sql: a.sql.plan},
-			{sql: a.sql.lockKey, args: []any{a.name, f.Held.Blocking}},
+			{sql: a.sql.Plan},
+			{sql: a.sql.LockKey, args: []any{a.name, f.Held.Blocking}},
 			noting,
 			a.follow(f.Held.Blocking, f.Held.Pos, f.By),
 		}, 2
@@ -239,7 +239,7 @@ func (a *Handler) Fail(ctx context.Context, f Failed) (noted bool, err error) {
 	if err != nil || tags[fail].RowsAffected() > 0 {
 		return err == nil, delivery.Written(err)
 	}
-	tag, err := a.pool.Exec(ctx, a.sql.noted, f.noted()...)
+	tag, err := a.pool.Exec(ctx, a.sql.Noted, f.noted()...)
 	return tag.RowsAffected() > 0, delivery.Written(err)
 }
 
@@ -250,7 +250,7 @@ func (a *Handler) FailAlone(ctx context.Context, tx *Tx, f Failed) (now, noted b
 	if err != nil {
 		return false, false, err
 	}
-	for i, s := range append(noting, Statement{sql: a.sql.noted, args: f.noted()}) {
+	for i, s := range append(noting, Statement{sql: a.sql.Noted, args: f.noted()}) {
 		tag, err := tx.Tx.Exec(ctx, s.sql, s.args...)
 		if err != nil {
 			return false, false, &delivery.LedgerError{Err: err}

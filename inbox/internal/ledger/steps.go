@@ -27,7 +27,8 @@ func NewReceipts(db *DB) *Receipts {
 	return r
 }
 
-// Start records that a step begins, and stores the verdict in s.
+// Start records that a step begins, and stores the verdict in s. Neither Start nor Finish has a
+// context, because a caller that gave up would not know whether the record was written.
 func (r *Receipts) Start(s *delivery.Step) error { return r.starting.Do(s) }
 
 // Finish records that a step is done, with its result. If another process recorded a result
@@ -62,8 +63,8 @@ func (r *Receipts) settle(ctx context.Context, all []*settlement) error {
 		ids[i], epochs[i], byClaim[[2]int64{s.id, s.epoch}] = s.id, s.epoch, s
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(r.db.sql.plan)
-	batch.Queue(r.db.sql.settleMany, ids, epochs).Query(func(rows pgx.Rows) error {
+	batch.Queue(r.db.sql.Plan)
+	batch.Queue(r.db.sql.SettleMany, ids, epochs).Query(func(rows pgx.Rows) error {
 		var of [2]int64
 		_, err := pgx.ForEachRow(rows, []any{&of[0], &of[1]}, func() error {
 			byClaim[of].settled = true
@@ -93,8 +94,8 @@ func (r *Receipts) start(ctx context.Context, steps []*delivery.Step) error {
 		ids, epochs, calls = append(ids, s.ID), append(epochs, s.Epoch), append(calls, s.Call)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(r.db.sql.plan)
-	batch.Queue(r.db.sql.start, handlers, keys, names, revisions, vendorKeys, windows, ids, epochs, calls).Query(func(rows pgx.Rows) error {
+	batch.Queue(r.db.sql.Plan)
+	batch.Queue(r.db.sql.Start, handlers, keys, names, revisions, vendorKeys, windows, ids, epochs, calls).Query(func(rows pgx.Rows) error {
 		for i := 0; rows.Next(); i++ {
 			s := steps[i]
 			var since *time.Time
@@ -126,8 +127,8 @@ func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 		revisions, results = append(revisions, s.Revision), append(results, s.Result)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(r.db.sql.plan)
-	batch.Queue(r.db.sql.done, handlers, keys, names, revisions, vendorKeys, results).Query(func(rows pgx.Rows) error {
+	batch.Queue(r.db.sql.Plan)
+	batch.Queue(r.db.sql.Done, handlers, keys, names, revisions, vendorKeys, results).Query(func(rows pgx.Rows) error {
 		for i := 0; rows.Next(); i++ {
 			var differs bool
 			var recorded []byte
@@ -147,11 +148,12 @@ func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 	return nil
 }
 
-// Undo records that a call did not happen, after Start recorded that the call began.
+// Undo records that a call did not happen, after Start recorded that the call began. Undo may be
+// repeated. It changes nothing if another call of the step began later.
 func (r *Receipts) Undo(ctx context.Context, s *delivery.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	_, err := r.db.pool.Exec(ctx, r.db.sql.undo, s.Handler, s.Event, s.Name, s.Revision, s.Call)
+	_, err := r.db.pool.Exec(ctx, r.db.sql.Undo, s.Handler, s.Event, s.Name, s.Revision, s.Call)
 	if err != nil {
 		return delivery.Written(fmt.Errorf("note that a call did not happen: %w", err))
 	}
@@ -162,7 +164,7 @@ func (r *Receipts) Undo(ctx context.Context, s *delivery.Step) error {
 func (r *Receipts) Forget(ctx context.Context, s *delivery.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	_, err := r.db.pool.Exec(ctx, r.db.sql.forget, s.Handler, s.Event, s.Name, s.Unsure.Revision, s.Unsure.Since, s.Unsure.Unanswered, optional(s.Unsure.Last))
+	_, err := r.db.pool.Exec(ctx, r.db.sql.Forget, s.Handler, s.Event, s.Name, s.Unsure.Revision, s.Unsure.Since, s.Unsure.Unanswered, optional(s.Unsure.Last))
 	if err != nil {
 		return delivery.Written(fmt.Errorf("note that no call happened: %w", err))
 	}

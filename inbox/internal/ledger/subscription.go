@@ -30,7 +30,7 @@ func (r *Records) Subscribe(ctx context.Context, created time.Time, floor, backf
 	if len(r.Types) > 0 {
 		types = r.Types
 	}
-	err = r.Db.pool.QueryRow(ctx, r.Db.sql.subscribe, r.Handler, r.Stream, created, types, floor, backfill, r.Filter, r.Ordered, r.OwnKeys).
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.Subscribe, r.Handler, r.Stream, created, types, floor, backfill, r.Filter, r.Ordered, r.OwnKeys).
 		Scan(&row.Stream, &row.Created, &row.Types, &row.Floor, &row.Reached, &row.Backfill, &row.IsNew, &row.InOrder, &row.Before)
 	if err != nil {
 		return row, fmt.Errorf("note subscription: %w", err)
@@ -40,7 +40,7 @@ func (r *Records) Subscribe(ctx context.Context, created time.Time, floor, backf
 
 // Recreate records that the stream was created again, and where it begins.
 func (r *Records) Recreate(ctx context.Context, created time.Time, floor uint64) error {
-	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.recreated, r.Handler, created, floor); err != nil {
+	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.Recreated, r.Handler, created, floor); err != nil {
 		return fmt.Errorf("note another stream: %w", err)
 	}
 	return nil
@@ -52,7 +52,7 @@ func (r *Records) Place(ctx context.Context, created time.Time, within time.Dura
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
 	var recordedBy time.Time
-	err = r.Db.pool.QueryRow(ctx, r.Db.sql.place, r.Handler, created, within).Scan(&at.Floor, &at.Skipped, &recordedBy, &at.Server, &at.Recent)
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.Place, r.Handler, created, within).Scan(&at.Floor, &at.Skipped, &recordedBy, &at.Server, &at.Recent)
 	if err != nil {
 		return at, fmt.Errorf("read floor: %w", err)
 	}
@@ -65,7 +65,7 @@ func (r *Records) Place(ctx context.Context, created time.Time, within time.Dura
 func (r *Records) Raise(ctx context.Context, created time.Time, at delivery.Recorded, floor uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.floor, r.Handler, created, floor, at.Floor, at.Server); err != nil {
+	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.Floor, r.Handler, created, floor, at.Floor, at.Server); err != nil {
 		return fmt.Errorf("note floor: %w", err)
 	}
 	return nil
@@ -74,7 +74,7 @@ func (r *Records) Raise(ctx context.Context, created time.Time, at delivery.Reco
 // Skip records that the handler got another subject when its consumer had delivered the messages up
 // to a sequence.
 func (r *Records) Skip(ctx context.Context, created time.Time, through uint64) error {
-	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.skipped, r.Handler, created, through); err != nil {
+	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.Skipped, r.Handler, created, through); err != nil {
 		return fmt.Errorf("note which messages are skipped: %w", err)
 	}
 	return nil
@@ -85,7 +85,7 @@ func (r *Records) Skip(ctx context.Context, created time.Time, through uint64) e
 func (r *Records) Lacking(ctx context.Context, keys []string, old []bool) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	rows, _ := r.Db.pool.Query(ctx, r.Db.sql.lacking, r.Handler, keys, old) // CollectRows returns its error
+	rows, _ := r.Db.pool.Query(ctx, r.Db.sql.Lacking, r.Handler, keys, old) // CollectRows returns its error
 	lacking, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("look for inbox rows: %w", err)
@@ -96,7 +96,7 @@ func (r *Records) Lacking(ctx context.Context, keys []string, old []bool) ([]str
 // Lower records that reading begins again at a lower sequence. It returns the sequence up to which
 // the age of an event does not matter.
 func (r *Records) Lower(ctx context.Context, created time.Time, floor uint64) (backfill uint64, err error) {
-	err = r.Db.pool.QueryRow(ctx, r.Db.sql.lower, r.Handler, created, floor).Scan(&backfill)
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.Lower, r.Handler, created, floor).Scan(&backfill)
 	if err != nil {
 		return 0, fmt.Errorf("note where to begin: %w", err)
 	}
@@ -109,7 +109,7 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 	var l delivery.Lead
 	var id *string
 	var stored *time.Time
-	err := r.Db.pool.QueryRow(ctx, r.Db.sql.lead, r.Handler, r.Process, lease).
+	err := r.Db.pool.QueryRow(ctx, r.Db.sql.Lead, r.Handler, r.Process, lease).
 		Scan(&l.Epoch, &l.Base, &l.Floor.Seq, &id, &stored, &l.Subjects, &l.Takeovers, &l.High, &l.Backfill)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil //nolint:nilnil // another process has the lease
@@ -123,7 +123,7 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 
 // Pardon records that no event can have ended the readers before the reader with this epoch.
 func (r *Records) Pardon(ctx context.Context, epoch int64) error {
-	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.pardon, r.Handler, epoch); err != nil {
+	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.Pardon, r.Handler, epoch); err != nil {
 		return fmt.Errorf("pardon the earlier readers: %w", err)
 	}
 	return nil
@@ -149,7 +149,7 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 				return fmt.Errorf("note floor: %w", err)
 			}
 		}
-		tag, err := conn.Exec(ctx, r.Db.sql.keep, r.Handler, epoch, lease, floor.Seq, optional(floor.ID), optional(floor.Stored))
+		tag, err := conn.Exec(ctx, r.Db.sql.Keep, r.Handler, epoch, lease, floor.Seq, optional(floor.ID), optional(floor.Stored))
 		switch {
 		case err != nil:
 			broke = conn.Conn().IsClosed()
@@ -173,7 +173,7 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 // their keys than all earlier events whose sequences are at most the parameter used. Restart also
 // returns the sequence up to which the age of an event does not matter.
 func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, backfill uint64, err error) {
-	err = r.Db.pool.QueryRow(ctx, r.Db.sql.restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base, &backfill)
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.Restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base, &backfill)
 	if err != nil {
 		return 0, 0, fmt.Errorf("note where to begin: %w", err)
 	}
@@ -183,8 +183,8 @@ func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position
 // HeldKeys returns the keys that have held events, at most n.
 func (r *Records) HeldKeys(ctx context.Context, n int) (keys []string, err error) {
 	batch := &pgx.Batch{}
-	batch.Queue(r.Db.sql.plan)
-	batch.Queue(r.Db.sql.keys, r.Handler, n).Query(func(rows pgx.Rows) (err error) {
+	batch.Queue(r.Db.sql.Plan)
+	batch.Queue(r.Db.sql.Keys, r.Handler, n).Query(func(rows pgx.Rows) (err error) {
 		keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	})
@@ -201,8 +201,8 @@ func (r *Records) SkipDead(ctx context.Context) (found bool, err error) {
 	for after := ""; ; {
 		var keys []string
 		batch := &pgx.Batch{}
-		batch.Queue(r.Db.sql.plan)
-		batch.Queue(r.Db.sql.deadKeys, r.Handler, after, portion).Query(func(rows pgx.Rows) (err error) {
+		batch.Queue(r.Db.sql.Plan)
+		batch.Queue(r.Db.sql.DeadKeys, r.Handler, after, portion).Query(func(rows pgx.Rows) (err error) {
 			keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
 			return err
 		})
@@ -225,12 +225,12 @@ func (r *Records) SkipDead(ctx context.Context) (found bool, err error) {
 // the locks.
 func (r *Records) skipDead(ctx context.Context, keys []string) error {
 	batch := &pgx.Batch{}
-	batch.Queue(r.Db.sql.plan)
+	batch.Queue(r.Db.sql.Plan)
 	for _, key := range keys {
-		batch.Queue(r.Db.sql.lockKey, r.Handler, key)
+		batch.Queue(r.Db.sql.LockKey, r.Handler, key)
 	}
-	batch.Queue(r.Db.sql.skipDead, r.Handler, keys)
-	batch.Queue(r.Db.sql.wake, r.Handler, keys)
+	batch.Queue(r.Db.sql.SkipDead, r.Handler, keys)
+	batch.Queue(r.Db.sql.Wake, r.Handler, keys)
 	//guard:dead-events-are-skipped-at-read-committed 3 = pgx.TxOptions{}
 	return pgx.BeginTxFunc(ctx, r.Db.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		return tx.SendBatch(ctx, batch).Close()
@@ -239,7 +239,7 @@ func (r *Records) skipDead(ctx context.Context, keys []string) error {
 
 // AskedFor returns the recorded types that processes of the handler asked for. nil means all types.
 func (r *Records) AskedFor(ctx context.Context) (types []string, err error) {
-	err = r.Db.pool.QueryRow(ctx, r.Db.sql.types, r.Handler).Scan(&types)
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.Types, r.Handler).Scan(&types)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil // an operator deleted the row: all types count as asked for, so that no event is skipped
 	}

@@ -26,7 +26,7 @@ func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed 
 	defer cancel()
 	err = pgx.BeginTxFunc(ctx, db.pool, readCommitted, func(tx pgx.Tx) error {
 		var from, pages int64
-		err := tx.QueryRow(ctx, db.sql.sweep).Scan(&from, &pages)
+		err := tx.QueryRow(ctx, db.sql.Sweep).Scan(&from, &pages)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -40,7 +40,7 @@ func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed 
 		if to >= pages {
 			to, wait = 0, pause
 		}
-		if _, err := tx.Exec(ctx, db.sql.swept, to, wait); err != nil {
+		if _, err := tx.Exec(ctx, db.sql.Swept, to, wait); err != nil {
 			return fmt.Errorf("note the place: %w", err)
 		}
 		return nil
@@ -56,12 +56,12 @@ var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 // expire removes expired rows from some pages. It returns the number of removed rows.
 func (db Upkeep) expire(ctx context.Context, tx pgx.Tx, from, to int64) (removed int64, err error) {
-	for _, sql := range []string{db.sql.plan, db.sql.impatient, db.sql.lockNodes, "SET LOCAL lock_timeout = 0", db.sql.windows} {
+	for _, sql := range []string{db.sql.Plan, db.sql.Impatient, db.sql.LockNodes, "SET LOCAL lock_timeout = 0", db.sql.Windows} {
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			return 0, fmt.Errorf("read for how long rows are kept: %w", err)
 		}
 	}
-	if err := tx.QueryRow(ctx, db.sql.expire, firstRow(from), firstRow(to), clock.Latest()).Scan(&removed); err != nil {
+	if err := tx.QueryRow(ctx, db.sql.Expire, firstRow(from), firstRow(to), clock.Latest()).Scan(&removed); err != nil {
 		return 0, fmt.Errorf("remove rows: %w", err)
 	}
 	return removed, nil

@@ -131,7 +131,7 @@ func (db *DB) WasCommitted(ctx context.Context, id string) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	tag, err := db.pool.Exec(ctx, db.sql.committed, id)
+	tag, err := db.pool.Exec(ctx, db.sql.Committed, id)
 	if err != nil {
 		return false, fmt.Errorf("ask what became of a transaction: %w", err)
 	}
@@ -143,7 +143,7 @@ func (db *DB) WasCommitted(ctx context.Context, id string) (bool, error) {
 func (db *DB) Writer(ctx context.Context, handler, key string, ids []string) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	err = db.pool.QueryRow(ctx, db.sql.writer, handler, key, ids).Scan(&id)
+	err = db.pool.QueryRow(ctx, db.sql.Writer, handler, key, ids).Scan(&id)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return "", fmt.Errorf("ask which transaction wrote an inbox row: %w", err)
 	}
@@ -160,7 +160,7 @@ func (db *DB) known(ctx context.Context, batch *pgx.Batch) (id string, err error
 	defer conn.Release() // closes the connection if it is in a transaction
 	begin := &pgx.Batch{}
 	begin.Queue("BEGIN")
-	begin.Queue(db.sql.current).QueryRow(func(row pgx.Row) error { return row.Scan(&id) })
+	begin.Queue(db.sql.Current).QueryRow(func(row pgx.Row) error { return row.Scan(&id) })
 	if err := conn.SendBatch(ctx, begin).Close(); err != nil {
 		return "", err
 	}

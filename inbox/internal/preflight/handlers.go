@@ -29,7 +29,7 @@ func checkHandlers(ctx context.Context, all []Handler) error {
 		}
 		//guard:a-saga-gets-its-types false
 		if missing := h.missingTypes(all); len(missing) > 0 {
-			faults = append(faults, postroom.Unrecoverable(fmt.Errorf("handler %s: it handles %s, which Types of its subscription lacks", h.Name, strings.Join(missing, ", "))))
+			faults = append(faults, postroom.Unrecoverable(fmt.Errorf("handler %s: it handles %s, which Types of its subscription lacks (if you leave them empty, give the handler all its types before you call Handle)", h.Name, strings.Join(missing, ", "))))
 		}
 		if c, ok := h.Runs.(interface{ Check(context.Context) error }); ok {
 			if err := c.Check(ctx); err != nil {
@@ -56,7 +56,7 @@ func (h Handler) runsTheSame(other Handler) bool {
 // missingTypes returns the types of a handler that none of its subscriptions has. If a subscription
 // has Subjects, it may get any type, and missingTypes returns no type.
 func (h Handler) missingTypes(all []Handler) (missing []string) {
-	typed, ok := h.Runs.(interface{ Types() []string })
+	typed, ok := h.Runs.(postroom.TypedHandler)
 	if !ok {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/jsremedy"
 )
 
@@ -31,7 +32,7 @@ var (
 // Inbox is the inbox to check.
 type Inbox struct {
 	Conn     *nats.Conn
-	Database Database
+	Database ledger.Upkeep
 	Handlers []Handler
 	Log      *slog.Logger
 
@@ -50,22 +51,6 @@ type Handler struct {
 	Window  delivery.Window
 	Log     *slog.Logger
 	Runs    any // the user's handler; nil if it is a function
-}
-
-// Database has the queries that the checks need.
-type Database interface {
-	// Isolation returns the default isolation level of transactions.
-	Isolation(ctx context.Context) (level string, err error)
-
-	// OtherWindows compares the given windows with those of other live processes. It returns
-	// processes with a different window for a handler, at most one for each handler.
-	OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error)
-
-	// Instance returns the id of this Postroom database.
-	Instance(ctx context.Context) (string, error)
-
-	// Known reports whether a process has read the stream of the handler before.
-	Known(ctx context.Context, handler string) (bool, error)
 }
 
 // Check returns why the inbox cannot start, or nil. A person must correct an error that

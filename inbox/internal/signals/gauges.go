@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -98,7 +98,7 @@ func (g *Gauges) Run(ctx context.Context) error {
 			g.log.WarnContext(ctx, "held events could not be counted: the gauges keep their last values", "error", err)
 			failed = true
 		}
-		pause.For(ctx, measureEvery)
+		sleep.For(ctx, measureEvery)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,8 +18,10 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/guard"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
+	"github.com/postroom/postroom/internal/vendorcall"
 )
 
 var (
@@ -27,38 +30,9 @@ var (
 	errCallOver = errors.New("the attempt is over")
 )
 
-// NotApplied marks the error of a call that had no effect.
-func NotApplied(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &notDoneError{err}
-}
-
-type notDoneError struct{ err error }
-
-func (e *notDoneError) Error() string { return e.err.Error() }
-func (e *notDoneError) Unwrap() error { return e.err }
-
-// Receipts records in the database which steps were called.
-type Receipts interface {
-	// Start records that a step begins, and stores the verdict in s. Finish records that
-	// the step is done, with its result. If another process recorded a result earlier,
-	// Finish stores that result in s. Neither has a context parameter, because a caller
-	// that gave up would not know whether the record was written.
-	Start(s *delivery.Step) error
-	Finish(s *delivery.Step) error
-
-	// Undo records that the call of s, whose start was recorded, did not happen. Undo may be
-	// repeated. It changes nothing if another call of the step began later. Forget records that
-	// none of the step's calls with unknown outcomes happened.
-	Undo(ctx context.Context, s *delivery.Step) error
-	Forget(ctx context.Context, s *delivery.Step) error
-}
-
 // Config has what an attempt needs.
 type Config struct {
-	Receipts Receipts
+	Receipts *ledger.Receipts
 	Instance string        // the id of this Postroom database
 	Window   time.Duration // how long a vendor (a system that a step calls) recognises a key, if the step has no window of its own
 	Timeout  time.Duration // the handler's time limit
@@ -69,8 +43,11 @@ type Config struct {
 // Options change how one step is run.
 type Options struct {
 	Window time.Duration // how long the vendor recognises the key
-	Lookup func(ctx context.Context, key string) (result []byte, found bool, err error)
+	Lookup func(ctx context.Context, key string) (result any, found bool, err error)
 }
+
+// Call calls another system, and returns a result that is recorded as JSON.
+type Call func(ctx context.Context, key string) (result any, err error)
 
 // Attempt is one attempt of an external handler to handle an event. It is safe for concurrent use.
 type Attempt struct {
@@ -93,16 +70,17 @@ func Begin(of *delivery.HeldEvent, cfg Config) *Attempt {
 	return &Attempt{cfg: cfg, of: of, busy: make(map[string]struct{})}
 }
 
-// Options returns the default options of a step.
-func (a *Attempt) Options() Options { return Options{Window: a.cfg.Window} }
+// Window returns how long a vendor recognises a key, if a step has no window of its own.
+func (a *Attempt) Window() time.Duration { return a.cfg.Window }
 
-// Do runs a step, or returns its recorded result.
-func (a *Attempt) Do(ctx context.Context, name string, f func(ctx context.Context, key string) ([]byte, error), o Options) ([]byte, error) {
+// Do runs a step, or reads its recorded result. Then it decodes the recorded result into the value
+// into.
+func (a *Attempt) Do(ctx context.Context, name string, f Call, o Options, into any) error {
 	if name == "" || guard.Clean(name, 128) != name {
-		return nil, fmt.Errorf("step %.40q: %w", name, errStepName)
+		return fmt.Errorf("step %.40q: %w", name, errStepName)
 	}
 	if err := a.enter(name); err != nil {
-		return nil, fmt.Errorf("step %s: %w", name, err)
+		return fmt.Errorf("step %s: %w", name, err)
 	}
 	defer a.leave(name)
 	s := &delivery.Step{
@@ -113,10 +91,13 @@ func (a *Attempt) Do(ctx context.Context, name string, f func(ctx context.Contex
 	// vendor's window. So no call may begin in the last part of the window.
 	s.Window = max(o.Window-a.cfg.Timeout, 0)
 	result, err := a.run(ctx, s, f, o)
-	if err != nil {
-		return nil, &delivery.WhileError{What: "step " + name, Err: err}
+	if err == nil {
+		err = decode(result, into)
 	}
-	return result, nil
+	if err != nil {
+		return &delivery.WhileError{What: "step " + name, Err: err}
+	}
+	return nil
 }
 
 // OnSuccess registers f, which is called in the transaction that settles the event.
@@ -197,6 +178,37 @@ func (a *Attempt) TakeBack(ctx context.Context) error {
 	return nil
 }
 
+// takeBackAll records again that the calls of a step that this attempt did not make did not happen.
+// Otherwise their outcome would seem unknown. They stay in a.unmade, because a beginning in doubt
+// may be recorded late.
+func (a *Attempt) takeBackAll(ctx context.Context, name string) error {
+	a.mu.Lock()
+	unmade := slices.Clone(a.unmade)
+	a.mu.Unlock()
+	for _, s := range unmade {
+		if s.Name != name {
+			continue
+		}
+		if err := a.undo(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeBack records that the call of a step did not happen. If this fails, TakeBack tries it again.
+func (a *Attempt) takeBack(ctx context.Context, s *delivery.Step) error {
+	err := a.undo(ctx, s)
+	if err != nil {
+		a.notMade(s)
+	}
+	return err
+}
+
+func (a *Attempt) undo(ctx context.Context, s *delivery.Step) error {
+	return a.note(ctx, func() error { return a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s) })
+}
+
 // notMade keeps for TakeBack that the call of a step did not happen.
 func (a *Attempt) notMade(s *delivery.Step) {
 	a.mu.Lock()
@@ -205,7 +217,11 @@ func (a *Attempt) notMade(s *delivery.Step) {
 }
 
 // run runs a step and returns its result.
-func (a *Attempt) run(ctx context.Context, s *delivery.Step, f func(ctx context.Context, key string) ([]byte, error), o Options) ([]byte, error) {
+func (a *Attempt) run(ctx context.Context, s *delivery.Step, f Call, o Options) ([]byte, error) {
+	//guard:an-attempt-knows-which-calls-it-did-not-make remove
+	if err := a.takeBackAll(ctx, s.Name); err != nil {
+		return nil, err
+	}
 	for {
 		doubt := false // whether the database may have recorded the beginning, although a statement failed
 		err := a.note(ctx, func() error {
@@ -239,24 +255,23 @@ func (a *Attempt) run(ctx context.Context, s *delivery.Step, f func(ctx context.
 }
 
 // invoke calls the step's function and records the outcome.
-func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx context.Context, key string) ([]byte, error), o Options) (result []byte, err error) {
+func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f Call, o Options) (result []byte, err error) {
 	if ctx.Err() != nil { // the context ended while the start was being recorded
-		a.notMade(s)
-		return nil, context.Cause(ctx)
+		//guard:a-call-that-was-not-made-is-taken-back-at-once do a.notMade(s); return nil, context.Cause(ctx)
+		return nil, errors.Join(context.Cause(ctx), a.takeBack(ctx, s))
 	}
-	result, err = f(ctx, s.VendorKey)
-	tree := guard.Tree(err) // unlike errors.As, guard.Tree visits a limited number of errors
-	switch _, not := guard.As[*notDoneError](tree); {
+	value, err := f(ctx, s.VendorKey)
+	answered := err == nil
+	if answered {
+		s.Result, err = encode(value)
+	}
+	switch {
 	case err == nil:
-		s.Result = result
 		err = a.note(ctx, func() error { return a.cfg.Receipts.Finish(s) })
 		return s.Result, err // if there were two calls, the result that was recorded first counts
-	case not:
-		undo := a.note(ctx, func() error { return a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s) })
-		if undo != nil {
-			a.notMade(s)
-		}
-		return nil, errors.Join(err, undo)
+	//guard:a-call-whose-result-does-not-encode-was-made 1 true
+	case !answered && vendorcall.IsNotApplied(ctx, err):
+		return nil, errors.Join(err, a.takeBack(ctx, s))
 	case s.Window == 0 && o.Lookup == nil && ctx.Err() == nil:
 		return nil, &delivery.WhileError{What: delivery.ErrUnanswered.Error(), Matches: delivery.ErrUnanswered, Err: err} // the vendor does not recognise the key, and there is no Lookup that could find out what happened
 	}
@@ -270,7 +285,10 @@ func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result 
 		return nil, false, fmt.Errorf("%w: with key %s at %s; ask the vendor, who may not recognise the key any more",
 			delivery.ErrOutcomeUnknown, s.Unsure.Key, s.Unsure.Since.UTC().Format(time.RFC3339))
 	}
-	result, found, err = o.Lookup(ctx, s.Unsure.Key)
+	value, found, err := o.Lookup(ctx, s.Unsure.Key)
+	if err == nil && found {
+		result, err = encode(value)
+	}
 	switch {
 	case err != nil:
 		return nil, false, &delivery.WhileError{What: "look up what came of it", Err: err}
@@ -299,7 +317,7 @@ func (a *Attempt) note(ctx context.Context, write func() error) error {
 			a.mu.Unlock()
 			return err
 		}
-		pause.For(ctx, a.cfg.Outage.Delay(failures))
+		sleep.For(ctx, a.cfg.Outage.Delay(failures))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 )
 
 // noteEvery is how often a reader records its floor while the floor moves.
@@ -51,7 +51,7 @@ func (t *term) keep(ctx context.Context) {
 	lease := t.reader.AckWait
 	t.record, t.done = t.reader.records.Keep(t.epoch)
 	kept := t.taken
-	for ; ctx.Err() == nil && !t.IsOver(); pause.For(ctx, min(noteEvery, lease/3)) {
+	for ; ctx.Err() == nil && !t.IsOver(); sleep.For(ctx, min(noteEvery, lease/3)) {
 		if t.floor.now() == t.noted && time.Since(kept) < lease/3 {
 			continue
 		}

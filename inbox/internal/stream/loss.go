@@ -10,7 +10,7 @@ import (
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/consumer"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
@@ -141,7 +141,7 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 	last := max(at.Seq, of.Delivered.Stream)
 	info, err := s.infoOf(ctx, stream)
 	for end := time.Now().Add(aheadWait); err == nil && last > info.State.LastSeq && time.Now().Before(end) && ctx.Err() == nil; {
-		pause.For(ctx, aheadWait/10)
+		sleep.For(ctx, aheadWait/10)
 		info, err = s.infoOf(ctx, stream)
 	}
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
@@ -93,7 +93,7 @@ func (s *OrderedReader) Leave(ctx context.Context) {
 
 // standBy waits until this process has the lease. If ctx ends first, it returns nil.
 func (s *OrderedReader) standBy(ctx context.Context, stream jetstream.Stream) (*term, error) {
-	for ; ctx.Err() == nil; pause.For(ctx, standByEvery) {
+	for ; ctx.Err() == nil; sleep.For(ctx, standByEvery) {
 		taken := time.Now()
 		lead, err := s.records.Lead(ctx, s.AckWait)
 		if err != nil {

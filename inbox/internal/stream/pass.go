@@ -12,7 +12,7 @@ import (
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/consumer"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -142,7 +142,7 @@ func (r *pass) take(ctx context.Context, msg jetstream.Msg) error {
 // watch checks the pass at intervals until ctx ends. It asks the broker how many messages are left.
 // If no messages come for the handler, watch moves the floor.
 func (r *pass) watch(ctx context.Context) {
-	for ; ctx.Err() == nil; pause.For(ctx, r.term.reader.LookEvery) {
+	for ; ctx.Err() == nil; sleep.For(ctx, r.term.reader.LookEvery) {
 		if err := r.advance(ctx); err != nil && ctx.Err() == nil {
 			r.term.reader.Log.DebugContext(ctx, "cannot read the stream's state", "error", err)
 			r.term.reader.revive(ctx, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -111,7 +111,7 @@ var errDrifted = errors.New("the consumer has drifted")
 func (s *DurableReader) watch(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer) error {
 	made := durable.CachedInfo().Created
 	var noted, paused time.Time
-	for ; ctx.Err() == nil; pause.For(ctx, s.LookEvery) {
+	for ; ctx.Err() == nil; sleep.For(ctx, s.LookEvery) {
 		info, err := durable.Info(ctx)
 		if err != nil {
 			if ctx.Err() == nil {

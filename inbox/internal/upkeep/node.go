@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/clock"
 	"github.com/postroom/postroom/internal/guard"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 )
 
 // beatEvery is how often a process writes a sign of life.
@@ -114,7 +114,7 @@ func (n *Node) Run(ctx context.Context) error {
 			failures++
 			n.cfg.Log.DebugContext(ctx, "sign of life not written", "error", err, "failures", failures)
 		}
-		pause.For(ctx, beatEvery)
+		sleep.For(ctx, beatEvery)
 	}
 	//guard:a-stopping-process-needs-its-rows do n.Leave(ctx); @
 	return nil

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/sleep"
 )
 
 // pausesEvery is how often a process asks which handlers operators have paused. Paused
@@ -38,7 +38,7 @@ func (p Pauses) Ask(ctx context.Context) error {
 
 // Run asks at intervals until ctx ends. While the database does not answer, its last answer counts.
 func (p Pauses) Run(ctx context.Context) error {
-	for failures := 0; ctx.Err() == nil; pause.For(ctx, pausesEvery) {
+	for failures := 0; ctx.Err() == nil; sleep.For(ctx, pausesEvery) {
 		err := p.Ask(ctx)
 		if err == nil {
 			failures = 0

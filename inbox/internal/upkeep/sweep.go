@@ -6,7 +6,8 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
-	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/internal/sleep"
 )
 
 // sweepRest limits the rest between two steps. sweepPause limits the rest between two sweeps.
@@ -14,14 +15,6 @@ const (
 	sweepRest  = time.Second
 	sweepPause = time.Hour
 )
-
-// Ledger has the call to the database that sweeps the table inbox. Package ledger implements it.
-type Ledger interface {
-	// Sweep removes expired rows from the next pages of the table inbox, if it is this process's
-	// turn. The next step is due after half of the given rest. After the last step of a sweep, the
-	// next sweep is due after the given pause.
-	Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error)
-}
 
 // Sweeper removes inbox rows that have expired. It reads the table inbox from its first page to its
 // last, a few pages at a time, again and again. A BRIN index would not help, because new rows fill
@@ -36,7 +29,7 @@ type Sweeper struct {
 
 // SweeperConfig has what a sweeper needs.
 type SweeperConfig struct {
-	Ledger  Ledger
+	Ledger  ledger.Upkeep
 	Windows []delivery.Window // the windows of the handlers of this process
 	Steps   int               // a sweep examines all pages in at most about this many steps
 	Removed func(ctx context.Context, rows int64)
@@ -63,12 +56,12 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		case err != nil && ctx.Err() == nil:
 			failures++
 			s.Warn(ctx, "old inbox rows not removed, will try again", err, "failures", failures)
-			pause.For(ctx, s.Outage.Delay(failures))
+			sleep.For(ctx, s.Outage.Delay(failures))
 		case err == nil:
 			failures = 0
 			s.Removed(ctx, removed)
 		}
-		pause.For(ctx, s.rest)
+		sleep.For(ctx, s.rest)
 	}
 	return nil
 }

@@ -27,6 +27,9 @@ type Order struct {
 	Amount int    `json:"amount,omitempty"`
 }
 
+// OrderPlaced is the type of the events.
+var OrderPlaced = postroom.NewType("order.placed", func(o Order) string { return o.ID })
+
 var (
 	shop  = outbox.New(outbox.Config{Source: "/shop"})
 	order = Order{ID: "o-1"}
@@ -38,9 +41,7 @@ func createTables(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 func placeOrder(ctx context.Context, tx pgx.Tx, o Order) error {
-	ev := postroom.NewEvent("order.placed", o)
-	ev.Key = o.ID
-	return shop.Write(ctx, tx, ev)
+	return shop.Write(ctx, tx, OrderPlaced.New(o))
 }
 
 func writeOrders(t *testing.T, pool *pgxpool.Pool, n int) {
@@ -72,7 +73,7 @@ func chargeBy(pool *pgxpool.Pool) func(context.Context, pgx.Tx, postroom.Event, 
 // h is a handler that charges. It fails once, for an order with the amount 7.
 var h = func() postroom.Handler {
 	var failed atomic.Bool
-	return postroom.JSON(func(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
+	return OrderPlaced.Handler(func(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 		if o.Amount == 7 && failed.CompareAndSwap(false, true) {
 			return errors.New("the card reader is off")
 		}
@@ -84,18 +85,19 @@ var h = func() postroom.Handler {
 func chargeAt(url string) inbox.ExternalHandler {
 	client := &http.Client{Timeout: 200 * time.Millisecond}
 	return func(ctx context.Context, a *inbox.Attempt) error {
-		_, err := a.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+		_, err := inbox.Step(ctx, a, "charge", func(ctx context.Context, key string) (string, error) {
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/charges", http.NoBody)
 			if err != nil {
-				return nil, err
+				return "", err
 			}
 			req.Header.Set("Idempotency-Key", key)
 			resp, err := client.Do(req)
 			if err != nil {
-				return nil, err
+				return "", err
 			}
 			defer resp.Body.Close()
-			return io.ReadAll(resp.Body)
+			ref, err := io.ReadAll(resp.Body)
+			return string(ref), err
 		})
 		return err
 	}

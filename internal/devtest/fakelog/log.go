@@ -8,14 +8,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // Log is a log in memory. It has no history, so the relay does not find events that the broker has
 // lost. Lead gives a term to every caller.
 type Log struct {
 	Mu     sync.Mutex // guards the fields below
-	Events []eventlog.Event
+	Events []broker.Event
 	Done   map[int64]bool              // the published events, by seq
 	Held   map[int64]eventlog.Deferral // the events in the table held, by seq
 	Terms  []*Term                     // the terms that Lead has begun
@@ -72,7 +73,7 @@ func (l *Log) Paused(context.Context) (eventlog.Pause, bool, error) {
 }
 
 // Positions returns none.
-func (l *Log) Positions(context.Context) ([]eventlog.StreamPosition, error) { return nil, nil }
+func (l *Log) Positions(context.Context) ([]broker.StreamPosition, error) { return nil, nil }
 
 // Sources returns no source.
 func (l *Log) Sources(context.Context) ([]string, error) { return nil, nil }
@@ -81,7 +82,7 @@ func (l *Log) Sources(context.Context) ([]string, error) { return nil, nil }
 func (l *Log) Checkpoints(context.Context, string) ([]eventlog.Checkpoint, error) { return nil, nil }
 
 // Entries returns a function that returns no entry.
-func (l *Log) Entries(context.Context, eventlog.Checkpoint, time.Time) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
+func (l *Log) Entries(context.Context, eventlog.Checkpoint, time.Time, bool) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
 	return func(context.Context) ([]eventlog.HistoryEntry, error) { return nil, nil }, nil
 }
 
@@ -108,7 +109,7 @@ func (l *Log) NewTerm(taken time.Time) *Term {
 
 // Term is a term of a Log. It has no positions, so the relay compares no stream with the log.
 type Term struct {
-	Unread []eventlog.Event // guarded by the Log's Mu
+	Unread []broker.Event // guarded by the Log's Mu
 
 	log   *Log
 	taken time.Time
@@ -123,7 +124,7 @@ func (t *Term) LeaseStart() (at time.Time, roundTrip time.Duration) { return t.t
 func (t *Term) Renew(context.Context, time.Duration) error { return nil }
 
 // Read returns unread events.
-func (t *Term) Read(_ context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
+func (t *Term) Read(_ context.Context, limit int, into []broker.Event) (eventlog.Page, error) {
 	t.log.Mu.Lock()
 	defer t.log.Mu.Unlock()
 	n := min(limit, len(t.Unread))
@@ -177,7 +178,7 @@ func (t *Term) Record(_ context.Context, p eventlog.Progress) error {
 func (t *Term) Unrecorded() (held, other int) { return 0, 0 }
 
 // Positions returns none.
-func (t *Term) Positions() []eventlog.StreamPosition { return nil }
+func (t *Term) Positions() []broker.StreamPosition { return nil }
 
 // Token returns the same token for each term.
 func (t *Term) Token() (instance string, epoch int64) { return "fake", 1 }

@@ -13,8 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // Shop is the producer of the events.
@@ -177,7 +178,7 @@ func Letters(n int) (ids []string) {
 }
 
 // PublishAgain records that events of a republish are published.
-func PublishAgain(t *testing.T, term eventlog.Term, events ...eventlog.Event) {
+func PublishAgain(t *testing.T, term eventlog.Term, events ...broker.Event) {
 	t.Helper()
 	var p eventlog.Progress
 	for _, ev := range events {

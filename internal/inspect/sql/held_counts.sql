@@ -2,6 +2,8 @@
 -- and how long the first has been due. For each handler also: how many keys its held events block.
 -- The statement reads at most 10,000 dead events of each handler, as many waiting ones, and as many of
 -- the others, the first that are due. So however many events are in one state, it finds those in others.
+-- It compares pairs, so that held_dead_handler is the only index that fits. With held_dead, the server
+-- would read all dead events of one handler to find that another has none.
 --
 -- Locks   none.
 -- Index   held_owed (handler, dedupe_key), once for each handler; then for its rows held_due (handler, next_at,
@@ -24,7 +26,9 @@ WITH RECURSIVE holder AS (
         UNION ALL
         --guard:the-dead-are-counted-by-themselves false
         (SELECT key, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
-         WHERE held.handler = h.handler AND dead_at IS NOT NULL ORDER BY dead_at, id LIMIT 10000)
+         WHERE dead_at IS NOT NULL
+           AND (held.handler, dead_at) >= (h.handler, '-infinity'::timestamptz) AND (held.handler, dead_at) <= (h.handler, 'infinity'::timestamptz)
+         ORDER BY held.handler, dead_at, id LIMIT 10000)
         UNION ALL
         (SELECT key, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
          WHERE held.handler = h.handler AND coalesce(next_at, dead_at) IS NULL ORDER BY held_at LIMIT 10000)

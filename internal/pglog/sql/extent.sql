@@ -4,7 +4,7 @@
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its two ends.
--- Called  by Log.Extent and Log.Entries.
+-- Called  by Reach.Extent and Log.Entries.
 SELECT coalesce(first.seq, 0) AS first, (extract(epoch FROM postroom.clamped(first.created_at)) * 1000000::numeric)::bigint AS begins, coalesce(last.seq, 0) AS last,
        s.last_value - (NOT s.is_called)::int AS appended, r.high, r.expires_at > clock_timestamp() AS led
 FROM postroom.relay r

@@ -4,7 +4,7 @@
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq).
--- Called  by Log.FirstFrom, Log.FirstAfter and Log.Entries.
+-- Called  by Reach.FirstFrom, Reach.FirstAfter and Log.Entries.
 
 --guard:times-in-the-future-hide-no-events 2 = @1 IS NOT NULL
 SELECT seq, created_at FROM postroom.outbox WHERE seq >= $1 AND postroom.clamped(created_at) <= clock_timestamp() + interval '1 min' ORDER BY seq LIMIT 1;

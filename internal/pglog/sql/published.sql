@@ -13,6 +13,9 @@
 --     finds the events that note_published.sql has added since to this checkpoint, or to later
 --     ones.
 --
+-- If $16 is true, a stream is repaired. Then only the republishes of the relay itself count: an operator
+-- may cancel the others, and the repair keeps the order of keys, which copies do not.
+--
 -- $6 the most rows. Of a text that is too large for an event, which is never published, the
 -- statement returns the beginning.
 --
@@ -42,10 +45,13 @@ SELECT o.seq,
                            JOIN unnest($8::int8[], $9::int8[], $10::text[]) AS was (id, passed, pending) ON was.id = w.id
                            --guard:a-comparison-leaves-out-running-republishes = w.state = 'running' AND (@)
                            WHERE (o.seq > was.passed AND o.seq <= w.hi OR was.pending::int8multirange OPERATOR(pg_catalog.@>) o.seq)
+                             --guard:a-repair-does-not-wait-for-republishes true
+                             AND (NOT $16::boolean OR w.kind = 'reconcile' AND w.actor = 'relay')
                              AND (w.seqs IS NULL OR w.seqs OPERATOR(pg_catalog.@>) o.seq)
                              AND (w.types IS NULL OR o.type = ANY (w.types)) AND (w.keys IS NULL OR o.key = ANY (w.keys)))
            AND NOT EXISTS (SELECT FROM postroom.republish w
                            WHERE w.id > $11 AND o.seq BETWEEN w.lo AND w.hi
+                             AND (NOT $16::boolean OR w.kind = 'reconcile' AND w.actor = 'relay')
                              AND (w.seqs IS NULL OR w.seqs OPERATOR(pg_catalog.@>) o.seq)
                              AND (w.types IS NULL OR o.type = ANY (w.types)) AND (w.keys IS NULL OR o.key = ANY (w.keys))) AS relevant
 FROM (SELECT * FROM postroom.outbox WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $6) o

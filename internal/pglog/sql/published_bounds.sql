@@ -1,8 +1,11 @@
 -- The state from which Log.Entries knows what is published now, and the high, floor and snap of
 -- checkpoint $1. The column others has the events that were pending in the checkpoint, and those
--- that were published from held since. late_by_xid.sql or late_by_seq.sql finds the events that
+-- that were published from held, or again, since. late_by_xid.sql or late_by_seq.sql finds the events that
 -- were not visible in the checkpoint's snapshot. If $1 is 0, there is no checkpoint, and
 -- Log.Entries reads all events of the log from the first row on.
+--
+-- The column late has the events of republishes that were ordered because a comparison found that a
+-- stream lacked them.
 --
 -- Besides new events, the relay may now be publishing events of republishes and of held. So the
 -- statement also returns how far the running republishes are, and the id of the newest republish.
@@ -15,7 +18,8 @@
 -- of it.
 --
 -- Locks   none.
--- Index   relay_checkpoint_pkey (id): there are few. republish_running (id), republish_pkey (id).
+-- Index   relay_checkpoint_pkey (id): there are few. republish_running (id), republish_pkey (id),
+--         outbox_pkey (seq); of republish, all rows are read: there are few.
 -- Called  by Log.Entries.
 WITH checkpoint AS (
     SELECT high, floor, snap, pending FROM postroom.relay_checkpoint WHERE id = $1
@@ -29,6 +33,8 @@ SELECT r.high, r.floor, r.snap::text AS snap,
        (coalesce(checkpoint.pending, '{}')
             OPERATOR(pg_catalog.+) coalesce((SELECT pg_catalog.range_agg(s) FROM postroom.relay_checkpoint c, pg_catalog.unnest(c.published_held) s
                         WHERE c.id >= $1 AND EXISTS (SELECT FROM checkpoint)), '{}'))::text AS others,
+       (SELECT coalesce(pg_catalog.range_agg(s), '{}') FROM postroom.republish w, pg_catalog.unnest(w.seqs) s
+        WHERE w.kind = 'reconcile' AND w.hi >= (SELECT min(seq) FROM postroom.outbox))::text AS late,
        running.ids AS running, running.passed, running.pending AS running_pending,
        coalesce((SELECT max(id) FROM postroom.republish), 0) AS newest,
        coalesce(mark.id, 0) AS mark, coalesce(mark.published_held, '{}')::text AS noted

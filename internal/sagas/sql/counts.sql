@@ -2,7 +2,8 @@
 -- instances of both kinds. Also returns the longest time that an instance has waited for a step
 -- without a deadline, or since a deadline. The first two numbers count up to 10,000 instances. Stuck
 -- instances are those of stuck.sql. For the longest time, the statement reads only the first 1,000
--- by the same index. So if more instances have the same hour, it may be up to an hour too short.
+-- by the same index. So if more instances have the same hour, it may be up to an hour too short. And if
+-- so many wait for deadlines that are still to come, it may lack waits that are shorter than stuck.
 --
 -- The statement sorts as the index does, so that it never reads the complete table.
 --

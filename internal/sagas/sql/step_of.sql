@@ -8,7 +8,7 @@
 -- Index   saga_step_command (command_id); for each command found, the primary key of saga_step.
 -- Order   by time.
 -- Called  by StepsOf.
-SELECT c.name, c.key, c.next_step, CASE WHEN c.command_id ~ ':undo(\.[0-9]+)?$' THEN 'undo' ELSE 'do' END, c.command_id = $1, coalesce(r.what, ''),
+SELECT c.name, c.key, coalesce(c.next_step, ''), CASE WHEN c.command_id ~ ':undo(\.[0-9]+)?$' THEN 'undo' ELSE 'do' END, c.command_id = $1, coalesce(r.what, ''),
        CASE WHEN c.command_id = $1 THEN c.at ELSE r.at END
 FROM postroom.saga_step c
 LEFT JOIN LATERAL (

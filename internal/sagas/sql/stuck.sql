@@ -2,9 +2,7 @@
 -- time, and whether more may be stuck. An instance is stuck if it has waited for longer than its
 -- definition allows, or if its deadline was more than five minutes ago. The statement reads the
 -- 10,000 instances that came first to the hour in which they may be stuck. If more than 10,000
--- instances came to it in one hour, the statement finds some of them up to an hour late. After a
--- deploy that makes the time stuck of a definition longer, it also finds deadlines of instances that
--- wait already later by the difference.
+-- instances came to it in one hour, the statement finds some of them up to an hour late.
 --
 -- Locks   none.
 -- Index   saga_waiting (name, waits_hour, key): the beginning of each saga's part.

@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/messages"
 	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 const (
@@ -36,7 +36,7 @@ const (
 // errGap means that messages were lost between the broker and this process.
 var errGap = errors.New("messages were lost on their way from the broker")
 
-// Read begins to read the headers of a stream's messages, as [broker.Verifier] describes for
+// Read begins to read the headers of a stream's messages, as [broker.Publisher] describes for
 // ReadStored. It creates a consumer, which the function stop removes. If the stream is a work
 // queue, the broker refuses the consumer, and the function next returns no messages. A work queue
 // does not keep consumed messages anyway.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // Set has the answers that are expected. Each expected answer is a Reply, with a number that is

@@ -6,9 +6,8 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/relay/broker"
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
@@ -16,7 +15,7 @@ import (
 type Set map[string]*position
 
 type position struct {
-	eventlog.StreamPosition
+	broker.StreamPosition
 
 	// unverified means that the stream must be compared with the position before the position may
 	// move. Either the term has not compared the stream yet, or the stream used a sequence twice.
@@ -96,14 +95,14 @@ func (at *position) moveToNext() {
 // Advance moves positions to the last acknowledged messages, and returns the positions that changed.
 // If a position is unverified, or its stream lost events that are not found yet, Advance only sets its
 // NextSeq. The result suspicious reports whether a stream must be compared with its position.
-func (p Set) Advance(e *Acks) (moved []eventlog.StreamPosition, suspicious bool) {
+func (p Set) Advance(e *Acks) (moved []broker.StreamPosition, suspicious bool) {
 	for name, told := range e.streams {
 		if told.high == 0 {
 			continue
 		}
 		at, known := p[name]
 		if !known {
-			at = &position{StreamPosition: eventlog.StreamPosition{Stream: name}}
+			at = &position{StreamPosition: broker.StreamPosition{Stream: name}}
 			p[name] = at
 			suspicious = true // the comparison finds out when the stream was created
 		}
@@ -154,8 +153,8 @@ func (at *position) newest() (seq uint64, id string) {
 }
 
 // Snapshot returns a copy of the positions.
-func (p Set) Snapshot() []eventlog.StreamPosition {
-	all := make([]eventlog.StreamPosition, 0, len(p))
+func (p Set) Snapshot() []broker.StreamPosition {
+	all := make([]broker.StreamPosition, 0, len(p))
 	for _, at := range p {
 		all = append(all, at.StreamPosition)
 	}
@@ -164,27 +163,27 @@ func (p Set) Snapshot() []eventlog.StreamPosition {
 
 // AddUnverified adds the positions that the last leader recorded. They must be compared before they
 // may move.
-func (p Set) AddUnverified(all []eventlog.StreamPosition) {
+func (p Set) AddUnverified(all []broker.StreamPosition) {
 	for _, at := range all {
 		p[at.Stream] = &position{StreamPosition: at, unverified: true}
 	}
 }
 
 // Lost notes that a stream lost events, and where it ends now.
-func (p Set) Lost(name string, end eventlog.StreamPosition) {
+func (p Set) Lost(name string, end broker.StreamPosition) {
 	p[name].repaired = &position{StreamPosition: end}
 }
 
 // Repaired returns the new position of a stream, after the events that it lost were found: where it
 // ended when Lost was called, or where a later acknowledged message is.
-func (p Set) Repaired(name string) eventlog.StreamPosition {
+func (p Set) Repaired(name string) broker.StreamPosition {
 	p[name] = p[name].repaired
 	return p[name].StreamPosition
 }
 
 // Verified notes that a stream has the message at its position, and when the stream was created. It
 // moves the position to NextSeq, and returns the position if it changed.
-func (p Set) Verified(name string, created time.Time) (moved []eventlog.StreamPosition) {
+func (p Set) Verified(name string, created time.Time) (moved []broker.StreamPosition) {
 	at := p[name]
 	if at == nil {
 		return nil
@@ -202,11 +201,11 @@ func (p Set) Verified(name string, created time.Time) (moved []eventlog.StreamPo
 	if at.StreamPosition == before {
 		return nil
 	}
-	return []eventlog.StreamPosition{at.StreamPosition}
+	return []broker.StreamPosition{at.StreamPosition}
 }
 
 // Merge adds positions to the slice all. Each replaces an older one of the same stream.
-func Merge(all, moved []eventlog.StreamPosition) []eventlog.StreamPosition {
+func Merge(all, moved []broker.StreamPosition) []broker.StreamPosition {
 	for _, at := range moved {
 		i := 0
 		for i < len(all) && all[i].Stream != at.Stream {

@@ -6,8 +6,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
@@ -18,7 +17,7 @@ type result struct {
 }
 
 func storedAt(stream, id string, seq uint64) result {
-	return result{&schedule.Entry{Message: broker.Message{Event: eventlog.Event{Event: postroom.Event{Source: "/shop", ID: id}}}}, broker.Outcome{Stream: stream, Sequence: seq}}
+	return result{&schedule.Entry{Message: broker.Message{Event: broker.Event{Event: postroom.Event{Source: "/shop", ID: id}}}}, broker.Outcome{Class: broker.Stored, Stream: stream, Sequence: seq}}
 }
 
 // apart returns the event and the outcome of a result.
@@ -26,11 +25,11 @@ func apart(o result) (*schedule.Entry, broker.Outcome) { return o.Entry, o.Outco
 
 func TestPositionsFollowAcknowledgements(t *testing.T) {
 	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	at := func(seq uint64, id string) eventlog.StreamPosition {
-		return eventlog.StreamPosition{Stream: "SHOP", Created: created, Seq: seq, MessageID: id}
+	at := func(seq uint64, id string) broker.StreamPosition {
+		return broker.StreamPosition{Stream: "SHOP", Created: created, Seq: seq, MessageID: id}
 	}
-	next := func(seq uint64, id string) eventlog.StreamPosition { // behind the position of known
-		return eventlog.StreamPosition{Stream: "SHOP", Created: created, Seq: 5, MessageID: "/shop#e5", NextSeq: seq, NextID: id}
+	next := func(seq uint64, id string) broker.StreamPosition { // behind the position of known
+		return broker.StreamPosition{Stream: "SHOP", Created: created, Seq: 5, MessageID: "/shop#e5", NextSeq: seq, NextID: id}
 	}
 	known := func(doubted bool) Set {
 		return Set{"SHOP": &position{StreamPosition: at(5, "/shop#e5"), unverified: doubted}}
@@ -39,14 +38,14 @@ func TestPositionsFollowAcknowledgements(t *testing.T) {
 		name       string
 		places     Set
 		acks       []result
-		want       eventlog.StreamPosition
+		want       broker.StreamPosition
 		moves      bool
 		suspicious bool
 	}{
 		{"the highest of them", known(false), []result{storedAt("SHOP", "e6", 6), storedAt("SHOP", "e8", 8), storedAt("SHOP", "e7", 7)}, at(8, "/shop#e8"), true, false},
 		{"a sequence that was used already", known(false), []result{storedAt("SHOP", "x", 5), storedAt("SHOP", "y", 9)}, next(9, "/shop#y"), true, true},
 		{"until it is compared", known(true), []result{storedAt("SHOP", "y", 9)}, next(9, "/shop#y"), true, true},
-		{"a stream that was not known", Set{}, []result{storedAt("SHOP", "e1", 1)}, eventlog.StreamPosition{Stream: "SHOP", Seq: 1, MessageID: "/shop#e1"}, true, true},
+		{"a stream that was not known", Set{}, []result{storedAt("SHOP", "e1", 1)}, broker.StreamPosition{Stream: "SHOP", Seq: 1, MessageID: "/shop#e1"}, true, true},
 		{"no sequence", known(false), []result{storedAt("SHOP", "e6", 0)}, at(5, "/shop#e5"), false, false},
 	}
 	for _, tt := range tests {
@@ -56,7 +55,7 @@ func TestPositionsFollowAcknowledgements(t *testing.T) {
 			for _, ack := range tt.acks {
 				e.AddNew(apart(ack))
 			}
-			tt.places["OTHER"] = &position{StreamPosition: eventlog.StreamPosition{Stream: "OTHER", Seq: 2}}
+			tt.places["OTHER"] = &position{StreamPosition: broker.StreamPosition{Stream: "OTHER", Seq: 2}}
 			moved, suspicious := tt.places.Advance(&e)
 			if got := tt.places["SHOP"].StreamPosition; got != tt.want || suspicious != tt.suspicious {
 				t.Errorf("place %+v, suspicious %t, want %+v and %t", got, suspicious, tt.want, tt.suspicious)
@@ -66,7 +65,7 @@ func TestPositionsFollowAcknowledgements(t *testing.T) {
 			}
 			if tt.suspicious && tt.want.Created.Equal(created) { // the position does not move until it is compared
 				e.AddNew(apart(storedAt("SHOP", "e20", 20)))
-				if moved, _ := tt.places.Advance(&e); !slices.Equal(moved, []eventlog.StreamPosition{next(20, "/shop#e20")}) {
+				if moved, _ := tt.places.Advance(&e); !slices.Equal(moved, []broker.StreamPosition{next(20, "/shop#e20")}) {
 					t.Errorf("the position moved before it was compared, or forgot an acknowledgement: %+v", moved)
 				}
 			}
@@ -80,9 +79,9 @@ func TestPositionsFollowAcknowledgements(t *testing.T) {
 // If a stream still has the message at its position, the position may move again.
 func TestPositionMovesAgainIfItsMessageIsThere(t *testing.T) {
 	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	p := Set{"SHOP": &position{StreamPosition: eventlog.StreamPosition{Stream: "SHOP", Seq: 5}, unverified: true}}
-	want := eventlog.StreamPosition{Stream: "SHOP", Created: created, Seq: 5}
-	if moved := p.Verified("SHOP", created); !slices.Equal(moved, []eventlog.StreamPosition{want}) || p["SHOP"].unverified {
+	p := Set{"SHOP": &position{StreamPosition: broker.StreamPosition{Stream: "SHOP", Seq: 5}, unverified: true}}
+	want := broker.StreamPosition{Stream: "SHOP", Created: created, Seq: 5}
+	if moved := p.Verified("SHOP", created); !slices.Equal(moved, []broker.StreamPosition{want}) || p["SHOP"].unverified {
 		t.Errorf("verified %+v, unverified %t, want %+v", moved, p["SHOP"].unverified, want)
 	}
 	if moved := p.Verified("SHOP", created); len(moved) > 0 {
@@ -97,10 +96,10 @@ func TestPositionMovesAgainIfItsMessageIsThere(t *testing.T) {
 // again. The position moves to the last acknowledgement before that, so that the next comparison
 // finds the loss. Later acknowledgements are not forgotten either.
 func TestSequenceUsedTwiceBehindAnUnverifiedPosition(t *testing.T) {
-	at := eventlog.StreamPosition{Stream: "SHOP", Created: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC), Seq: 3, MessageID: "/shop#e3"}
+	at := broker.StreamPosition{Stream: "SHOP", Created: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC), Seq: 3, MessageID: "/shop#e3"}
 	p := Set{}
-	p.AddUnverified([]eventlog.StreamPosition{at})
-	acks := func(all ...result) []eventlog.StreamPosition {
+	p.AddUnverified([]broker.StreamPosition{at})
+	acks := func(all ...result) []broker.StreamPosition {
 		var e Acks
 		for _, ack := range all {
 			e.AddNew(apart(ack))
@@ -111,10 +110,10 @@ func TestSequenceUsedTwiceBehindAnUnverifiedPosition(t *testing.T) {
 		}
 		return moved
 	}
-	want := func(step string, moved []eventlog.StreamPosition, seq uint64, id string, next uint64, nextID string) {
+	want := func(step string, moved []broker.StreamPosition, seq uint64, id string, next uint64, nextID string) {
 		t.Helper()
 		at.Seq, at.MessageID, at.NextSeq, at.NextID = seq, id, next, nextID
-		if got := p.Snapshot(); !slices.Equal(got, []eventlog.StreamPosition{at}) || len(moved) > 0 && moved[0] != at {
+		if got := p.Snapshot(); !slices.Equal(got, []broker.StreamPosition{at}) || len(moved) > 0 && moved[0] != at {
 			t.Errorf("%s: the position is %+v, returned as %+v, want %+v", step, got, moved, at)
 		}
 	}
@@ -131,19 +130,19 @@ func TestSequenceUsedTwiceBehindAnUnverifiedPosition(t *testing.T) {
 // meanwhile. If the stream has used a sequence twice meanwhile, it must be compared with the position.
 func TestAcknowledgementsDuringASearch(t *testing.T) {
 	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	lost := eventlog.StreamPosition{Stream: "SHOP", Created: created, Seq: 9, MessageID: "/shop#e9", NextSeq: 12, NextID: "/shop#e12"}
-	end := eventlog.StreamPosition{Stream: "SHOP", Created: created.Add(time.Hour), Seq: 1, MessageID: "/shop#e1"}
+	lost := broker.StreamPosition{Stream: "SHOP", Created: created, Seq: 9, MessageID: "/shop#e9", NextSeq: 12, NextID: "/shop#e12"}
+	end := broker.StreamPosition{Stream: "SHOP", Created: created.Add(time.Hour), Seq: 1, MessageID: "/shop#e1"}
 	p := Set{}
-	p.AddUnverified([]eventlog.StreamPosition{lost})
+	p.AddUnverified([]broker.StreamPosition{lost})
 	p.Lost("SHOP", end)
-	acks := func(want eventlog.StreamPosition, suspicious bool, all ...result) {
+	acks := func(want broker.StreamPosition, suspicious bool, all ...result) {
 		t.Helper()
 		var e Acks
 		for _, ack := range all {
 			e.AddNew(apart(ack))
 		}
 		moved, suspects := p.Advance(&e)
-		if got := p.Snapshot(); !slices.Equal(got, []eventlog.StreamPosition{want}) || len(moved) > 0 && moved[0] != want || suspects != suspicious {
+		if got := p.Snapshot(); !slices.Equal(got, []broker.StreamPosition{want}) || len(moved) > 0 && moved[0] != want || suspects != suspicious {
 			t.Errorf("the position is %+v, returned as %+v, suspicious %t, want %+v and %t", got, moved, suspects, want, suspicious)
 		}
 	}

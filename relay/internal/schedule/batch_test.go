@@ -10,8 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // In atomic batches, the events of a key that are in flight are in one batch, in their order.
@@ -30,7 +29,7 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 		l.batching = true
 		now := time.Unix(1000, 0)
 		var seq int64
-		log := map[int64]eventlog.Event{}
+		log := map[int64]broker.Event{}
 		var open [][]*Entry // batches in flight
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
 
@@ -46,7 +45,7 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 			outcomes := make([]broker.Outcome, len(batch))
 			missed := map[string]bool{}
 			for i, f := range batch {
-				outcomes[i].Stream = f.Subject
+				outcomes[i] = broker.Outcome{Class: broker.Stored, Stream: f.Subject}
 				switch key := f.Key; {
 				case missed[key] && key != "":
 					outcomes[i] = broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey}
@@ -114,12 +113,12 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
-				var page []eventlog.Event
+				var page []broker.Event
 				for range rapid.IntRange(1, 6).Draw(t, "events") {
 					seq++
 					key := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")
 					subject := rapid.SampledFrom([]string{"s", "s", "t"}).Draw(t, "subject")
-					page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
+					page = append(page, broker.Event{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
 					added[key] = append(added[key], seq)
 					log[seq] = page[len(page)-1]
 				}
@@ -196,9 +195,9 @@ func TestLanesFillBatches(t *testing.T) {
 	l := New(10_000, false)
 	l.batching = true
 	now := time.Unix(1000, 0)
-	var page []eventlog.Event
+	var page []broker.Event
 	for seq := int64(1); seq <= 1500; seq++ {
-		page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Key: "hot", Subject: "s"}})
+		page = append(page, broker.Event{Seq: seq, Event: postroom.Event{Key: "hot", Subject: "s"}})
 	}
 	l.Add(page)
 	batch := l.nextEntries(3000, now)
@@ -228,7 +227,7 @@ func TestLanesFillBatches(t *testing.T) {
 func TestBatchHasNoEventWithoutOutcome(t *testing.T) {
 	t.Parallel()
 	l, now := New(100, true), time.Unix(1000, 0)
-	l.Add([]eventlog.Event{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
+	l.Add([]broker.Event{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
 	both := l.nextEntries(10, now)
 	l.Requeue(messagesOf(both[:1]))
 	if again := l.nextEntries(10, now); len(both) != 2 || len(again) != 1 || again[0].Seq != 1 {
@@ -247,9 +246,9 @@ func TestLanesBoundTheBytesOfABatch(t *testing.T) {
 		t.Run(fmt.Sprint("atomic ", batching), func(t *testing.T) {
 			l := New(1000, false)
 			l.batching = batching
-			var page []eventlog.Event
+			var page []broker.Event
 			for seq := int64(1); seq <= 20; seq++ {
-				page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Data: make([]byte, broker.MaxBatchBytes/8)}})
+				page = append(page, broker.Event{Seq: seq, Event: postroom.Event{Data: make([]byte, broker.MaxBatchBytes/8)}})
 			}
 			l.Add(page)
 			want := 20
@@ -269,10 +268,10 @@ func TestBatchHasNoEventBehindOneOfARepublish(t *testing.T) {
 	t.Parallel()
 	l := New(100, false)
 	l.batching = true
-	event := func(seq, republish int64) eventlog.Event {
-		return eventlog.Event{Seq: seq, RepublishID: republish, Event: postroom.Event{Subject: "a.b", Key: "k"}}
+	event := func(seq, republish int64) broker.Event {
+		return broker.Event{Seq: seq, RepublishID: republish, Event: postroom.Event{Subject: "a.b", Key: "k"}}
 	}
-	l.Add([]eventlog.Event{event(1, 7), event(2, 0), event(3, 0)})
+	l.Add([]broker.Event{event(1, 7), event(2, 0), event(3, 0)})
 	var sent []int64
 	for _, f := range l.nextEntries(10, time.Now()) {
 		sent = append(sent, f.Seq)

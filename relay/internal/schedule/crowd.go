@@ -3,7 +3,7 @@ package schedule
 import (
 	"slices"
 
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 const (
@@ -105,7 +105,7 @@ func (l *Scheduler) Ask() (seqs []int64) {
 
 // AddAgain adds the events that were read again: of those that Ask returned, all up to the given seq.
 // The others are put back again.
-func (l *Scheduler) AddAgain(events []eventlog.Event, through int64) {
+func (l *Scheduler) AddAgain(events []broker.Event, through int64) {
 	for i := range events {
 		ev := &events[i]
 		key := ev.OrderKey()

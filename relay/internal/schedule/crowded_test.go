@@ -10,12 +10,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
-func keyed(seq int64, key string) eventlog.Event {
-	return eventlog.Event{Seq: seq, Event: postroom.Event{Key: key, Subject: "s"}}
+func keyed(seq int64, key string) broker.Event {
+	return broker.Event{Seq: seq, Event: postroom.Event{Key: key, Subject: "s"}}
 }
 
 // The events of one key are sent one after the other. If they come faster, they do not fill the
@@ -35,7 +35,7 @@ func TestAHotKeyLeavesRoomForOthers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			l, now := New(1000, false), time.Unix(1000, 0)
-			l.Add([]eventlog.Event{keyed(1, "other")})
+			l.Add([]broker.Event{keyed(1, "other")})
 			first := l.nextEntries(1, now)
 			if tt.stored {
 				l.Done(first[0], "S", now)
@@ -43,7 +43,7 @@ func TestAHotKeyLeavesRoomForOthers(t *testing.T) {
 			for seq := int64(2); seq <= 1000; seq++ {
 				ev := keyed(seq, "hot")
 				ev.Data = make([]byte, tt.size)
-				l.Add([]eventlog.Event{ev})
+				l.Add([]broker.Event{ev})
 			}
 			stay := l.Size()
 			if !tt.stored {
@@ -65,7 +65,7 @@ func TestEventsThatWerePutBackAreReadAgain(t *testing.T) {
 	l, now := New(limit, false), time.Unix(1000, 0)
 	l.mayPutBack = 1
 	for seq := int64(1); seq <= n+limit/crowdShare; seq++ {
-		l.Add([]eventlog.Event{keyed(seq, "hot")})
+		l.Add([]broker.Event{keyed(seq, "hot")})
 	}
 	if !l.IsPutBackFull() || l.Size() != limit/crowdShare {
 		t.Errorf("%d events are here, and the list of others is full: %t", l.Size(), l.IsPutBackFull())
@@ -77,7 +77,7 @@ func TestEventsThatWerePutBackAreReadAgain(t *testing.T) {
 				t.Fatalf("%d events are here when %d are read again", l.Size(), len(asked))
 			}
 			half := asked[:(len(asked)+1)/2] // as a page that its bytes end
-			var events []eventlog.Event
+			var events []broker.Event
 			for _, seq := range half {
 				if seq != 500 { // it is missing
 					events = append(events, keyed(seq, "hot"))
@@ -105,7 +105,7 @@ func TestEventsThatAreReadAgainFollowOneThatIsRefused(t *testing.T) {
 	l, now := New(100, false), time.Unix(1000, 0)
 	l.mayPutBack = 1
 	for seq := int64(1); seq <= 100; seq++ {
-		l.Add([]eventlog.Event{keyed(seq, "hot")})
+		l.Add([]broker.Event{keyed(seq, "hot")})
 	}
 	first := l.nextEntries(1, now)[0]
 	for range 100/crowdShare - 5 { // until there is room for others
@@ -119,7 +119,7 @@ func TestEventsThatAreReadAgainFollowOneThatIsRefused(t *testing.T) {
 	if _, held := l.Failed(first, broker.Outcome{Class: broker.Permanent, Err: errors.New("too large")}, now); held == nil {
 		t.Fatal("inconclusive: the event is not held")
 	}
-	var events []eventlog.Event
+	var events []broker.Event
 	for _, seq := range asked {
 		events = append(events, keyed(seq, "hot"))
 	}
@@ -167,7 +167,7 @@ func newHeldTable(limit int) *heldTable {
 // not being published, at most some of them.
 func (h *heldTable) pass(keys []string, some int) {
 	before := h.allStored
-	var page []eventlog.Event
+	var page []broker.Event
 	for _, key := range keys {
 		h.seq++
 		page = append(page, keyed(h.seq, key))
@@ -234,7 +234,7 @@ func (h *heldTable) again(t *rapid.T) {
 	if t != nil {
 		n = rapid.IntRange(1, n).Draw(t, "again")
 	}
-	var events []eventlog.Event
+	var events []broker.Event
 	for _, seq := range asked[:n] {
 		if !h.gone[seq] { // of those that are held or published meanwhile
 			events = append(events, keyed(seq, h.keyOf[seq]))
@@ -378,7 +378,7 @@ func TestHeadersCount(t *testing.T) {
 	l := New(1000, true)
 	ev := keyed(1, "")
 	ev.Headers = map[string]string{"h": string(make([]byte, broker.MaxBatchBytes/2))}
-	l.Add([]eventlog.Event{ev, ev, ev})
+	l.Add([]broker.Event{ev, ev, ev})
 	if got, want := l.Bytes(), 3*(broker.MaxBatchBytes/2+1); got != want {
 		t.Errorf("the events have %d bytes, want %d", got, want)
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 const (
@@ -21,9 +21,10 @@ const (
 	// The attempts of an event take about a quarter of an hour, because often a person must notice
 	// the problem and change the stream. heldWait is how long an event waits in the table held
 	// after a failure that does not count as an attempt.
-	maxAttempts = postroom.DefaultAttempts
-	heldWait    = 30 * time.Second
+	heldWait = 30 * time.Second
 )
+
+var maxAttempts = len(postroom.DefaultBackoff()) + 1
 
 var (
 	// retryBackoff has the waits of a failed event that is not parked at an unavailable stream.
@@ -67,7 +68,7 @@ type blockedKey struct {
 	open      bool  // the events in the table held are here, too, and no others are on their way to it
 
 	last   int64 // the last event of the key that was read from the table held, or passed to it
-	parked []eventlog.Event
+	parked []broker.Event
 	bytes  int // of parked
 }
 
@@ -81,7 +82,7 @@ func (l *deferrals) SetRecorded(number int64) { l.recorded = max(l.recorded, num
 
 // keepBack keeps an event back if its key has events in the table held, or too many events here. It
 // reports whether it did.
-func (l *Scheduler) keepBack(ev *eventlog.Event, key string) bool {
+func (l *Scheduler) keepBack(ev *broker.Event, key string) bool {
 	b := l.blocked[key]
 	switch {
 	case b == nil || b.open || l.keys[key].isPutBack():
@@ -123,7 +124,7 @@ func (l *Scheduler) defers(key string) *blockedKey {
 }
 
 // park keeps an event of a blocked key here.
-func (l *Scheduler) park(b *blockedKey, ev *eventlog.Event) {
+func (l *Scheduler) park(b *blockedKey, ev *broker.Event) {
 	size := ev.Size()
 	b.parked = append(b.parked, *ev)
 	b.bytes += size
@@ -134,7 +135,7 @@ func (l *Scheduler) park(b *blockedKey, ev *eventlog.Event) {
 }
 
 // unpark removes the parked events of a key, and returns them.
-func (l *Scheduler) unpark(b *blockedKey) []eventlog.Event {
+func (l *Scheduler) unpark(b *blockedKey) []broker.Event {
 	parked := b.parked
 	for _, all := range []*load{&l.load, &l.parked} {
 		all.size -= len(parked)
@@ -314,7 +315,7 @@ func (l *Scheduler) blockKey(key string, first eventlog.Deferral, waiting *Entry
 		l.blocked[key] = b
 	}
 	l.hold(b, first)
-	var repeats []eventlog.Event // events of republishes, which do not wait for held events
+	var repeats []broker.Event // events of republishes, which do not wait for held events
 	for e := waiting; e != nil; {
 		switch {
 		case e.IsRepublished():

@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // If everything is refused, either the events or the broker may be the cause. So the events
@@ -29,7 +28,7 @@ func TestLanesHoldEventsIfNothingPasses(t *testing.T) {
 				if !oneKey {
 					key = fmt.Sprint("bad ", seq)
 				}
-				l.Add([]eventlog.Event{{Seq: seq, Event: postroom.Event{Key: key}}})
+				l.Add([]broker.Event{{Seq: seq, Event: postroom.Event{Key: key}}})
 			}
 		}
 		add(1, 49)

@@ -3,8 +3,7 @@ package schedule
 import (
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // nextEntries is next with the entries of the messages.
@@ -16,9 +15,9 @@ func (l *Scheduler) nextEntries(n int, now time.Time) (entries []*Entry) {
 }
 
 // readBack reads again what the scheduler asks for: events that it has put back into the log.
-func (l *Scheduler) readBack(log map[int64]eventlog.Event) {
+func (l *Scheduler) readBack(log map[int64]broker.Event) {
 	if seqs := l.Ask(); len(seqs) > 0 {
-		events := make([]eventlog.Event, len(seqs))
+		events := make([]broker.Event, len(seqs))
 		for i, seq := range seqs {
 			events[i] = log[seq]
 		}

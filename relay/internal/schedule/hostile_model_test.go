@@ -10,8 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // answers is a heldTable whose broker answers later, in any order, with any class, and has republishes.
@@ -62,7 +61,7 @@ func (a *answers) answer(t *rapid.T) {
 	}
 	var replies []reply
 	for _, e := range batch {
-		o := broker.Outcome{Stream: "S"}
+		o := broker.Outcome{Class: broker.Stored, Stream: "S"}
 		switch n := rapid.IntRange(0, 24).Draw(t, "outcome"); {
 		case e.OrderKey() != "" && failed[e.OrderKey()]:
 			o.Class = broker.BlockedByKey
@@ -90,7 +89,7 @@ func (a *answers) answer(t *rapid.T) {
 		replies = append(replies, reply{e, o})
 	}
 	// Of a key, the events that were stored are reported first, in their order, then the blocked ones, the
-	// last first, and then the one that failed: see broker.AtomicPublisher.
+	// last first, and then the one that failed: see RunAtomic of broker.Publisher.
 	byKey := map[string][]reply{}
 	var keys []string
 	for _, r := range replies {
@@ -131,7 +130,7 @@ func (a *answers) answer(t *rapid.T) {
 // repeat adds events of a republish: some that were published.
 func (a *answers) repeat(t *rapid.T) {
 	a.republish++
-	var events []eventlog.Event
+	var events []broker.Event
 	for _, key := range []string{"a", "b"} {
 		for _, seq := range a.stored[key] {
 			if a.gone[seq] && a.rows[seq] == "" && len(events) < 3 && rapid.Bool().Draw(t, "again") {

@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // A hot key whose events go to the table held does not keep the events of another hot key in the log:
@@ -24,7 +23,7 @@ func TestAHeldHotKeyDoesNotStopAnother(t *testing.T) {
 			if seq%2 == 0 {
 				key = "good"
 			}
-			l.Add([]eventlog.Event{keyed(seq, key)})
+			l.Add([]broker.Event{keyed(seq, key)})
 		}
 		l.TakePutBack()
 		for first := true; l.Size() > 0; first = false {
@@ -57,14 +56,14 @@ func TestNoLimitIsNoFullList(t *testing.T) {
 func TestALateEventIsNotParkedBehindLaterOnes(t *testing.T) {
 	t.Parallel()
 	l, now := New(2000, false), time.Unix(1000, 0)
-	l.Add([]eventlog.Event{keyed(1, "k"), keyed(2, "k")})
+	l.Add([]broker.Event{keyed(1, "k"), keyed(2, "k")})
 	l.Failed(l.nextEntries(1, now)[0], broker.Outcome{Class: broker.Permanent, Err: errors.New("no")}, now)
 	l.TakeHeld(1)
 	l.SetRecorded(1)
-	l.Add([]eventlog.Event{keyed(9, "k")}) // it is on its way while the others are read
+	l.Add([]broker.Event{keyed(9, "k")}) // it is on its way while the others are read
 	one, two := keyed(1, "k"), keyed(2, "k")
 	one.Held, two.Held, two.LastHeld = true, true, true
-	l.Add([]eventlog.Event{one, two, keyed(10, "k"), keyed(7, "k")})
+	l.Add([]broker.Event{one, two, keyed(10, "k"), keyed(7, "k")})
 	held, _ := l.TakeHeld(2)
 	var seqs []int64
 	for _, d := range held {

@@ -1,6 +1,9 @@
 package schedule
 
-import "github.com/postroom/postroom/eventlog"
+import (
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
+)
 
 // republishes is what a scheduler knows of events of republishes. As long as the broker takes these
 // events, they keep the order of their keys, as all events do. But they were published before, so
@@ -32,7 +35,7 @@ func (l *Scheduler) releaseKey(e *Entry) {
 }
 
 // addAgain adds events again that were released but must stay in the scheduler.
-func (l *Scheduler) addAgain(events []eventlog.Event) {
+func (l *Scheduler) addAgain(events []broker.Event) {
 	for i := range events {
 		l.gone--
 		l.goneBytes -= events[i].Size()

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // Whatever happens to events of republishes, live events keep the order of their keys. At most
@@ -18,8 +18,8 @@ import (
 // In the end every event is stored, held or dropped.
 func TestLanesWithRepublishes(t *testing.T) {
 	outcomes := []broker.Outcome{
-		{Stream: "S"},
-		{Stream: "S"},
+		{Class: broker.Stored, Stream: "S"},
+		{Class: broker.Stored, Stream: "S"},
 		errNoAnswer,
 		{Class: broker.Unavailable, Stream: "S", Err: broker.ErrNoLeader},
 		{Class: broker.Unroutable, Err: broker.ErrNoStream},
@@ -30,7 +30,7 @@ func TestLanesWithRepublishes(t *testing.T) {
 		l := New(40, false)
 		now := time.Unix(1000, 0)
 		var seq, republished int64
-		log := map[int64]eventlog.Event{}
+		log := map[int64]broker.Event{}
 		var inFlight []*Entry
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
 		var open []eventlog.RepublishResult // events of republishes
@@ -92,12 +92,12 @@ func TestLanesWithRepublishes(t *testing.T) {
 				inFlight = append(inFlight, f)
 			}
 		}
-		page := func(t *rapid.T, republish int64, next *int64) (events []eventlog.Event) {
+		page := func(t *rapid.T, republish int64, next *int64) (events []broker.Event) {
 			for range rapid.IntRange(1, 6).Draw(t, "events") {
 				*next++
 				key := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")
 				subject := rapid.SampledFrom([]string{"s", "t"}).Draw(t, "subject")
-				events = append(events, eventlog.Event{Seq: *next, RepublishID: republish, Event: postroom.Event{Key: key, Subject: subject, Data: []byte("x")}})
+				events = append(events, broker.Event{Seq: *next, RepublishID: republish, Event: postroom.Event{Key: key, Subject: subject, Data: []byte("x")}})
 			}
 			return events
 		}
@@ -156,8 +156,8 @@ func TestLanesWithRepublishes(t *testing.T) {
 // An event of a republish holds up no live event of its key, whatever the broker answers. It
 // does not follow held events of its key.
 func TestEventOfARepublishHoldsUpNoLiveEvent(t *testing.T) {
-	live := func(seq int64) eventlog.Event {
-		return eventlog.Event{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s"}}
+	live := func(seq int64) broker.Event {
+		return broker.Event{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s"}}
 	}
 	repeated := live(1)
 	repeated.RepublishID = 7
@@ -169,7 +169,7 @@ func TestEventOfARepublishHoldsUpNoLiveEvent(t *testing.T) {
 		{Class: broker.Permanent, Err: errors.New("never")},
 	} {
 		l := New(100, false)
-		l.Add([]eventlog.Event{repeated, live(2)})
+		l.Add([]broker.Event{repeated, live(2)})
 		batch := l.nextEntries(10, now)
 		if len(batch) != 1 || batch[0].Seq != 1 {
 			t.Fatalf("%s: sent %d events first, want the one of the republish: one of a key is in flight", o.Class, len(batch))
@@ -182,10 +182,10 @@ func TestEventOfARepublishHoldsUpNoLiveEvent(t *testing.T) {
 	}
 
 	l := New(100, false)
-	l.Add([]eventlog.Event{live(2), repeated, live(3)})
+	l.Add([]broker.Event{live(2), repeated, live(3)})
 	batch := l.nextEntries(10, now)
 	l.Failed(batch[0], broker.Outcome{Class: broker.Permanent, Err: errors.New("never")}, now) // k has an event in held now
-	l.Add([]eventlog.Event{repeated})
+	l.Add([]broker.Event{repeated})
 	for range 2 {
 		batch = l.nextEntries(10, now)
 		if len(batch) != 1 || batch[0].RepublishID != 7 {
@@ -203,9 +203,9 @@ func TestEventOfARepublishHoldsUpNoLiveEvent(t *testing.T) {
 // behind them go on.
 func TestEventsOfACancelledRepublishAreNotSent(t *testing.T) {
 	now := time.Unix(1000, 0)
-	var page []eventlog.Event
+	var page []broker.Event
 	for seq := range int64(6) {
-		ev := eventlog.Event{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s", Data: []byte("x")}}
+		ev := broker.Event{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s", Data: []byte("x")}}
 		if seq != 4 {
 			ev.RepublishID = 1 + seq%2
 		}
@@ -235,7 +235,7 @@ func TestWaitingEventOfARepublishHoldsUpNoLiveEvent(t *testing.T) {
 	now := time.Unix(1000, 0)
 	l := New(100, false)
 	for n := range maxProbes {
-		l.Add([]eventlog.Event{{Seq: int64(n), Event: postroom.Event{Subject: "out"}}})
+		l.Add([]broker.Event{{Seq: int64(n), Event: postroom.Event{Subject: "out"}}})
 	}
 	for _, f := range l.nextEntries(100, now) {
 		l.Failed(f, broker.Outcome{Class: broker.Unavailable, Stream: "OUT", Err: broker.ErrNoLeader}, now)
@@ -244,7 +244,7 @@ func TestWaitingEventOfARepublishHoldsUpNoLiveEvent(t *testing.T) {
 	if probes := l.nextEntries(100, now); len(probes) != maxProbes {
 		t.Fatalf("%d probes, want %d", len(probes), maxProbes)
 	}
-	l.Add([]eventlog.Event{
+	l.Add([]broker.Event{
 		{Seq: 1, RepublishID: 1, Event: postroom.Event{Subject: "out", Key: "k"}},
 		{Seq: 100, Event: postroom.Event{Subject: "there", Key: "k"}},
 	})

@@ -7,9 +7,8 @@ import (
 	"container/heap"
 	"time"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // MaxBytes limits the data and the headers of events that are read and not yet published. The last
@@ -120,7 +119,7 @@ func New(limit int, batching bool) *Scheduler {
 }
 
 // Add adds events, in the order in which they must be published.
-func (l *Scheduler) Add(events []eventlog.Event) {
+func (l *Scheduler) Add(events []broker.Event) {
 	for i := range events {
 		ev := &events[i]
 		key := ev.OrderKey()
@@ -136,7 +135,7 @@ func (l *Scheduler) Add(events []eventlog.Event) {
 }
 
 // append adds an event behind the others of its key.
-func (l *Scheduler) append(ev *eventlog.Event, key string) {
+func (l *Scheduler) append(ev *broker.Event, key string) {
 	e := l.entry()
 	e.Event, e.size = *ev, ev.Size()
 	l.size++

@@ -10,8 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 var errNoAnswer = broker.Outcome{Class: broker.Unknown, Err: broker.ErrUnacknowledged}
@@ -21,9 +20,9 @@ var errNoAnswer = broker.Outcome{Class: broker.Unknown, Err: broker.ErrUnacknowl
 // later ones of its key are held.
 func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 	outcomes := []broker.Outcome{
-		{Stream: "S"},
-		{Stream: "S"},
-		{Stream: "T"},
+		{Class: broker.Stored, Stream: "S"},
+		{Class: broker.Stored, Stream: "S"},
+		{Class: broker.Stored, Stream: "T"},
 		errNoAnswer,
 		{Class: broker.Unavailable, Stream: "S", Err: broker.ErrNoLeader},
 		{Class: broker.Unroutable, Err: broker.ErrNoStream},
@@ -34,7 +33,7 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 		l := New(40, false)
 		now := time.Unix(1000, 0)
 		var seq int64
-		log := map[int64]eventlog.Event{}
+		log := map[int64]broker.Event{}
 		inFlight := map[int64]*Entry{}
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
 
@@ -76,12 +75,12 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
-				var page []eventlog.Event
+				var page []broker.Event
 				for range rapid.IntRange(1, 6).Draw(t, "events") {
 					seq++
 					key := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")
 					subject := rapid.SampledFrom([]string{"s", "t"}).Draw(t, "subject")
-					page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
+					page = append(page, broker.Event{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
 					added[key] = append(added[key], seq)
 					log[seq] = page[len(page)-1]
 				}
@@ -126,9 +125,9 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
 	l := New(1000, false)
 	now := time.Unix(0, 0)
-	page := []eventlog.Event{{Seq: 1, Event: postroom.Event{Key: "bad"}}, {Seq: 2, Event: postroom.Event{Key: "bad"}}}
+	page := []broker.Event{{Seq: 1, Event: postroom.Event{Key: "bad"}}, {Seq: 2, Event: postroom.Event{Key: "bad"}}}
 	for seq := int64(3); seq <= 50; seq++ {
-		page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Key: fmt.Sprint("good ", seq)}})
+		page = append(page, broker.Event{Seq: seq, Event: postroom.Event{Key: fmt.Sprint("good ", seq)}})
 	}
 	l.Add(page)
 	for _, f := range l.nextEntries(100, now) {
@@ -153,10 +152,10 @@ func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
 func TestLanesProbeAnUnavailableStream(t *testing.T) {
 	l := New(1000, false)
 	now := time.Unix(1000, 0)
-	var page []eventlog.Event
+	var page []broker.Event
 	for seq := int64(1); seq <= 200; seq++ {
 		subject := []string{"up", "down"}[seq%2]
-		page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Subject: subject}})
+		page = append(page, broker.Event{Seq: seq, Event: postroom.Event{Subject: subject}})
 	}
 	l.Add(page[:2]) // the streams of both subjects become known
 	for _, f := range l.nextEntries(2, now) {
@@ -230,10 +229,10 @@ func TestLanesHoldRefusedEventsWhileOthersPass(t *testing.T) {
 			l := New(1000, false)
 			l.covered = tt.covers
 			now := time.Unix(1000, 0)
-			l.Add([]eventlog.Event{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
+			l.Add([]broker.Event{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
 			for seq := int64(3); now.Before(time.Unix(1010, 0)); seq++ {
 				if tt.others {
-					l.Add([]eventlog.Event{{Seq: seq, Event: postroom.Event{Subject: "s"}}})
+					l.Add([]broker.Event{{Seq: seq, Event: postroom.Event{Subject: "s"}}})
 				}
 				now = now.Add(100 * time.Millisecond)
 				for _, f := range l.nextEntries(10, now) {
@@ -256,7 +255,7 @@ func TestLanesHoldRefusedEventsWhileOthersPass(t *testing.T) {
 			if f := l.held[0].Failure; f.Dead != tt.dead || f.Attempts != tt.spent || f.Text == "" || f.Class == "" {
 				t.Errorf("failure %+v, want dead %t with %d attempts", f, tt.dead, tt.spent)
 			}
-			l.Add([]eventlog.Event{{Seq: 9999, Event: postroom.Event{Key: "k"}}})
+			l.Add([]broker.Event{{Seq: 9999, Event: postroom.Event{Key: "k"}}})
 			if n := len(l.held); n != 3 || l.size != 0 {
 				t.Errorf("a later event of the key did not follow it")
 			}
@@ -270,7 +269,7 @@ func TestLanesHoldARefusedEventAgain(t *testing.T) {
 	for spent := range maxAttempts {
 		l := New(1000, false)
 		now := time.Unix(1000, 0)
-		l.Add([]eventlog.Event{
+		l.Add([]broker.Event{
 			{Seq: 1, Held: true, Attempts: spent, Event: postroom.Event{Key: "k"}},
 			{Seq: 2, Held: true, Event: postroom.Event{Key: "k"}},
 			{Seq: 3, Event: postroom.Event{Key: "other"}},
@@ -291,11 +290,11 @@ func TestLanesHoldARefusedEventAgain(t *testing.T) {
 func TestLanesMakeRoom(t *testing.T) {
 	l := New(100, false)
 	now := time.Unix(1000, 0)
-	var page []eventlog.Event
+	var page []broker.Event
 	for seq := int64(1); seq <= 30; seq++ {
-		page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Key: "bad"}})
+		page = append(page, broker.Event{Seq: seq, Event: postroom.Event{Key: "bad"}})
 	}
-	l.Add(append(page, eventlog.Event{Seq: 31, Event: postroom.Event{Key: "good"}}))
+	l.Add(append(page, broker.Event{Seq: 31, Event: postroom.Event{Key: "good"}}))
 	refuse := func() {
 		for _, f := range l.nextEntries(10, now) {
 			if f.Key == "good" {
@@ -321,7 +320,7 @@ func TestLanesFreeKeys(t *testing.T) {
 	l.Block([]string{"a"}, 0)
 	follows := func(seq int64, key string) bool {
 		before := len(l.held)
-		l.Add([]eventlog.Event{{Seq: seq, Event: postroom.Event{Key: key}}})
+		l.Add([]broker.Event{{Seq: seq, Event: postroom.Event{Key: key}}})
 		return len(l.held) > before
 	}
 	if !follows(1, "a") || follows(2, "b") {
@@ -347,19 +346,19 @@ func TestLanesFreeKeys(t *testing.T) {
 func TestUsualEvents(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	logged := func(seq int64, key string) eventlog.Event {
-		return eventlog.Event{Seq: seq, Event: postroom.Event{Subject: "a.b", Key: key}}
+	logged := func(seq int64, key string) broker.Event {
+		return broker.Event{Seq: seq, Event: postroom.Event{Subject: "a.b", Key: key}}
 	}
 	l := New(100, false)
-	l.Add([]eventlog.Event{logged(1, "a")})
+	l.Add([]broker.Event{logged(1, "a")})
 	first := l.nextEntries(1, now)[0]
 	if first.AckGroup != "" {
 		t.Error("an event is usual whose stream is not known")
 	}
 	l.Done(first, "S", now)
 
-	l.Add([]eventlog.Event{logged(2, "a"), logged(3, "b"), logged(4, "b")})
-	l.Add([]eventlog.Event{{Seq: 5, Held: true, Event: postroom.Event{Subject: "a.b"}}})
+	l.Add([]broker.Event{logged(2, "a"), logged(3, "b"), logged(4, "b")})
+	l.Add([]broker.Event{{Seq: 5, Held: true, Event: postroom.Event{Subject: "a.b"}}})
 	batch := l.nextEntries(10, now)
 	for i, want := range []bool{true, false, false} { // alone in its lane; with another behind it; from held
 		if got := batch[i].AckGroup != ""; got != want {
@@ -374,7 +373,7 @@ func TestUsualEvents(t *testing.T) {
 	}
 
 	l = New(100, false)
-	l.Add([]eventlog.Event{logged(1, "a"), logged(2, "b")})
+	l.Add([]broker.Event{logged(1, "a"), logged(2, "b")})
 	f := l.nextEntries(1, now)[0]
 	l.Done(f, "S", now)
 	l.streams["S"].unavailable, l.streams["S"].nextProbe = true, now
@@ -387,9 +386,9 @@ func TestUsualEvents(t *testing.T) {
 // the scheduler uses each one again.
 func TestEntriesAreUsedAgain(t *testing.T) {
 	l, now := New(1000, false), time.Unix(1000, 0)
-	page := make([]eventlog.Event, 100)
+	page := make([]broker.Event, 100)
 	for i := range page {
-		page[i] = eventlog.Event{Seq: int64(i + 1), Event: postroom.Event{Key: fmt.Sprint(i)}}
+		page[i] = broker.Event{Seq: int64(i + 1), Event: postroom.Event{Key: fmt.Sprint(i)}}
 	}
 	allocs := testing.AllocsPerRun(20, func() {
 		l.Add(page)

@@ -2,6 +2,7 @@
 package lanes
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -52,7 +53,7 @@ type account struct {
 	counter
 
 	bytes   int
-	waiting map[string]bool // the endpoints whose last event was refused
+	waiting map[string]time.Time // the endpoints whose last event was refused, and when
 }
 
 // Wait says how an event waits if the method Enter refused it.
@@ -74,6 +75,10 @@ const SlowPace = 10 * time.Millisecond
 // quickPace is the least pace.
 const quickPace = 2 * time.Millisecond
 
+// longestWait is the time after which an event that was refused has come back. An endpoint without
+// an event in that time has none: it was removed or disabled, or an operator discarded its events.
+const longestWait = 2 * time.Minute
+
 // manyLanes is how many endpoints the type Lanes remembers. At this number, the method Enter
 // forgets the endpoints without running requests.
 const manyLanes = 10_000
@@ -84,6 +89,7 @@ func (l *Lanes) Enter(id, owner string, size int, fails bool) (_ Wait, ok bool) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of, a := l.lane(id), l.account(owner)
+	//guard:webhook-an-endpoint-that-fails-gets-one-request false
 	if fails {
 		of.limit = 1
 	}
@@ -135,7 +141,7 @@ func (l *Lanes) lane(id string) *lane {
 func (l *Lanes) account(name string) *account {
 	a := l.accounts[name]
 	if a == nil {
-		a = &account{waiting: make(map[string]bool)}
+		a = &account{waiting: make(map[string]time.Time)}
 		l.accounts[name] = a
 	}
 	return a
@@ -158,7 +164,9 @@ func (c *counter) end() {
 
 // refuse returns how an event for an endpoint waits for a limit of running requests.
 func (a *account) refuse(id string, c *counter, limit int) Wait {
-	a.waiting[id] = true
+	a.waiting[id] = time.Now()
+	//guard:webhook-endpoints-that-are-gone-slow-no-account remove
+	maps.DeleteFunc(a.waiting, func(_ string, at time.Time) bool { return time.Since(at) > longestWait })
 	c.refused++
 	w := Wait{Busy: time.Since(c.since), Many: c.refused >= manyRefused}
 	w.Pace = min(max(w.Busy*3/4/time.Duration(limit), quickPace), SlowPace)

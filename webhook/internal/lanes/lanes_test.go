@@ -3,6 +3,7 @@ package lanes_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postroom/postroom/webhook/internal/lanes"
@@ -85,6 +86,25 @@ func TestPaceOfAnAccount(t *testing.T) {
 			t.Errorf("waiting endpoint %d: other events do not wait with it", n+1)
 		}
 	}
+}
+
+// Many endpoints of an account wait and are then removed, while another endpoint of the account hangs.
+// The events of the remaining endpoint do not come back at the pace of all of them.
+func TestEndpointsThatAreGoneSlowNoAccount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := lanes.New(2, 4, plenty)
+		if _, ok := l.Enter("runs", "a", 1, false); !ok {
+			t.Fatal("the first request is refused")
+		}
+		for n := range 100 {
+			l.Enter(fmt.Sprintf("gone-%d", n), "a", 1, false)
+		}
+		time.Sleep(2*time.Minute + 1) // the time of the bubble
+		if w, ok := l.Enter("stays", "a", 1, false); ok || w.Pace > lanes.SlowPace {
+			t.Errorf("%+v, %t; want a pace of at most %s", w, ok, lanes.SlowPace)
+		}
+	})
 }
 
 // The inbox abandons a delivery that ignores the end of its time, and gives its worker another event.

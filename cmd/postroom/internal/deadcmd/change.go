@@ -2,6 +2,7 @@ package deadcmd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/confirm"
@@ -97,7 +99,7 @@ type changeResult struct {
 }
 
 // changeFunc is Store.Discard or Store.Reopen.
-type changeFunc func(s *deadletter.Store, ctx context.Context, f deadletter.Filter, limit int, by deadletter.Audit, progress func(n int64)) (int64, error)
+type changeFunc func(s *deadletter.Store, ctx context.Context, f deadletter.Filter, o deadletter.ChangeOptions, by postroom.Audit) (int64, error)
 
 // change chooses the events, asks the person, and discards or reopens the events. It changes no
 // other event, even if other events match when the person answers.
@@ -121,7 +123,7 @@ func (d *commands) change(cmd *cobra.Command, f deadletter.Filter, limit int, ve
 			}
 		}
 		bar := output.Bar(cmd.ErrOrStderr())
-		done, err := do(store, ctx, these, 0, d.audit(), func(done int64) { bar.Show(int(done), int(n), verb) })
+		done, err := do(store, ctx, these, deadletter.ChangeOptions{Progress: func(done int64) { bar.Show(int(done), int(n), verb) }}, d.audit())
 		bar.Clear()
 		//guard:a-discard-that-fails-says-what-it-did 2 true
 		if err != nil && done == 0 {
@@ -253,9 +255,9 @@ func newResolve(d *commands) *cobra.Command {
 		Short: "Record the outcome of a call that is unknown",
 		Long: `Record whether a call happened. Use this if an external handler began a call and its
 outcome is unknown. Ask the vendor: 'postroom dead show' shows the key by which the
-vendor knows the call. If the call happened, the next attempt continues after it. If
-not, the next attempt makes the call.`,
-		Example: `  postroom dead resolve 4711 --step charge --happened --result ch_123 --reason 'seen at the vendor'
+vendor knows the call. If the call happened, the next attempt continues after it, with
+the result that you give. If not, the next attempt makes the call.`,
+		Example: `  postroom dead resolve 4711 --step charge --happened --result '"ch_123"' --reason 'seen at the vendor'
   postroom dead resolve 4711 --step charge --not-happened --reason 'unknown to the vendor'`,
 		Args:              argument.OneID("an event, as 'postroom dead list' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -267,10 +269,12 @@ not, the next attempt makes the call.`,
 				return exit.Usagef("give either --happened or --not-happened")
 			case not && result != "":
 				return exit.Usagef("--result is what the call returned: give it only with --happened")
+			case happened && !json.Valid([]byte(result)):
+				return exit.Usagef(`--happened needs --result: what the step would have returned, as JSON. A text has quotes: --result '"ch_123"'. If the handler does not use the result: --result null`)
 			}
 			id, _ := argument.ID(args[0]) // argument.OneID has checked it
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				if err := store.Resolve(cmd.Context(), id, step, happened, []byte(result), d.audit()); err != nil {
+				if err := store.Resolve(cmd.Context(), id, step, happened, json.RawMessage(result), d.audit()); err != nil {
 					return err
 				}
 				if d.JSON {
@@ -284,7 +288,7 @@ not, the next attempt makes the call.`,
 	flags.StringVar(&step, "step", "", "the call's name")
 	flags.BoolVar(&happened, "happened", false, "the call happened")
 	flags.BoolVar(&not, "not-happened", false, "the call did not happen")
-	flags.StringVar(&result, "result", "", "what the step would have returned to the handler")
+	flags.StringVar(&result, "result", "", "what the step would have returned to the handler, as JSON; null if the handler does not use it")
 	command.NoFileCompletion(cmd, "step", "result")
 	argument.Conditions(cmd, "step")
 	d.AddAuditFlags(cmd)

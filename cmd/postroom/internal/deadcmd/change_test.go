@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"github.com/postroom/postroom/cmd/postroom/internal/operator"
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/cmd/postroom/internal/caller"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/internal/devtest"
 )
@@ -39,7 +40,7 @@ func TestAChangeIsOfTheEventsThatWereCounted(t *testing.T) {
 	for _, limit := range []int{0, 3} {
 		pool := devtest.Pool(t)
 		die(t, pool, 1, 3)
-		d := &commands{operator.New(func(name string) string {
+		d := &commands{caller.New(func(name string) string {
 			return map[string]string{"POSTROOM_DATABASE_URL": pool.Config().ConnString()}[name]
 		})}
 		d.Yes, d.Reason = true, "test orders"
@@ -49,12 +50,12 @@ func TestAChangeIsOfTheEventsThatWereCounted(t *testing.T) {
 		cmd.SetOut(&out)
 		change := func(f deadletter.Filter, verb, gone string, join func(), do changeFunc) {
 			t.Helper()
-			err := d.change(cmd, f, limit, verb, func(s *deadletter.Store, ctx context.Context, f deadletter.Filter, limit int, by deadletter.Audit, progress func(int64)) (int64, error) {
+			err := d.change(cmd, f, limit, verb, func(s *deadletter.Store, ctx context.Context, f deadletter.Filter, o deadletter.ChangeOptions, by postroom.Audit) (int64, error) {
 				if _, err := pool.Exec(ctx, gone); err != nil {
 					t.Fatal(err)
 				}
 				join()
-				return do(s, ctx, f, limit, by, progress)
+				return do(s, ctx, f, o, by)
 			})
 			if err != nil {
 				t.Fatalf("%s: %v", verb, err)
@@ -72,7 +73,7 @@ func TestAChangeIsOfTheEventsThatWereCounted(t *testing.T) {
 		want("held", "e4", "e5")
 
 		discard := func() {
-			if _, err := deadletter.New(pool, deadletter.Config{}).Discard(t.Context(), deadletter.Filter{}, 0, d.audit(), nil); err != nil {
+			if _, err := deadletter.New(pool, deadletter.Config{}).Discard(t.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, d.audit()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -8,8 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/cmd/postroom/internal/caller"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
-	"github.com/postroom/postroom/cmd/postroom/internal/operator"
 	"github.com/postroom/postroom/deadletter"
 )
 
@@ -29,7 +30,7 @@ At three in the morning:
 
 // New returns the command dead, the group of the commands of this package.
 func New(getenv func(string) string) *cobra.Command {
-	d := &commands{operator.New(getenv)}
+	d := &commands{caller.New(getenv)}
 	cmd := command.Group("dead", "Look at dead events; replay, edit, discard them",
 		newGroups(d), newList(d), newShow(d),
 		newReplay(d), newReplays(d), newResume(d), newCancel(d),
@@ -42,7 +43,7 @@ func New(getenv func(string) string) *cobra.Command {
 }
 
 // commands has what all commands on dead events need.
-type commands struct{ operator.Operator }
+type commands struct{ caller.Caller }
 
 // with connects, and calls the function do with the store of dead events.
 func (d *commands) with(ctx context.Context, do func(store *deadletter.Store) error) error {
@@ -55,6 +56,6 @@ func (d *commands) with(ctx context.Context, do func(store *deadletter.Store) er
 	})
 }
 
-func (d *commands) audit() deadletter.Audit {
-	return deadletter.Audit{Actor: d.Who(), Reason: d.Reason}
+func (d *commands) audit() postroom.Audit {
+	return postroom.Audit{Actor: d.Who(), Reason: d.Reason}
 }

@@ -27,7 +27,7 @@ func dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w 
 	}
 	var dryRuns []deadletter.DryRun
 	if w.try > 0 {
-		if dryRuns, err = store.DryRun(cmd.Context(), these, w.options, w.try, w.wait); err != nil {
+		if dryRuns, err = store.DryRun(cmd.Context(), these, deadletter.DryRunOptions{Limit: w.options.Limit, Each: w.try, Wait: w.wait}); err != nil {
 			return err
 		}
 	}
@@ -148,7 +148,7 @@ func effects(t deadletter.DryRun) string {
 	}
 	for _, s := range t.Steps {
 		how := "open since " + output.Stamp(s.StartedAt)
-		if s.DoneAt != nil {
+		if !s.DoneAt.IsZero() {
 			how = "done"
 		}
 		parts = append(parts, fmt.Sprintf("step %s %s", output.Cell(s.Name, 40), how))

@@ -38,7 +38,7 @@ edit, and for a discarded event who discarded it and why.`,
 			}
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				n, err := writeTo(cmd, file, func(out io.Writer, progress func(int64)) (int64, error) {
-					return store.Export(cmd.Context(), f, out, progress)
+					return store.Export(cmd.Context(), f, out, deadletter.ExportOptions{Progress: progress})
 				})
 				if err != nil || file == "" {
 					return err
@@ -146,7 +146,7 @@ func purge(cmd *cobra.Command, d *commands, store *deadletter.Store, before time
 		}
 	}
 	n, err = writeTo(cmd, file, func(out io.Writer, progress func(int64)) (int64, error) {
-		return store.Purge(ctx, before, out, d.audit(), progress)
+		return store.Purge(ctx, out, deadletter.PurgeOptions{Before: before, Progress: progress}, d.audit())
 	})
 	if errors.Is(err, deadletter.ErrNoMatch) {
 		return fmt.Errorf("nothing was discarded, and no replay ended, before %s", output.Stamp(before))

@@ -77,5 +77,6 @@ func (w *filterFlags) required(ids []string) (deadletter.Filter, error) {
 	case !f.IsZero() && w.all:
 		return f, exit.Usagef("--all selects all events: leave out the other conditions")
 	}
+	f.All = w.all
 	return f, nil
 }

@@ -1,15 +1,12 @@
 package deadcmd
 
 import (
-	"strings"
-	"time"
-
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
-	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
 )
@@ -48,8 +45,7 @@ sign means that the group may have more events than were counted.`,
 
 func newList(d *commands) *cobra.Command {
 	var w filterFlags
-	var limit int
-	var after string
+	var page postroom.Page
 	var count bool
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -69,10 +65,6 @@ with --text. If it stopped at that limit, it prints how to continue.`,
 			if err != nil {
 				return err
 			}
-			page := deadletter.Page{Limit: limit}
-			if page.After, err = parseCursor(after); err != nil {
-				return err
-			}
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				if count {
 					return printCount(cmd, store, f, d.JSON)
@@ -86,12 +78,13 @@ with --text. If it stopped at that limit, it prints how to continue.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&limit, "limit", 50, "how many events to show, 1 to 1000")
-	flags.StringVar(&after, "after", "", "show the next page: the value that the last page printed at its end")
+	flags.IntVar(&page.Limit, "limit", 50, "how many events to show, 1 to 1000")
+	flags.StringVar(&page.After, "after", "", "show the next page: the value that the last page printed at its end")
 	flags.BoolVar(&count, "count", false, "print only how many events match")
 	flags.BoolVar(&w.f.Discarded, "discarded", false, "discarded events instead of dead ones; --since and --until then select by the time of the discard")
 	command.NoFileCompletion(cmd, "limit", "after")
-	argument.PageLimit(cmd, &limit)
+	argument.PageLimit(cmd, &page.Limit)
+	argument.After(cmd, &page.After)
 	w.addFlags(cmd)
 	d.DB.AddURLFlag(cmd)
 	command.AddJSON(cmd, &d.JSON)
@@ -113,18 +106,4 @@ func printCount(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter
 		return output.Line(cmd.OutOrStdout(), "%d or more", n)
 	}
 	return output.Line(cmd.OutOrStdout(), "%d", n)
-}
-
-func parseCursor(s string) (c deadletter.Cursor, err error) {
-	if s == "" {
-		return c, nil
-	}
-	at, id, _ := strings.Cut(s, "/")
-	if c.At, err = time.Parse(time.RFC3339Nano, at); err == nil {
-		c.ID, err = argument.ID(id)
-	}
-	if err != nil {
-		return c, exit.Usagef("--after: give the value that a list prints at its end")
-	}
-	return c, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/confirm"
@@ -69,9 +70,6 @@ func newReplay(d *commands) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if w.options.StopAt == 0 {
-				w.options.StopAt = deadletter.StopAtFirstFailure
-			}
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				if w.dryRun {
 					return dryRun(cmd, store, f, w, d.JSON)
@@ -85,7 +83,7 @@ func newReplay(d *commands) *cobra.Command {
 	flags.IntVar(&w.options.Attempts, "attempts", 1, "how many attempts each event has before it is dead again")
 	flags.Float64Var(&w.options.Rate, "rate", 0, "release at most this many events a second (default no limit)")
 	flags.IntVar(&w.options.Canary, "canary", 0, "release this many events first; the rest wait until these have ended (default none)")
-	flags.Float64Var(&w.options.StopAt, "stop-at", 0.1, "stop if a larger share of the events than this fails; with 0 the first failure stops the replay, with 1 no failure does")
+	w.options.StopAt = flags.Float64("stop-at", 0.1, "stop if a larger share of the events than this fails; with 0 the first failure stops the replay, with 1 no failure does")
 	flags.BoolVar(&w.options.AsNew, "as-new", false, "give outgoing events the present time, because consumers hold events that are too old")
 	flags.BoolVar(&w.dryRun, "dry-run", false, "show what a replay would do, and try some events; change nothing")
 	flags.IntVar(&w.try, "try", 1, "with --dry-run: how many events of each cause to try; 0 for none")
@@ -96,7 +94,7 @@ func newReplay(d *commands) *cobra.Command {
 	argument.Between(cmd, "attempts", &w.options.Attempts, 1, 1000)
 	argument.Rate(cmd, "rate", &w.options.Rate)
 	argument.AtLeast(cmd, "canary", &w.options.Canary, 0)
-	argument.Between(cmd, "stop-at", &w.options.StopAt, 0, 1)
+	argument.Between(cmd, "stop-at", w.options.StopAt, 0, 1)
 	argument.AtLeast(cmd, "try", &w.try, 0)
 	argument.AtLeast(cmd, "wait", &w.wait, time.Millisecond)
 	w.filter.addFlags(cmd)
@@ -186,10 +184,10 @@ func countOf(groups []deadletter.PreviewGroup) (all, busy int64) {
 // true if this command cancelled the replay.
 func (d *commands) run(cmd *cobra.Command, store *deadletter.Store, id int64, cancels bool) error {
 	bar := output.Bar(cmd.ErrOrStderr())
-	replay, err := store.RunReplay(cmd.Context(), id, func(j deadletter.Replay) {
+	replay, err := store.RunReplay(cmd.Context(), id, deadletter.RunOptions{Progress: func(j deadletter.Replay) {
 		done := j.Events - j.Remaining()
 		bar.Show(done, j.Events, fmt.Sprintf("%s: %d succeeded, %d failed, %d open", j.Phase, j.Succeeded, j.Failed, j.Open()))
-	})
+	}})
 	bar.Clear()
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
@@ -239,9 +237,8 @@ func replayTable(replays []deadletter.Replay) [][]string {
 }
 
 func newReplays(d *commands) *cobra.Command {
-	var limit int
-	var before int64
-	var running bool
+	var page postroom.Page
+	var only deadletter.ReplayFilter
 	cmd := &cobra.Command{
 		Use:   "replays",
 		Short: "List replays, newest first",
@@ -252,27 +249,29 @@ replay is 'idle', no process runs it: 'postroom dead resume' continues it.`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				replays, err := store.ListReplays(cmd.Context(), limit, before, running)
+				replays, next, err := store.Replays(cmd.Context(), only, page)
 				if err != nil {
 					return err
 				}
 				switch {
 				case d.JSON:
-					return output.JSON(cmd.OutOrStdout(), output.List(replays))
+					return output.JSON(cmd.OutOrStdout(), struct {
+						Replays []deadletter.Replay `json:"replays"`
+						Next    string              `json:"next,omitempty"`
+					}{output.List(replays), next})
 				case len(replays) == 0:
 					return output.Line(cmd.OutOrStdout(), "no replays")
 				}
-				return output.Table(cmd.OutOrStdout(), replayTable(replays))
+				return output.Page(cmd.OutOrStdout(), replayTable(replays), next)
 			})
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&limit, "limit", 20, "how many replays to show")
-	flags.Int64Var(&before, "before", 0, "only replays with a lower id")
-	flags.BoolVar(&running, "running", false, "only running replays")
-	command.NoFileCompletion(cmd, "limit", "before")
-	argument.AtLeast(cmd, "limit", &limit, 1)
-	argument.AtLeast(cmd, "before", &before, 1)
+	flags.IntVar(&page.Limit, "limit", 20, "how many replays to show, 1 to 1000")
+	flags.StringVar(&page.After, "after", "", "show the next page: the value that the last page printed at its end")
+	flags.BoolVar(&only.Running, "running", false, "only running replays")
+	command.NoFileCompletion(cmd, "limit", "after")
+	argument.PageLimit(cmd, &page.Limit)
 	d.DB.AddURLFlag(cmd)
 	command.AddJSON(cmd, &d.JSON)
 	return cmd

@@ -88,8 +88,8 @@ func writeSteps(b *strings.Builder, steps []deadletter.Step) {
 	b.WriteString("\nsteps\n")
 	for _, s := range steps {
 		what := fmt.Sprintf("OPEN since %s: the outcome is unknown; ask the vendor, with the key", output.Stamp(s.StartedAt))
-		if s.DoneAt != nil {
-			what = "done " + output.Stamp(*s.DoneAt)
+		if !s.DoneAt.IsZero() {
+			what = "done " + output.Stamp(s.DoneAt)
 		}
 		fmt.Fprintf(b, "  %s  key %s  revision %d  %s\n", output.Cell(s.Name, 128), s.Key, s.Revision, what)
 	}
@@ -97,16 +97,16 @@ func writeSteps(b *strings.Builder, steps []deadletter.Step) {
 
 func stateText(w deadletter.Details) string {
 	switch {
-	case w.DiscardedAt != nil && w.DeadAt == nil:
-		return "cancelled " + since(*w.DiscardedAt)
-	case w.DiscardedAt != nil:
-		return "discarded " + since(*w.DiscardedAt)
-	case w.DeadAt != nil:
-		return "dead since " + since(*w.DeadAt)
+	case !w.DiscardedAt.IsZero() && w.DeadAt.IsZero():
+		return "cancelled " + since(w.DiscardedAt)
+	case !w.DiscardedAt.IsZero():
+		return "discarded " + since(w.DiscardedAt)
+	case !w.DeadAt.IsZero():
+		return "dead since " + since(w.DeadAt)
 	case w.State == deadletter.Running:
 		return "running at " + output.Cell(w.ClaimedBy, 100)
-	case w.NextAt != nil:
-		return fmt.Sprintf("%s, due %s", w.State, output.Stamp(*w.NextAt))
+	case !w.NextAt.IsZero():
+		return fmt.Sprintf("%s, due %s", w.State, output.Stamp(w.NextAt))
 	}
 	return string(w.State)
 }

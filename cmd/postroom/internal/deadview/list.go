@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"time"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
@@ -55,17 +54,8 @@ func among(more bool) string {
 	return ""
 }
 
-// Cursor returns a place in a list as a value of --after. For the zero Cursor it returns an empty
-// text.
-func Cursor(c deadletter.Cursor) string {
-	if c == (deadletter.Cursor{}) {
-		return ""
-	}
-	return fmt.Sprintf("%s/%d", c.At.UTC().Format(time.RFC3339Nano), c.ID)
-}
-
 // Letters prints a page of dead or discarded events.
-func Letters(out io.Writer, letters []deadletter.Letter, next deadletter.Cursor, asJSON bool) error {
+func Letters(out io.Writer, letters []deadletter.Letter, next string, asJSON bool) error {
 	if asJSON {
 		if letters == nil {
 			letters = []deadletter.Letter{} // not null
@@ -73,29 +63,23 @@ func Letters(out io.Writer, letters []deadletter.Letter, next deadletter.Cursor,
 		return output.JSON(out, struct {
 			Events []deadletter.Letter `json:"events"`
 			Next   string              `json:"next,omitempty"`
-		}{letters, Cursor(next)})
+		}{letters, next})
 	}
 	switch {
-	case len(letters) == 0 && next != (deadletter.Cursor{}):
-		return output.Line(out, "no event matches so far; continue with --after %s", Cursor(next))
+	case len(letters) == 0 && next != "":
+		return output.Line(out, "no event matches so far; continue with --after %s", next)
 	case len(letters) == 0:
 		return output.Line(out, "no event matches")
 	}
 	rows := [][]string{{"ID", "DIED", "HANDLER", "TYPE", "KEY", "CLASS", "ATTEMPTS", "ERROR"}}
 	for _, l := range letters {
 		died := l.DeadAt
-		if l.DiscardedAt != nil {
+		if !l.DiscardedAt.IsZero() {
 			died, rows[0][1] = l.DiscardedAt, "DISCARDED"
 		}
 		rows = append(rows, []string{
-			fmt.Sprint(l.ID), output.Ago(*died), output.Cell(l.Handler, 40), output.Cell(l.Type, 40), output.Cell(l.Key, 30), output.Cell(l.Class, 20), strconv.Itoa(l.Attempts), output.Cell(l.Error, 80),
+			fmt.Sprint(l.ID), output.Ago(died), output.Cell(l.Handler, 40), output.Cell(l.Type, 40), output.Cell(l.Key, 30), output.Cell(l.Class, 20), strconv.Itoa(l.Attempts), output.Cell(l.Error, 80),
 		})
 	}
-	if err := output.Table(out, rows); err != nil {
-		return err
-	}
-	if next != (deadletter.Cursor{}) {
-		return output.Line(out, "next page: --after %s", Cursor(next))
-	}
-	return nil
+	return output.Page(out, rows, next)
 }

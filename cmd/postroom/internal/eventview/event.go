@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 )
 
@@ -128,8 +129,8 @@ func handlerRows(j *inspect.EventTrace) [][]string {
 	for _, h := range j.Held {
 		why := fmt.Sprintf("waits behind an earlier event of key %s", output.Cell(h.BlockedKey, 60))
 		if n := len(h.Failures); n > 0 {
-			why = fmt.Sprintf("%s, %s: %s", output.Plural(int(h.Attempts), "attempt"), h.Class, output.Cell(h.Failures[n-1].Text, 100))
-		} else if h.State != inspect.Waiting {
+			why = fmt.Sprintf("%s, %s: %s", output.Plural(h.Attempts, "attempt"), h.Class, output.Cell(h.Failures[n-1].Text, 100))
+		} else if h.State != held.Waiting {
 			why = "-"
 		}
 		if !h.NextAt.IsZero() {
@@ -144,7 +145,7 @@ func handlerRows(j *inspect.EventTrace) [][]string {
 		switch {
 		case d.State == "":
 			rows = append(rows, []string{output.Cell(d.Handler, 60), "done", cmp.Or(output.Cell(d.Result, 100), "-")})
-		case d.State == inspect.Discarded && !slices.ContainsFunc(j.Discarded, func(h inspect.HeldEvent) bool { return h.Handler == d.Handler }):
+		case d.State == held.Discarded && !slices.ContainsFunc(j.Discarded, func(h held.Row) bool { return h.Handler == d.Handler }):
 			rows = append(rows, []string{output.Cell(d.Handler, 60), string(d.State), "purged since then"})
 		}
 	}

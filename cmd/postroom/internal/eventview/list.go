@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/internal/terminal"
 )
@@ -67,8 +68,8 @@ func rows(n int) string {
 // databases that the command read.
 func State(e *inspect.EventSummary) string {
 	var parts []string
-	byState := make(map[inspect.State][]string)
-	var states []inspect.State
+	byState := make(map[held.State][]string)
+	var states []held.State
 	for _, h := range e.Handlers {
 		if h.Handler == inspect.Outgoing {
 			parts = append(parts, string(h.State)+" on its way to the broker")
@@ -87,7 +88,7 @@ func State(e *inspect.EventSummary) string {
 		switch state {
 		case inspect.Done:
 			parts = append(parts, "done by "+names)
-		case inspect.Dead, inspect.Discarded:
+		case held.Dead, held.Discarded:
 			parts = append(parts, string(state)+" at "+names)
 		default:
 			parts = append(parts, fmt.Sprintf("held for %s (%s)", names, state))

@@ -11,9 +11,8 @@ import (
 	"net/http"
 	"time"
 
-	port "github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
+	port "github.com/postroom/postroom/relay/broker"
 )
 
 // Report is the JSON document that the health endpoints send.
@@ -45,21 +44,21 @@ type loss struct {
 
 // backlog describes the backlog that a leader measured last.
 type backlog struct {
-	At     time.Time                     `json:"at"`
-	AgeS   float64                       `json:"age_s"`
-	Events int64                         `json:"events"`
-	Held   map[eventlog.HeldReason]int64 `json:"held"`
+	At     time.Time        `json:"at"`
+	AgeS   float64          `json:"age_s"`
+	Events int64            `json:"events"`
+	Held   map[string]int64 `json:"held"`
 }
 
 func newBacklog(h relay.Health) *backlog {
 	if h.LagMeasuredAt.IsZero() {
 		return nil
 	}
-	b := &backlog{At: h.LagMeasuredAt, AgeS: h.Lag.Age.Seconds(), Events: h.Lag.Events, Held: make(map[eventlog.HeldReason]int64)}
-	for reason, count := range h.Lag.Held {
-		b.Held[reason] = count.Events
+	l := h.Lag
+	return &backlog{
+		At: h.LagMeasuredAt, AgeS: l.Age.Seconds(), Events: l.Events,
+		Held: map[string]int64{"scheduled": l.Scheduled, "retry": l.Retrying, "key": l.Waiting, "dead": l.Dead},
 	}
-	return b
 }
 
 func newReport(h relay.Health, verdict error) Report {

@@ -10,22 +10,23 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/caller"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/confirm"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/heldview"
-	"github.com/postroom/postroom/cmd/postroom/internal/operator"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
-	"github.com/postroom/postroom/held"
+	"github.com/postroom/postroom/internal/held"
 )
 
 // changeableStates are the values of --state that the commands retry, reschedule and cancel accept.
 var changeableStates = []string{"due", "retrying", "running", "scheduled", "waiting"}
 
-// change has the flags that the commands retry, reschedule and cancel share.
-type change struct {
-	operator.Operator
+// action has the flags that the commands retry, reschedule and cancel share.
+type action struct {
+	caller.Caller
 
 	flags  filterFlags
 	limit  int
@@ -33,10 +34,10 @@ type change struct {
 	dryRun bool
 }
 
-// changeFunc changes the events in the given set.
-type changeFunc func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(n int64)) (held.Result, error)
+// actionFunc changes the events in the given set.
+type actionFunc func(ctx context.Context, store *held.Store, set held.Set, by postroom.Audit, progress func(n int64)) (held.Result, error)
 
-func (c *change) addFlags(cmd *cobra.Command) {
+func (c *action) addFlags(cmd *cobra.Command) {
 	c.flags.add(cmd, changeableStates)
 	flags := cmd.Flags()
 	flags.IntVar(&c.limit, "limit", 0, "change at most this many events, those that are due first (default all)")
@@ -50,15 +51,12 @@ func (c *change) addFlags(cmd *cobra.Command) {
 }
 
 // filter returns the filter that the command line describes. The ids are its arguments.
-func (c *change) filter(ids []string) (f held.Filter, err error) {
-	w, err := c.flags.filter()
+func (c *action) filter(ids []string) (f held.Filter, err error) {
+	f, err = c.flags.filter()
 	if err != nil {
 		return f, err
 	}
-	f = held.Filter{Handler: w.Handler, Type: w.Type, Key: w.Key, Class: w.Class, DueSince: w.DueSince, DueUntil: w.DueUntil}
-	for _, state := range w.States {
-		f.States = append(f.States, held.State(state))
-	}
+	none := f.IsZero() && len(ids) == 0
 	for _, arg := range ids {
 		id, err := argument.ID(arg)
 		if err != nil {
@@ -67,23 +65,23 @@ func (c *change) filter(ids []string) (f held.Filter, err error) {
 		f.IDs = append(f.IDs, id)
 	}
 	switch {
-	case f.IsZero() && !c.all:
+	case none && !c.all:
 		return f, exit.Usagef("which events? Give their ids, or select them, for instance with --handler or --key, or give --all")
-	case !f.IsZero() && c.all:
+	case !none && c.all:
 		return f, exit.Usagef("--all selects all events: leave out the other conditions")
 	}
 	return f, nil
 }
 
 // run chooses events, asks the person, and changes the events as the verb says.
-func (c *change) run(cmd *cobra.Command, ids []string, verb string, do changeFunc) error {
+func (c *action) run(cmd *cobra.Command, ids []string, verb string, do actionFunc) error {
 	f, err := c.filter(ids)
 	if err != nil {
 		return err
 	}
 	ctx := cmd.Context()
 	return c.DB.With(ctx, func(conn *pgx.Conn, name string) error {
-		store := held.New(conn, held.Config{Schema: name})
+		store := held.NewStore(conn, name)
 		if err := store.Check(ctx); err != nil {
 			return err
 		}
@@ -104,7 +102,7 @@ func (c *change) run(cmd *cobra.Command, ids []string, verb string, do changeFun
 			}
 		}
 		bar := output.Bar(cmd.ErrOrStderr())
-		r, err := do(ctx, store, set, held.Audit{Actor: c.Who(), Reason: c.Reason}, func(done int64) { bar.Show(int(done), n, verb) })
+		r, err := do(ctx, store, set, postroom.Audit{Actor: c.Who(), Reason: c.Reason}, func(done int64) { bar.Show(int(done), n, verb) })
 		bar.Clear()
 		if err != nil {
 			return c.broken(cmd.OutOrStdout(), verb, r, err)
@@ -118,7 +116,7 @@ func (c *change) run(cmd *cobra.Command, ids []string, verb string, do changeFun
 
 // broken prints how many events the action changed before it failed with err. It returns the error
 // of the command.
-func (c *change) broken(out io.Writer, verb string, done held.Result, err error) error {
+func (c *action) broken(out io.Writer, verb string, done held.Result, err error) error {
 	//guard:an-act-that-fails-says-what-it-did true
 	if done.Events == 0 {
 		return err
@@ -131,7 +129,7 @@ func (c *change) broken(out io.Writer, verb string, done held.Result, err error)
 }
 
 func newRetry(getenv func(string) string) *cobra.Command {
-	c := &change{Operator: operator.New(getenv)}
+	c := &action{Caller: caller.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "retry [ID...]",
 		Short: "Try events now instead of later",
@@ -149,7 +147,7 @@ Exit status 3: nothing was changed.`,
 		Args:              argument.IDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd, args, "retry", func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(int64)) (held.Result, error) {
+			return c.run(cmd, args, "retry", func(ctx context.Context, store *held.Store, set held.Set, by postroom.Audit, progress func(int64)) (held.Result, error) {
 				return store.Retry(ctx, set, by, progress)
 			})
 		},
@@ -159,7 +157,7 @@ Exit status 3: nothing was changed.`,
 }
 
 func newReschedule(getenv func(string) string) *cobra.Command {
-	c := &change{Operator: operator.New(getenv)}
+	c := &action{Caller: caller.New(getenv)}
 	var at string
 	var in time.Duration
 	cmd := &cobra.Command{
@@ -187,7 +185,7 @@ Exit status 3: nothing was changed.`,
 			if at != "" && !ok {
 				return exit.Usagef("--at: write a time, for instance 2026-02-01T08:00:00Z")
 			}
-			return c.run(cmd, args, "reschedule", func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(int64)) (held.Result, error) {
+			return c.run(cmd, args, "reschedule", func(ctx context.Context, store *held.Store, set held.Set, by postroom.Audit, progress func(int64)) (held.Result, error) {
 				if at == "" {
 					return store.RescheduleIn(ctx, set, in, by, progress)
 				}
@@ -205,7 +203,7 @@ Exit status 3: nothing was changed.`,
 }
 
 func newCancel(getenv func(string) string) *cobra.Command {
-	c := &change{Operator: operator.New(getenv)}
+	c := &action{Caller: caller.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "cancel [ID...] --reason REASON",
 		Short: "Give up held events that are not dead",
@@ -229,7 +227,7 @@ Exit status 3: nothing was changed.`,
 			if c.Reason == "" && !c.dryRun {
 				return exit.Usagef("why? Give --reason: the archive and the audit keep it")
 			}
-			return c.run(cmd, args, "cancel", func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(int64)) (held.Result, error) {
+			return c.run(cmd, args, "cancel", func(ctx context.Context, store *held.Store, set held.Set, by postroom.Audit, progress func(int64)) (held.Result, error) {
 				return store.Cancel(ctx, set, by, progress)
 			})
 		},

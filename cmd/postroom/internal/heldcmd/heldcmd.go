@@ -10,6 +10,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/heldview"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 )
 
@@ -58,10 +59,10 @@ func (w *filterFlags) add(cmd *cobra.Command, states []string) {
 }
 
 // filter returns the filter that the flags describe.
-func (w *filterFlags) filter() (f inspect.HeldFilter, err error) {
-	f = inspect.HeldFilter{Handler: w.handler, Type: w.typ, Key: w.key, Class: w.class}
+func (w *filterFlags) filter() (f held.Filter, err error) {
+	f = held.Filter{Handler: w.handler, Type: w.typ, Key: w.key, Class: w.class}
 	for _, state := range w.states {
-		f.States = append(f.States, inspect.State(state))
+		f.States = append(f.States, held.State(state))
 	}
 	f.DueSince, f.DueUntil, err = argument.Span("due-since", w.dueSince, "due-until", w.dueUntil)
 	return f, err
@@ -92,9 +93,8 @@ process claimed the event, and that the claim expired before the event was done.
 			if err != nil {
 				return err
 			}
-			f.After, f.Limit = after, limit
 			return s.WithDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
-				page, err := i.HeldEvents(cmd.Context(), f)
+				page, err := i.HeldEvents(cmd.Context(), f, after, limit)
 				if err != nil {
 					return err
 				}

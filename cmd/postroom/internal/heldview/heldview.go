@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
-	"github.com/postroom/postroom/held"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 	"github.com/postroom/postroom/internal/terminal"
 )

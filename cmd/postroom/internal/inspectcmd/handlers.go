@@ -11,6 +11,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/cmd/postroom/internal/pausecmd"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 )
 
@@ -101,18 +102,18 @@ func handlerRow(h inspect.Handler) []string {
 			unanswered = fmt.Sprint(int64(b.AckPending)) //nolint:gosec // a number of messages
 		}
 	}
-	held, dead := fmt.Sprint(h.Held.Events()), fmt.Sprint(h.Held.Events(inspect.Dead))
+	all, dead := fmt.Sprint(h.Held.Events()), fmt.Sprint(h.Held.Events(held.Dead))
 	if h.Held.More() {
-		held += "+"
+		all += "+"
 	}
-	if h.Held.More(inspect.Dead) {
+	if h.Held.More(held.Dead) {
 		dead += "+"
 	}
 	processes := "none"
 	if n := len(h.Processes); n > 0 {
 		processes = strconv.Itoa(n)
 	}
-	return []string{output.Cell(h.Name, 60), kind, output.OrDash(output.Cell(h.Stream, 40)), floor, last, pending, unanswered, lag, held, dead, processes, readerOf(h)}
+	return []string{output.Cell(h.Name, 60), kind, output.OrDash(output.Cell(h.Stream, 40)), floor, last, pending, unanswered, lag, all, dead, processes, readerOf(h)}
 }
 
 // readerOf returns the name of the process that reads the stream of an ordered handler.

@@ -11,7 +11,9 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
+	"github.com/postroom/postroom/internal/text"
 )
 
 // keyFlags has the values of the flags.
@@ -66,7 +68,7 @@ handler 'outbox'. Changes nothing.`,
 
 // read checks the values of the flags, and completes the filter.
 func (w *keyFlags) read() error {
-	w.filter.State = inspect.State(w.state)
+	w.filter.State = held.State(w.state)
 	if w.after == "" {
 		return nil
 	}
@@ -88,7 +90,7 @@ func printKeys(cmd *cobra.Command, asJSON bool, keys *inspect.Keys) error {
 	rows := [][]string{{"HANDLER", "KEY", "HEAD", "TYPE", "IS", "FOR", "BEHIND IT", "LAST FAILURE"}}
 	for _, k := range keys.Keys {
 		behind := fmt.Sprint(k.Behind)
-		if k.Behind >= 1000 {
+		if k.More {
 			behind += "+"
 		}
 		failure := "-"
@@ -103,7 +105,12 @@ func printKeys(cmd *cobra.Command, asJSON bool, keys *inspect.Keys) error {
 		return err
 	}
 	if keys.Next != nil {
-		return output.Line(cmd.OutOrStdout(), "\nthere may be more keys: --after '%s'", output.Cell(keys.Next.Handler+"/"+keys.Next.Key, 400))
+		place := keys.Next.Handler + "/" + keys.Next.Key
+		//guard:a-place-that-cannot-be-printed-is-not-printed false
+		if output.Cell(place, 400) != place {
+			return output.Line(cmd.OutOrStdout(), "\nthere may be more keys, after a key that cannot be printed here: --json prints it under next")
+		}
+		return output.Line(cmd.OutOrStdout(), "\nthere may be more keys: --after %s", text.Word(place))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 )
 
@@ -89,7 +90,7 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 	err := output.Facts(cmd.OutOrStdout(), [][]string{
 		{"RELAY", leader(s.Relay)},
 		{"OUTGOING", outgoing(s.Relay)},
-		{"DISCARDED", discarded(s.Discarded)},
+		{"DISCARDED", discarded(s)},
 		{"BROKER", eventview.BrokerLine(s.Broker)},
 	})
 	if err != nil {
@@ -155,11 +156,12 @@ func outgoing(r inspect.RelayStatus) string {
 	return fmt.Sprintf("about %s not published; the oldest has waited for %s", output.Plural(int(r.EstimatedUnpublished), "event"), output.Seconds(r.OldestUnpublishedAgeSeconds))
 }
 
-func discarded(n int64) string {
-	if n >= 100_000 {
-		return "100000 events or more"
+func discarded(s *inspect.Status) string {
+	n := output.Plural(int(s.Discarded), "event")
+	if s.MoreDiscarded {
+		n += " or more"
 	}
-	return output.Plural(int(n), "event")
+	return n
 }
 
 func heldRows(all []inspect.HeldSummary) [][]string {
@@ -167,7 +169,7 @@ func heldRows(all []inspect.HeldSummary) [][]string {
 	for _, h := range all {
 		for n, c := range h.States {
 			due, keys := "-", "" // keys: the first row of each handler shows them
-			if (c.State == inspect.Due || c.State == inspect.Abandoned) && c.OverdueSeconds > 0 {
+			if (c.State == held.Due || c.State == held.Abandoned) && c.OverdueSeconds > 0 {
 				due = output.Seconds(c.OverdueSeconds)
 			}
 			if n == 0 {

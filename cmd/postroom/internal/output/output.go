@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -132,6 +131,15 @@ func OrDash(text string) string {
 		return "-"
 	}
 	return text
+}
+
+// Page prints a page of a list: rows as [Table] does, and how to get the next page, unless next is
+// empty.
+func Page(w io.Writer, rows [][]string, next string) error {
+	if err := Table(w, rows); err != nil || next == "" {
+		return err
+	}
+	return Line(w, "\nnext page: --after %s", next)
 }
 
 // List returns a list that is not nil, so that JSON has [] and not null.
@@ -268,11 +276,4 @@ func Lines(s string) string {
 }
 
 // Quoted returns text so that a shell reads it as one word: in quotes, if the text needs them.
-func Quoted(text string) string {
-	if plain.MatchString(text) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(Cell(text, 255), "'", `'\''`) + "'"
-}
-
-var plain = regexp.MustCompile(`^[\w/.:-]+$`)
+func Quoted(s string) string { return text.Word(Cell(s, 255)) }

@@ -11,12 +11,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/caller"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
-	"github.com/postroom/postroom/cmd/postroom/internal/operator"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
-	"github.com/postroom/postroom/control"
+	"github.com/postroom/postroom/operator"
 )
 
 // oneHandler accepts the name of one handler.
@@ -29,7 +30,7 @@ func oneHandler(_ *cobra.Command, args []string) error {
 
 // NewHandlerPause returns the command that pauses a handler.
 func NewHandlerPause(getenv func(string) string) *cobra.Command {
-	return newPause(getenv, (*control.Store).Pause, &cobra.Command{
+	return newPause(getenv, (*operator.Store).Pause, &cobra.Command{
 		Use:   "pause HANDLER",
 		Short: "Stop a handler from beginning events",
 		Long: `Pause a handler. Within two seconds, its processes stop beginning new events. They
@@ -43,7 +44,7 @@ with 'postroom handlers resume'.`,
 
 // NewHandlerResume returns the command that resumes a handler.
 func NewHandlerResume(getenv func(string) string) *cobra.Command {
-	return newResume(getenv, (*control.Store).Resume, &cobra.Command{
+	return newResume(getenv, (*operator.Store).Resume, &cobra.Command{
 		Use:     "resume HANDLER",
 		Short:   "End the pause of a handler",
 		Long:    "End the pause of a handler that 'postroom handlers pause' paused.\n\nExit status 3: the handler is not paused.",
@@ -54,7 +55,7 @@ func NewHandlerResume(getenv func(string) string) *cobra.Command {
 
 // NewRelayPause returns the command that pauses the relays.
 func NewRelayPause(getenv func(string) string) *cobra.Command {
-	pause := func(s *control.Store, ctx context.Context, _ string, length time.Duration, by control.Audit) error {
+	pause := func(s *operator.Store, ctx context.Context, _ string, length time.Duration, by postroom.Audit) error {
 		return s.PauseRelay(ctx, length, by)
 	}
 	return newPause(getenv, pause, &cobra.Command{
@@ -72,7 +73,7 @@ become due wait too. The pause continues if relays restart. It ends after --for,
 
 // NewRelayResume returns the command that resumes the relays.
 func NewRelayResume(getenv func(string) string) *cobra.Command {
-	resume := func(s *control.Store, ctx context.Context, _ string, by control.Audit) error {
+	resume := func(s *operator.Store, ctx context.Context, _ string, by postroom.Audit) error {
 		return s.ResumeRelay(ctx, by)
 	}
 	return newResume(getenv, resume, &cobra.Command{
@@ -86,16 +87,16 @@ func NewRelayResume(getenv func(string) string) *cobra.Command {
 
 // newPause adds flags and the function RunE to cmd. The command pauses the handler that its
 // argument names. If the command takes no argument, it pauses the relays.
-func newPause(getenv func(string) string, pause func(s *control.Store, ctx context.Context, handler string, length time.Duration, by control.Audit) error, cmd *cobra.Command) *cobra.Command {
-	o, length := operator.New(getenv), time.Duration(0)
+func newPause(getenv func(string) string, pause func(s *operator.Store, ctx context.Context, handler string, length time.Duration, by postroom.Audit) error, cmd *cobra.Command) *cobra.Command {
+	o, length := caller.New(getenv), time.Duration(0)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case o.Reason == "":
 			return exit.Usagef("give a --reason: the audit keeps it")
-		case len(args) > 0 && args[0] == control.Relay:
+		case len(args) > 0 && args[0] == operator.Outgoing:
 			return exit.Usagef("%s means the relay: use 'postroom relay pause'", args[0])
 		}
-		return change(&o, cmd, args, "paused", func(s *control.Store, handler string, by control.Audit) error {
+		return change(&o, cmd, args, "paused", func(s *operator.Store, handler string, by postroom.Audit) error {
 			return pause(s, cmd.Context(), handler, length, by)
 		})
 	}
@@ -108,10 +109,10 @@ func newPause(getenv func(string) string, pause func(s *control.Store, ctx conte
 
 // newResume adds flags and the function RunE to cmd. The command ends the pause of a handler or of
 // the relays.
-func newResume(getenv func(string) string, resume func(s *control.Store, ctx context.Context, handler string, by control.Audit) error, cmd *cobra.Command) *cobra.Command {
-	o := operator.New(getenv)
+func newResume(getenv func(string) string, resume func(s *operator.Store, ctx context.Context, handler string, by postroom.Audit) error, cmd *cobra.Command) *cobra.Command {
+	o := caller.New(getenv)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return change(&o, cmd, args, "resumed", func(s *control.Store, handler string, by control.Audit) error {
+		return change(&o, cmd, args, "resumed", func(s *operator.Store, handler string, by postroom.Audit) error {
 			return resume(s, cmd.Context(), handler, by)
 		})
 	}
@@ -119,7 +120,7 @@ func newResume(getenv func(string) string, resume func(s *control.Store, ctx con
 	return cmd
 }
 
-func addControlFlags(o *operator.Operator, cmd *cobra.Command) {
+func addControlFlags(o *caller.Caller, cmd *cobra.Command) {
 	o.AddAuditFlags(cmd)
 	o.DB.AddSchemaFlag(cmd)
 	o.DB.AddURLFlag(cmd)
@@ -127,19 +128,19 @@ func addControlFlags(o *operator.Operator, cmd *cobra.Command) {
 
 // change pauses or resumes the handler in args, and prints that it did. If args is empty, it pauses
 // or resumes the relays.
-func change(o *operator.Operator, cmd *cobra.Command, args []string, done string, do func(s *control.Store, handler string, by control.Audit) error) error {
+func change(o *caller.Caller, cmd *cobra.Command, args []string, done string, do func(s *operator.Store, handler string, by postroom.Audit) error) error {
 	what := "the relay"
 	if len(args) > 0 {
 		what = args[0]
 	}
 	return o.DB.With(cmd.Context(), func(conn *pgx.Conn, name string) error {
-		store := control.New(conn, control.Config{Schema: name})
+		store := operator.New(conn, operator.Config{Schema: name})
 		err := store.Check(cmd.Context())
 		if err == nil {
-			err = do(store, what, control.Audit{Actor: o.Who(), Reason: o.Reason})
+			err = do(store, what, postroom.Audit{Actor: o.Who(), Reason: o.Reason})
 		}
 		switch {
-		case errors.Is(err, control.ErrNotPaused):
+		case errors.Is(err, operator.ErrNotPaused):
 			return exit.Todof("%s is not paused", what)
 		case err != nil:
 			return err
@@ -154,7 +155,7 @@ func change(o *operator.Operator, cmd *cobra.Command, args []string, done string
 // noteUnknown prints a note if no process has run the handler with this name: the name may be
 // misspelt. That is not an error, because an operator may pause a handler before its first process
 // starts.
-func noteUnknown(cmd *cobra.Command, store *control.Store, handler string) error {
+func noteUnknown(cmd *cobra.Command, store *operator.Store, handler string) error {
 	known, err := store.Handlers(cmd.Context())
 	if err != nil || slices.Contains(known, handler) {
 		return err

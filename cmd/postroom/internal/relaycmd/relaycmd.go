@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	port "github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/broker"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
@@ -18,8 +17,8 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/health"
 	"github.com/postroom/postroom/cmd/postroom/internal/pausecmd"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	port "github.com/postroom/postroom/relay/broker"
 )
 
 // options has the values of the flags.
@@ -181,7 +180,8 @@ func (w *options) run(ctx context.Context, stderr io.Writer) error {
 
 	meters, metrics := newMetrics(w.cfg.Logger)
 	w.cfg.MeterProvider = meters
-	r := relay.New(outbox.NewLog(pool).WithSchema(name), natsjs.NewPublisher(nc), w.cfg)
+	w.cfg.Schema = name
+	r := relay.New(pool, natsjs.NewPublisher(nc), w.cfg)
 	stop, err := health.Serve(ctx, w.listen, health.Handler(r.Health, metrics), w.cfg.Logger)
 	if err != nil {
 		return err

@@ -8,18 +8,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/operator"
 )
 
 // print prints a republish. It also says if some of the events were gone from the log.
-func (w *order) print(cmd *cobra.Command, r republish.Republish) error {
+func (w *order) print(cmd *cobra.Command, r operator.Republish) error {
 	if w.JSON {
 		return output.JSON(cmd.OutOrStdout(), r)
 	}
-	if err := output.Table(cmd.OutOrStdout(), rowsOf([]republish.Republish{r})); err != nil {
+	if err := output.Table(cmd.OutOrStdout(), rowsOf([]operator.Republish{r})); err != nil {
 		return err
 	}
-	if left := r.Left(); r.State == republish.Done && left > 0 {
+	if left := r.Left(); r.State == operator.RepublishDone && left > 0 {
 		if err := output.Line(cmd.OutOrStdout(), "%s could not be published: retention removed them from the log before their turn", output.Plural(int(left), "event")); err != nil {
 			return err
 		}
@@ -30,21 +30,21 @@ func (w *order) print(cmd *cobra.Command, r republish.Republish) error {
 	return nil
 }
 
-func goneLine(reach republish.Extent) string {
+func goneLine(reach operator.LogExtent) string {
 	if reach.FirstSeq == 0 {
 		return "the log is empty: earlier events were removed"
 	}
 	return fmt.Sprintf("the log begins at %s, seq %d: earlier events were removed", output.Stamp(reach.BeginsAt), reach.FirstSeq)
 }
 
-func (w *order) printPreview(cmd *cobra.Command, p republish.Preview) error {
+func (w *order) printPreview(cmd *cobra.Command, p operator.RepublishPreview) error {
 	if w.JSON {
 		return output.JSON(cmd.OutOrStdout(), p)
 	}
 	return output.Line(cmd.OutOrStdout(), "%s", strings.Join(w.previewLines(p), "\n"))
 }
 
-func (w *order) previewLines(p republish.Preview) []string {
+func (w *order) previewLines(p operator.RepublishPreview) []string {
 	lines := []string{"no event matches"}
 	if p.Events > 0 {
 		lines[0] = fmt.Sprintf("%s, written from %s to %s, seq %d to %d; at %g a second in about %s",
@@ -60,7 +60,7 @@ func (w *order) previewLines(p republish.Preview) []string {
 	return lines
 }
 
-func rowsOf(all []republish.Republish) [][]string {
+func rowsOf(all []operator.Republish) [][]string {
 	rows := [][]string{{"REPUBLISH", "STATE", "EVENTS", "PUBLISHED", "LEFT OUT", "HELD", "OPEN", "RATE", "MADE", "BY", "WHAT", "REASON"}}
 	for _, r := range all {
 		rows = append(rows, []string{
@@ -72,7 +72,7 @@ func rowsOf(all []republish.Republish) [][]string {
 }
 
 // description describes the events of a republish.
-func description(r republish.Republish) string {
+func description(r operator.Republish) string {
 	var parts []string
 	if r.Kind != "range" {
 		parts = append(parts, r.Kind)

@@ -12,15 +12,15 @@ import (
 
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/broker"
+	"github.com/postroom/postroom/cmd/postroom/internal/caller"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/confirm"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
-	"github.com/postroom/postroom/cmd/postroom/internal/operator"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/internal/reconcile"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/operator"
 )
 
 const reconcileHelp = `Compare the events that were published with the messages in the streams, and print which
@@ -69,7 +69,7 @@ type reconciliation struct {
 // NewReconcile returns the command reconcile.
 func NewReconcile(getenv func(string) string) *cobra.Command {
 	r := &reconciliation{
-		order:  order{Operator: operator.New(getenv)},
+		order:  order{Caller: caller.New(getenv)},
 		broker: broker.New(getenv),
 	}
 	cmd := &cobra.Command{
@@ -87,7 +87,7 @@ func NewReconcile(getenv func(string) string) *cobra.Command {
 	flags.StringArrayVar(&r.streams, "stream", nil, "compare this stream; can be repeated (default all streams to which the relay published)")
 	flags.Float64Var(&r.pace, "compare-rate", reconcile.DefaultRate, "compare at most this many events a second")
 	flags.BoolVar(&r.repair, "repair", false, "publish missing events again")
-	flags.Float64Var(&r.request.Rate, "rate", republish.DefaultRate, "with --repair: publish at most this many events a second")
+	flags.Float64Var(&r.request.Rate, "rate", operator.DefaultRate, "with --repair: publish at most this many events a second")
 	flags.BoolVar(&r.detach, "detach", false, "with --repair: do not wait until the republish ends")
 	command.NoFileCompletion(cmd, "since", "stream", "compare-rate", "rate")
 	argument.Rate(cmd, "rate", &r.request.Rate)
@@ -116,7 +116,7 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 	if err := r.broker.CheckJetStream(cmd.Context(), nc); err != nil {
 		return err
 	}
-	return r.with(cmd.Context(), func(log *outbox.Log, store *republish.Store) error {
+	return r.with(cmd.Context(), func(log *pglog.Log, store *operator.Store) error {
 		found, err := r.compare(cmd, log, nc, since)
 		if err != nil {
 			return err
@@ -126,7 +126,7 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 }
 
 // compare compares the log with the streams, and shows its progress.
-func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.Conn, since time.Time) ([]reconcile.Result, error) {
+func (r *reconciliation) compare(cmd *cobra.Command, log *pglog.Log, nc *nats.Conn, since time.Time) ([]reconcile.Result, error) {
 	backlog, err := log.Lag(cmd.Context())
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 }
 
 // judge prints the result. With --repair, it orders a republish of the missing events.
-func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found []reconcile.Result) error {
+func (r *reconciliation) judge(cmd *cobra.Command, store *operator.Store, found []reconcile.Result) error {
 	var missing []int64
 	var failed []string
 	conflicts := 0
@@ -188,13 +188,13 @@ func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found
 }
 
 // mend orders and follows the republishes of missing events. Without --yes, it asks first.
-func (r *reconciliation) mend(cmd *cobra.Command, store *republish.Store, missing []int64) error {
+func (r *reconciliation) mend(cmd *cobra.Command, store *operator.Store, missing []int64) error {
 	if !r.Yes {
 		if err := confirm.Ask(cmd, fmt.Sprintf("publish %s again?", output.Plural(len(missing), "event")), "this command without --repair"); err != nil {
 			return err
 		}
 	}
-	made, err := store.StartSeqs(cmd.Context(), missing, r.request.Rate, r.Who(), r.Reason)
+	made, err := store.RepublishSeqs(cmd.Context(), missing, r.request.Rate, r.audit())
 	if err != nil {
 		return err
 	}

@@ -12,14 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/caller"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/confirm"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
-	"github.com/postroom/postroom/cmd/postroom/internal/operator"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
-	"github.com/postroom/postroom/outbox"
-	"github.com/postroom/postroom/republish"
+	"github.com/postroom/postroom/internal/pglog"
+	"github.com/postroom/postroom/operator"
 )
 
 const help = `Publish events of the log again, unchanged, beside live events. Use this if a stream
@@ -48,10 +49,10 @@ or you interrupted the command.`
 
 // An order has the values of the flags that describe a republish.
 type order struct {
-	operator.Operator
+	caller.Caller
 
 	since, until string
-	request      republish.Request
+	request      operator.RepublishRequest
 	all          bool
 	dryRun       bool
 	detach       bool
@@ -59,7 +60,7 @@ type order struct {
 
 // New returns the command republish.
 func New(getenv func(string) string) *cobra.Command {
-	w := &order{Operator: operator.New(getenv)}
+	w := &order{Caller: caller.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "republish",
 		Short: "Publish events of the log again",
@@ -75,7 +76,7 @@ func New(getenv func(string) string) *cobra.Command {
 			if err := w.readFlags(); err != nil {
 				return err
 			}
-			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error { return w.run(cmd, store) })
+			return w.with(cmd.Context(), func(_ *pglog.Log, store *operator.Store) error { return w.run(cmd, store) })
 		},
 	}
 	flags := cmd.Flags()
@@ -84,7 +85,7 @@ func New(getenv func(string) string) *cobra.Command {
 	flags.StringArrayVar(&w.request.Types, "type", nil, "events of this type; can be repeated")
 	flags.StringArrayVar(&w.request.Keys, "key", nil, "events with this key; can be repeated")
 	flags.BoolVar(&w.all, "all", false, "all events of the log")
-	flags.Float64Var(&w.request.Rate, "rate", republish.DefaultRate, "publish at most this many events a second")
+	flags.Float64Var(&w.request.Rate, "rate", operator.DefaultRate, "publish at most this many events a second")
 	flags.BoolVar(&w.dryRun, "dry-run", false, "show which events the command would publish; change nothing")
 	flags.BoolVar(&w.detach, "detach", false, "do not wait until the republish ends")
 	command.NoFileCompletion(cmd, "since", "until", "type", "key", "rate")
@@ -98,7 +99,7 @@ func New(getenv func(string) string) *cobra.Command {
 }
 
 // with connects, and calls the function do with the log and the store of republishes.
-func (w *order) with(ctx context.Context, do func(log *outbox.Log, store *republish.Store) error) error {
+func (w *order) with(ctx context.Context, do func(log *pglog.Log, store *operator.Store) error) error {
 	name, err := w.DB.Schema()
 	if err != nil {
 		return err
@@ -108,12 +109,15 @@ func (w *order) with(ctx context.Context, do func(log *outbox.Log, store *republ
 		return err
 	}
 	defer pool.Close()
-	log := outbox.NewLog(pool).WithSchema(name).ForOperator()
+	log := pglog.New(pool).WithSchema(name).ForOperator()
 	if err := log.Check(ctx); err != nil {
 		return err
 	}
-	return do(log, republish.New(pool).WithSchema(name))
+	return do(log, operator.New(pool, operator.Config{Schema: name}))
 }
+
+// audit says who gives the order, and why.
+func (w *order) audit() postroom.Audit { return postroom.Audit{Actor: w.Who(), Reason: w.Reason} }
 
 // readFlags checks the values of the flags, and completes the request.
 func (w *order) readFlags() (err error) {
@@ -127,13 +131,13 @@ func (w *order) readFlags() (err error) {
 	case some && w.all:
 		return exit.Usagef("--all selects all events: leave out the other conditions")
 	}
-	w.request.Actor, w.request.Reason = w.Who(), w.Reason
+	w.request.All = w.all
 	w.request.Name = fmt.Sprintf("since %s until %s", w.since, w.until) // as typed, because "2h" means another time in a later call
 	return nil
 }
 
-func (w *order) run(cmd *cobra.Command, store *republish.Store) error {
-	p, err := store.Preview(cmd.Context(), w.request)
+func (w *order) run(cmd *cobra.Command, store *operator.Store) error {
+	p, err := store.PreviewRepublish(cmd.Context(), w.request)
 	switch {
 	case err != nil:
 		return err
@@ -148,11 +152,11 @@ func (w *order) run(cmd *cobra.Command, store *republish.Store) error {
 			return err
 		}
 	}
-	r, err := store.Start(cmd.Context(), w.request)
+	r, err := store.Republish(cmd.Context(), w.request, w.audit())
 	switch {
-	case errors.Is(err, republish.ErrNoEvents):
+	case errors.Is(err, operator.ErrNoEvents):
 		return w.nothing(p.Log)
-	case errors.Is(err, republish.ErrRunning):
+	case errors.Is(err, operator.ErrRepublishRunning):
 		return fmt.Errorf("%w. Nothing was ordered. 'postroom republish list' shows how far it is. Order the others with the times of --since and --until in full, or when it has ended", err)
 	case err != nil:
 		return err
@@ -161,7 +165,7 @@ func (w *order) run(cmd *cobra.Command, store *republish.Store) error {
 }
 
 // nothing returns the error for a request that selects no events.
-func (w *order) nothing(reach republish.Extent) error {
+func (w *order) nothing(reach operator.LogExtent) error {
 	text := "no event matches"
 	if reach.Gone {
 		text += ": " + goneLine(reach)
@@ -170,7 +174,7 @@ func (w *order) nothing(reach republish.Extent) error {
 }
 
 // follow shows the progress of a republish. With --detach it only prints the republish.
-func (w *order) follow(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
+func (w *order) follow(cmd *cobra.Command, store *operator.Store, r operator.Republish) error {
 	if r.AlreadyRunning && !w.JSON {
 		if err := output.Line(cmd.OutOrStdout(), "republish %d has all of these events, was started %s and still runs: no other is started", r.ID, output.Ago(r.CreatedAt)); err != nil {
 			return err
@@ -190,10 +194,10 @@ const (
 )
 
 // watch shows the progress of a republish until it ends.
-func (w *order) watch(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
+func (w *order) watch(cmd *cobra.Command, store *operator.Store, r operator.Republish) error {
 	ctx, reach, known := cmd.Context(), r.Log, r.AlreadyRunning
 	bar := output.Bar(cmd.ErrOrStderr())
-	for led := time.Now(); r.State == republish.Running; {
+	for led := time.Now(); r.State == operator.RepublishRunning; {
 		bar.Show(int(r.Events-r.Left()), int(r.Events), fmt.Sprintf("republish %d: %d published, %d left out, %d held", r.ID, r.Published, r.Skipped, r.Held))
 		select {
 		case <-time.After(watchEvery):
@@ -204,7 +208,7 @@ func (w *order) watch(cmd *cobra.Command, store *republish.Store, r republish.Re
 		found := r
 		leads, err := store.HasLeader(ctx)
 		if err == nil {
-			found, err = store.Find(ctx, r.ID)
+			found, err = store.FindRepublish(ctx, r.ID)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -214,7 +218,7 @@ func (w *order) watch(cmd *cobra.Command, store *republish.Store, r republish.Re
 			return fmt.Errorf("%w; republish %d continues without this command", err, r.ID)
 		case leads:
 			led = time.Now()
-		case time.Since(led) > leaderPatience && found.State == republish.Running:
+		case time.Since(led) > leaderPatience && found.State == operator.RepublishRunning:
 			bar.Clear()
 			return exit.Todof("no relay leads: republish %d waits for one. Start 'postroom relay', and repeat this command to see the progress", r.ID)
 		}
@@ -226,7 +230,7 @@ func (w *order) watch(cmd *cobra.Command, store *republish.Store, r republish.Re
 		return err
 	}
 	switch {
-	case r.State == republish.Cancelled:
+	case r.State == operator.RepublishCancelled:
 		return exit.Todof("republish %d was cancelled: %s not published again", r.ID, output.Plural(int(r.Left()), "event"))
 	case r.Held > 0:
 		return exit.Todof("the broker refused %s: when they are dead, 'postroom dead groups --handler outbox' shows why", output.Plural(int(r.Held), "event"))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
@@ -146,7 +147,7 @@ func decision(getenv func(string) string, cmd *cobra.Command, choice saga.Choice
 			if t.Reason == "" && choice != saga.Retry {
 				return exit.Usagef("give a --reason: the audit keeps it")
 			}
-			id, err := s.Decide(cmd.Context(), d, saga.Audit{Actor: t.Who(), Reason: t.Reason})
+			id, err := s.Decide(cmd.Context(), d, postroom.Audit{Actor: t.Who(), Reason: t.Reason})
 			if err != nil {
 				return advise(err, d.Saga, d.Key)
 			}

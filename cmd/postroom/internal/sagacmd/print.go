@@ -11,18 +11,21 @@ import (
 )
 
 // printPage prints a page of instances.
-func printPage(out io.Writer, asJSON bool, p saga.InstancePage) error {
+func printPage(out io.Writer, asJSON bool, instances []saga.Instance, next string) error {
 	if asJSON {
-		return output.JSON(out, p)
+		return output.JSON(out, struct {
+			Instances []saga.Instance `json:"instances"`
+			Next      string          `json:"next,omitempty"`
+		}{output.List(instances), next})
 	}
 	switch {
-	case len(p.Instances) == 0 && p.Next != "":
-		return output.Line(out, "no instance matches so far: continue with --after %s", p.Next)
-	case len(p.Instances) == 0:
-		return output.Line(out, "no instance matches; sagas that no process has run yet are not listed")
+	case len(instances) == 0 && next != "":
+		return output.Line(out, "no instance matches so far: continue with --after %s", next)
+	case len(instances) == 0:
+		return output.Line(out, "no instance matches")
 	}
 	rows := [][]string{{"SAGA", "KEY", "STATE", "STEP", "WAITS", "DEADLINE", "REVISION", "STARTED"}}
-	for _, i := range p.Instances {
+	for _, i := range instances {
 		step, waits, deadline := output.Cell(i.Step, 60), output.Span(time.Since(i.WaitsSince)), "-"
 		if i.State.Ended() {
 			step, waits = "-", "ended "+output.Ago(i.EndedAt)
@@ -34,13 +37,7 @@ func printPage(out io.Writer, asJSON bool, p saga.InstancePage) error {
 			output.Cell(i.Saga, 60), output.Cell(i.Key, 60), stateOf(i), step, waits, deadline, fmt.Sprint(i.Revision), output.Stamp(i.StartedAt),
 		})
 	}
-	if err := output.Table(out, rows); err != nil {
-		return err
-	}
-	if p.Next != "" {
-		return output.Line(out, "\nthere may be more instances: --after %s", p.Next)
-	}
-	return nil
+	return output.Page(out, rows, next)
 }
 
 // stateOf returns the state of an instance, and whether the instance is stuck.

@@ -11,10 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/caller"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
-	"github.com/postroom/postroom/cmd/postroom/internal/operator"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/saga"
 )
@@ -42,11 +43,11 @@ func New(getenv func(string) string) *cobra.Command {
 }
 
 // A tool has what the commands of this package need.
-type tool struct{ operator.Operator }
+type tool struct{ caller.Caller }
 
 // prepare adds the common flags to a command.
 func prepare(getenv func(string) string, cmd *cobra.Command) *tool {
-	t := &tool{operator.New(getenv)}
+	t := &tool{caller.New(getenv)}
 	t.AddCommonFlags(cmd)
 	return t
 }
@@ -106,11 +107,11 @@ or empty. It then prints how to continue.`,
 			f.States = append(f.States, saga.State(state))
 		}
 		return t.store(cmd.Context(), func(s *saga.Store) error {
-			page, err := s.List(cmd.Context(), f, saga.Page{Limit: limit, After: after})
+			instances, next, err := s.List(cmd.Context(), f, postroom.Page{Limit: limit, After: after})
 			if err != nil {
 				return err
 			}
-			return printPage(cmd.OutOrStdout(), t.JSON, page)
+			return printPage(cmd.OutOrStdout(), t.JSON, instances, next)
 		})
 	}
 	return cmd

@@ -10,11 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/caller"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/hooksend"
-	"github.com/postroom/postroom/cmd/postroom/internal/operator"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/webhook"
@@ -29,17 +30,17 @@ func New(getenv func(string) string) *cobra.Command {
 }
 
 // A tool has what the commands of this package need.
-type tool struct{ operator.Operator }
+type tool struct{ caller.Caller }
 
 // prepare adds the common flags to a command.
 func prepare(getenv func(string) string, cmd *cobra.Command) *tool {
-	t := &tool{operator.New(getenv)}
+	t := &tool{caller.New(getenv)}
 	t.AddCommonFlags(cmd)
 	return t
 }
 
-func (t *tool) by() webhook.Audit {
-	return webhook.Audit{Actor: t.Who(), Reason: t.Reason}
+func (t *tool) by() postroom.Audit {
+	return postroom.Audit{Actor: t.Who(), Reason: t.Reason}
 }
 
 // store calls the function do with the store of the database's endpoints.
@@ -57,8 +58,8 @@ func (t *tool) sender(ctx context.Context, cfg webhook.SenderConfig, do func(s *
 			return err
 		}
 		defer pool.Close()
-		cfg.Schema, cfg.AcceptOnly = schema, true
-		return do(webhook.NewSender(pool, inbox.New(pool, nil, inbox.Config{Schema: schema}), cfg))
+		cfg.AcceptOnly = true
+		return do(webhook.NewSender(inbox.New(pool, nil, inbox.Config{Schema: schema}), cfg))
 	})
 }
 
@@ -94,6 +95,8 @@ func endpoints(getenv func(string) string) *cobra.Command {
 				return output.JSON(cmd.OutOrStdout(), []webhook.Endpoint{})
 			case t.JSON:
 				return output.JSON(cmd.OutOrStdout(), all)
+			case len(all) == 0 && len(accounts) > 0:
+				return output.Line(cmd.OutOrStdout(), "no endpoint belongs to %s", output.Flat(strings.Join(accounts, " or ")))
 			case len(all) == 0:
 				return output.Line(cmd.OutOrStdout(), "there are no endpoints")
 			}
@@ -231,7 +234,7 @@ required.`,
 				return err
 			}
 			return t.print(cmd, map[string]string{"id": id, "state": "disabled"}, "disabled; events that wait for it become dead at their next attempt.\n"+
-				"later: postroom webhook enable "+id+", then postroom dead replay --class endpoint_disabled --key "+id)
+				"later: postroom webhook enable "+output.Quoted(id)+", then postroom dead replay --class endpoint_disabled --key "+output.Quoted(id))
 		})
 	})
 }
@@ -265,8 +268,9 @@ func test(getenv func(string) string) *cobra.Command {
 		Use:   "test ENDPOINT",
 		Short: "Send an endpoint an event of type webhook.test",
 		Long: `Send an endpoint an event of type webhook.test. A process that sends webhooks delivers
-it, like any other event. 'postroom events show' shows the result. The role needs the
-rights of postroom.grant_inbox and postroom.grant_webhooks.`,
+it, like any other event. 'postroom events show' shows its failures, and finds it until it
+is delivered. The role needs the rights of postroom.grant_inbox and
+postroom.grant_webhooks.`,
 		Example: "  postroom webhook test ep_7",
 	}
 	cmd.Flags().StringVar(&cfg.Name, "handler", "webhooks", "name of the sender")
@@ -277,7 +281,7 @@ rights of postroom.grant_inbox and postroom.grant_webhooks.`,
 			if err != nil {
 				return err
 			}
-			return t.print(cmd, map[string]string{"id": id, "event": event}, fmt.Sprintf("event %s is due; see 'postroom events show %s'", event, event))
+			return t.print(cmd, map[string]string{"id": id, "event": event}, fmt.Sprintf("event %s is due; until it is delivered, 'postroom events show %s' shows its failures", event, event))
 		})
 	})
 }

@@ -126,8 +126,8 @@ func (c *consumer) send(ctx context.Context, attempt *inbox.Attempt) error {
 	if err := c.stand(ctx, c.pool, id, b); err != nil {
 		return err
 	}
-	_, err = attempt.Step(ctx, "send", func(ctx context.Context, key string) ([]byte, error) {
-		return nil, c.post(ctx, key, fmt.Sprintf("%s %d %d", id, b.Key, b.N))
+	_, err = inbox.Step(ctx, attempt, "send", func(ctx context.Context, key string) (struct{}, error) {
+		return struct{}{}, c.post(ctx, key, fmt.Sprintf("%s %d %d", id, b.Key, b.N))
 	})
 	if err != nil {
 		return err

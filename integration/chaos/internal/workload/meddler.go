@@ -13,10 +13,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom/control"
-	"github.com/postroom/postroom/held"
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/internal/childproc"
+	"github.com/postroom/postroom/internal/held"
+	"github.com/postroom/postroom/operator"
+	"github.com/postroom/postroom/schema"
 )
 
 // Healed is the name of a file in the directory of the journals. If the file exists, there are no
@@ -31,8 +33,8 @@ type meddler struct {
 
 	books    desk
 	shop     desk
-	handlers *control.Store
-	relays   *control.Store
+	handlers *operator.Store
+	relays   *operator.Store
 	luck     *rand.Rand
 }
 
@@ -44,15 +46,15 @@ type desk struct {
 
 func newMeddler(w *worker, books, shop *pgxpool.Pool) *meddler {
 	return &meddler{
-		worker: w, books: desk{books, held.New(books, held.Config{})}, shop: desk{shop, held.New(shop, held.Config{})},
-		handlers: control.New(books, control.Config{}), relays: control.New(shop, control.Config{}),
+		worker: w, books: desk{books, held.NewStore(books, schema.DefaultName)}, shop: desk{shop, held.NewStore(shop, schema.DefaultName)},
+		handlers: operator.New(books, operator.Config{}), relays: operator.New(shop, operator.Config{}),
 		luck: rand.New(rand.NewPCG(w.Seed, uint64(os.Getpid()))), //nolint:gosec // made from a seed on purpose
 	}
 }
 
 var (
-	pausedBy = control.Audit{Actor: "chaos", Reason: "maintenance"}
-	heldBy   = held.Audit{Actor: "chaos", Reason: "no longer wanted"}
+	pausedBy = postroom.Audit{Actor: "chaos", Reason: "maintenance"}
+	heldBy   = postroom.Audit{Actor: "chaos", Reason: "no longer wanted"}
 )
 
 // run acts until ctx ends, or until the file Healed exists.
@@ -98,7 +100,7 @@ func (m *meddler) round(ctx context.Context) error {
 
 // resumed returns err. If err says that there is no pause to end, it returns nil.
 func resumed(err error) error {
-	if errors.Is(err, control.ErrNotPaused) {
+	if errors.Is(err, operator.ErrNotPaused) {
 		return nil
 	}
 	return err

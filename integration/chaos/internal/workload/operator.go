@@ -11,15 +11,16 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// operator handles dead events while faults are injected. It repairs handlers and replays the
+// nurse is an operator who handles dead events while faults are injected. It repairs handlers and replays the
 // events at which they failed, discards some events, and leaves other events dead. If an earlier
 // operator process was killed, this work may be half done, and replays may be open.
-type operator struct {
+type nurse struct {
 	*worker
 
 	pool  *pgxpool.Pool
@@ -40,7 +41,7 @@ func runOperator(ctx context.Context, w *worker) error {
 	var meddling sync.WaitGroup
 	meddling.Go(func() { newMeddler(w, pool, shop).run(ctx) })
 	defer meddling.Wait()
-	o := &operator{worker: w, pool: pool, store: deadletter.New(pool, deadletter.Config{})}
+	o := &nurse{worker: w, pool: pool, store: deadletter.New(pool, deadletter.Config{})}
 	for childproc.Sleep(ctx, 300*time.Millisecond) {
 		work, cancel := context.WithTimeout(ctx, 15*time.Second)
 		err := errors.Join(o.runReplays(work), o.lookAfter(work))
@@ -53,13 +54,13 @@ func runOperator(ctx context.Context, w *worker) error {
 }
 
 // runReplays runs all open replays, such as those that a killed operator process left.
-func (o *operator) runReplays(ctx context.Context) error {
-	jobs, err := o.store.ListReplays(ctx, 20, 0, true)
+func (o *nurse) runReplays(ctx context.Context) error {
+	jobs, _, err := o.store.Replays(ctx, deadletter.ReplayFilter{Running: true}, postroom.Page{})
 	if err != nil {
 		return err
 	}
 	for _, j := range jobs {
-		if _, err := o.store.RunReplay(ctx, j.ID, nil); err != nil {
+		if _, err := o.store.RunReplay(ctx, j.ID, deadletter.RunOptions{}); err != nil {
 			return err
 		}
 	}
@@ -67,10 +68,10 @@ func (o *operator) runReplays(ctx context.Context) error {
 }
 
 // lookAfter decides about all dead events, page by page, and discards or replays them.
-func (o *operator) lookAfter(ctx context.Context) error {
-	var after deadletter.Cursor
+func (o *nurse) lookAfter(ctx context.Context) error {
+	var after string
 	for {
-		dead, next, err := o.store.List(ctx, deadletter.Filter{}, deadletter.Page{Limit: 100, After: after})
+		dead, next, err := o.store.List(ctx, deadletter.Filter{}, postroom.Page{Limit: 100, After: after})
 		if err != nil {
 			return err
 		}
@@ -88,7 +89,7 @@ func (o *operator) lookAfter(ctx context.Context) error {
 }
 
 // sort decides which events are replayed and which are discarded, and repairs handlers.
-func (o *operator) sort(ctx context.Context, dead []deadletter.Letter) (release, discarded []deadletter.Letter, err error) {
+func (o *nurse) sort(ctx context.Context, dead []deadletter.Letter) (release, discarded []deadletter.Letter, err error) {
 	for _, l := range dead {
 		whole, err := o.store.Get(ctx, l.ID)
 		if errors.Is(err, deadletter.ErrNotFound) {
@@ -121,15 +122,15 @@ func (o *operator) sort(ctx context.Context, dead []deadletter.Letter) (release,
 	return release, discarded, nil
 }
 
-var by = deadletter.Audit{Actor: "chaos", Reason: "mended"}
+var by = postroom.Audit{Actor: "chaos", Reason: "mended"}
 
-func (o *operator) replay(ctx context.Context, all []deadletter.Letter) error {
+func (o *nurse) replay(ctx context.Context, all []deadletter.Letter) error {
 	if len(all) == 0 {
 		return nil
 	}
 	r := checker.Record{What: checker.Release, Phase: checker.Invoked, Events: acted(all)}
 	o.journal.Note(r)
-	job, err := o.store.CreateReplay(ctx, deadletter.Filter{IDs: ids(all)}, deadletter.ReplayOptions{StopAt: 1, Attempts: 3}, by)
+	job, err := o.store.CreateReplay(ctx, deadletter.Filter{IDs: ids(all)}, deadletter.ReplayOptions{StopAt: new(1.0), Attempts: 3}, by)
 	if errors.Is(err, deadletter.ErrNoMatch) {
 		return nil // another replay has them, or they are no longer dead
 	}
@@ -142,17 +143,17 @@ func (o *operator) replay(ctx context.Context, all []deadletter.Letter) error {
 		r.Phase = checker.OK
 		o.journal.Note(r)
 	}
-	_, err = o.store.RunReplay(ctx, job.ID, nil)
+	_, err = o.store.RunReplay(ctx, job.ID, deadletter.RunOptions{})
 	return err
 }
 
-func (o *operator) discard(ctx context.Context, all []deadletter.Letter) error {
+func (o *nurse) discard(ctx context.Context, all []deadletter.Letter) error {
 	if len(all) == 0 {
 		return nil
 	}
 	r := checker.Record{What: checker.Discard, Phase: checker.Invoked, Events: acted(all)}
 	o.journal.Note(r)
-	_, err := o.store.Discard(ctx, deadletter.Filter{IDs: ids(all)}, 0, by, nil)
+	_, err := o.store.Discard(ctx, deadletter.Filter{IDs: ids(all)}, deadletter.ChangeOptions{}, by)
 	if errors.Is(err, deadletter.ErrNoMatch) {
 		return nil // another replay has them, or they are no longer dead
 	}

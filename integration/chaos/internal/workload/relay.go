@@ -5,11 +5,10 @@ package workload
 import (
 	"context"
 
-	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 func runRelay(ctx context.Context, w *worker) error {
@@ -23,7 +22,7 @@ func runRelay(ctx context.Context, w *worker) error {
 		return err
 	}
 	defer nc.Close()
-	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{
+	r := relay.New(pool, natsjs.NewPublisher(nc), relay.Config{
 		Lease: Lease, Atomic: w.Atomic, Retention: relay.KeepForever, Logger: w.log, MeterProvider: w.meters,
 		Accept: []broker.Risk{natsjs.ShortDuplicateWindow},
 	})

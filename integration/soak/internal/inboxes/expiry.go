@@ -89,7 +89,7 @@ func (e *expiryRun) under(ctx context.Context, where string, lead func(ctx conte
 	if err := e.traffic.c.sent(ctx, deadEvents); err != nil {
 		return err
 	}
-	cfg := inbox.Config{DedupeWindow: e.keep, MaxEventAge: stage.Pick(e.stage, e.keep/2, e.keep*9/10)}
+	cfg := inbox.Config{DedupeWindow: e.keep}
 	return whileHandling(ctx, e.stage, e.db.Pool, e.traffic.c, cfg, 8, &e.pushes, func(ctx context.Context) error {
 		if err := stage.During(ctx, lead, e.traffic.run); err != nil {
 			return err

@@ -85,7 +85,7 @@ func (o *office) whileHandling(ctx context.Context, c *stage.Client, do func(ctx
 	ordered.Order = inbox.HoldKey
 	in.Handle(ordered, effect)
 	in.HandleExternal(takes(mails, mailed), func(ctx context.Context, attempt *inbox.Attempt) error {
-		_, err := attempt.Step(ctx, "send", func(context.Context, string) ([]byte, error) { return nil, nil })
+		_, err := inbox.Step(ctx, attempt, "send", func(context.Context, string) (struct{}, error) { return struct{}{}, nil })
 		return err
 	})
 	return stage.During(ctx, do, func(ctx context.Context) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/postroom/postroom/integration/soak/internal/figures"
 	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/doctor"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/inspect"
 )
 
@@ -82,7 +83,7 @@ func (o *office) where() []question {
 			return len(j.Decisions) == 1 && j.Decisions[0].State == "" && len(j.Caused) == 1 && j.Caused[0].EventID == event(old+1)
 		}),
 		journey("3 where is event X, which is dead?", dead, "published, dead at one handler", func(j inspect.EventTrace) bool {
-			return len(j.Held) == 1 && j.Held[0].State == inspect.Dead && len(j.Held[0].Failures) == 1
+			return len(j.Held) == 1 && j.Held[0].State == held.Dead && len(j.Held[0].Failures) == 1
 		}),
 		journey("3 where is event X, which just came?", fresh, "published, in the stream, done at one handler", func(j inspect.EventTrace) bool {
 			return len(j.Decisions) == 1 && len(j.Streams) == 1 && j.Streams[0].Found
@@ -135,9 +136,9 @@ func (o *office) replayed() question {
 func (o *office) replays() question {
 	return question{
 		asks: "4 who replayed what, and how did it go?", args: []string{"dead", "replays"}, want: "all four replays",
-		read: reading(func(all []deadletter.Replay) (string, bool) {
+		read: reading(func(all struct{ Replays []deadletter.Replay }) (string, bool) {
 			var texts []string
-			for _, j := range all {
+			for _, j := range all.Replays {
 				texts = append(texts, fmt.Sprintf("%s: %s, %d of %d succeeded", j.Actor, j.State, j.Succeeded, j.Events))
 			}
 			return strings.Join(texts, "; "), len(texts) == 4

@@ -10,11 +10,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/anylog"
+	"github.com/postroom/postroom/internal/eventlog"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/relay/broker"
 )
 
 // Watch has functions that [WhileRelaying] calls when its relay does something. Each may be nil.
@@ -26,12 +27,12 @@ type Watch struct {
 }
 
 type watchedLog struct {
-	*outbox.Log
+	*pglog.Log
 
 	watch Watch
 }
 
-// Lead calls [outbox.Log.Lead], and then Watch.Led.
+// Lead calls [pglog.Log.Lead], and then Watch.Led.
 func (l watchedLog) Lead(ctx context.Context, owner string, lease time.Duration) (eventlog.Term, error) {
 	term, err := l.Log.Lead(ctx, owner, lease)
 	if err == nil && l.watch.Led != nil {
@@ -47,7 +48,7 @@ type watchedTerm struct {
 }
 
 // Read calls [eventlog.Term.Read], and then Watch.Passed.
-func (t watchedTerm) Read(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
+func (t watchedTerm) Read(ctx context.Context, limit int, into []broker.Event) (eventlog.Page, error) {
 	began := time.Now()
 	page, err := t.Term.Read(ctx, limit, into)
 	if err == nil && t.watch.Passed != nil {
@@ -67,7 +68,7 @@ func (t watchedTerm) Record(ctx context.Context, p eventlog.Progress) error {
 }
 
 type watchedPublisher struct {
-	*natsjs.Publisher
+	broker.Publisher
 
 	watch Watch
 }
@@ -93,7 +94,7 @@ func WhileRelaying(ctx context.Context, r *Stage, d *Database, c *Client, w Watc
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	defer nc.Close()
-	working := relay.New(watchedLog{outbox.NewLog(d.Pool), w}, watchedPublisher{natsjs.NewPublisher(nc), w}, relay.Config{Logger: r.Logger})
+	working := anylog.Relay[*relay.Relay](watchedLog{pglog.New(d.Pool), w}, watchedPublisher{natsjs.NewPublisher(nc), w}, relay.Config{Logger: r.Logger})
 	return During(ctx, do, func(ctx context.Context) error {
 		if err := working.Run(ctx); err != nil {
 			return fmt.Errorf("relay: %w", err)

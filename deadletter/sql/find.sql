@@ -1,0 +1,9 @@
+-- The ids of at most $12 dead events that match the filter $1 to $11. The event that died first
+-- comes first. If $12 is NULL: the ids of all these events.
+--
+-- Locks   none.
+-- Index   those of list.sql.
+-- Called  by reader.ids.
+SELECT id FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ORDER BY dead_at, id
+LIMIT $12;

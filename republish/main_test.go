@@ -1,9 +1,0 @@
-package republish_test
-
-import (
-	"testing"
-
-	"github.com/postroom/postroom/internal/devtest"
-)
-
-func TestMain(m *testing.M) { devtest.Main(m) }
