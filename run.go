@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -76,6 +77,51 @@ func HTTPServer(server *http.Server) Runner {
 	})
 }
 
+// checkAgain says how long [Checks] waits after an outage, before it checks again.
+var checkAgain = Backoff{time.Second, 5 * time.Second, 30 * time.Second}
+
+// Checks returns a part that only checks, for what has a Check and no Run: an outbound client, an
+// outbox, or something of your own. A relay, an inbox and an idempotency guard check themselves when
+// they run, and an inbox checks its handlers, sagas, webhook receivers and senders too.
+//
+// When the part runs, it makes all checks. If errors match [ErrUnrecoverable], a person must correct
+// something: the part returns these errors, joined, and so [Run] stops the other parts. Any other error
+// is an outage: the part logs it with slog.Default and checks again, until no check fails. Then the
+// part waits until its context ends.
+//
+//	postroom.Checks(client.Check, func(ctx context.Context) error { return shop.Check(ctx, pool) })
+func Checks(checks ...func(context.Context) error) Runner {
+	return RunnerFunc(func(ctx context.Context) error {
+		for failures := 1; ctx.Err() == nil; failures++ {
+			var wrong, away []error
+			for _, check := range checks {
+				err := guard.Call(func() error { return check(ctx) })
+				//guard:a-check-that-fails-ends-run false
+				if errors.Is(err, ErrUnrecoverable) || errors.As(err, new(*guard.PanicError)) {
+					wrong = append(wrong, err)
+				} else if err != nil {
+					away = append(away, err)
+				}
+			}
+			if len(wrong) > 0 {
+				return errors.Join(wrong...)
+			}
+			if len(away) == 0 {
+				<-ctx.Done()
+				return nil
+			}
+			if ctx.Err() == nil {
+				slog.WarnContext(ctx, "a part cannot work yet", "error", errors.Join(away...), "failures", failures)
+				select {
+				case <-ctx.Done():
+				case <-time.After(checkAgain.Delay(failures)):
+				}
+			}
+		}
+		return nil
+	})
+}
+
 // Run runs the given parts together until ctx ends. Then it waits until each part has drained, and
 // returns nil. If a part stops by itself, with or without an error, Run stops the other parts too.
 //
@@ -89,7 +135,7 @@ func HTTPServer(server *http.Server) Runner {
 //
 //	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 //	context.AfterFunc(ctx, stop)
-//	err := postroom.Run(ctx, relay, inbox, postroom.HTTPServer(server))
+//	err := postroom.Run(ctx, relay, inbox, postroom.Checks(client.Check), postroom.HTTPServer(server))
 func Run(ctx context.Context, parts ...Runner) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

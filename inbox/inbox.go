@@ -74,6 +74,7 @@ type core struct {
 	gates   gate.Set
 	lines   repeat.Lines // limits log lines that repeat
 	renewer remedy.Renewer
+	state   healthState
 
 	// The lock alone lets an event that may end the process run alone. External handlers do not take
 	// it, because their calls may take hours.
@@ -222,6 +223,7 @@ func (in *core) advise(err error) error {
 // warn logs an error with advice. The inbox will try the failed work again.
 func (in *core) warn(ctx context.Context, what string, err error, args ...any) {
 	in.lines.Warn(ctx, in.cfg.Logger, what, in.advise(err), args...)
+	in.state.failed(in.advise(err))
 	in.renew(ctx, err)
 }
 
@@ -242,6 +244,8 @@ func (in *Inbox) Run(ctx context.Context) error {
 		return ErrRunning
 	}
 	defer in.running.Store(false)
+	defer context.AfterFunc(ctx, in.state.begin())()
+	defer in.state.set(Stopped)
 
 	if err := in.waitUntilReady(ctx); err != nil || ctx.Err() != nil {
 		return err
@@ -254,6 +258,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 		c.announce(ctx)
 	}
 	in.runner.Serve(queues)
+	in.state.set(Running)
 	defer invoke.TellStop(ctx, in.cfg.Logger, in.cfg.DrainTimeout, in.atWork)()
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -300,6 +305,7 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 			return err
 		}
 		if ctx.Err() == nil {
+			in.state.failed(in.advise(stream.Plain(err, in.nc)))
 			in.lines.Warn(ctx, in.cfg.Logger, "inbox cannot start yet", in.advise(stream.Plain(err, in.nc)), "failures", failures)
 		}
 		in.revive(ctx, err)
@@ -325,6 +331,7 @@ var outage = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 50
 // outage logs that the database is out of reach, and waits before the next try.
 func (in *core) outage(life delivery.Lifetime, log *slog.Logger, err error, failures int) {
 	in.lines.Warn(life.Work, log, "database out of reach, waiting", in.advise(err), "failures", failures)
+	in.state.failed(in.advise(err))
 	in.renew(life.Work, err)
 	sleep.For(life.Take, outage.Delay(failures))
 }

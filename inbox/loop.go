@@ -90,6 +90,7 @@ func newReader(c *loop) stream.Reader {
 	cfg := stream.Config{
 		Conn: c.inbox.nc, Handler: c.sub.Name, Stream: c.sub.Stream, Filter: c.sub.filter(), DeliverNew: c.sub.From == DeliverNew,
 		Instance: c.inbox.node.Instance, InFlight: c.inflight, Pending: c.pending, Log: c.log,
+		Reads:   func() { c.inbox.state.reads(c.sub.Name, nil) },
 		AckWait: c.inbox.cfg.AckWait, LookEvery: c.inbox.lookEvery, FloorEvery: c.inbox.floorEvery,
 		OwnKeys: c.sub.DedupeKey != nil,
 	}
@@ -161,7 +162,9 @@ func (c *loop) read(life delivery.Lifetime) error {
 		if time.Since(began) > time.Minute {
 			failures = 1
 		}
-		c.inbox.lines.Warn(life.Take, c.log, "reading interrupted, will begin again", c.inbox.advise(stream.Plain(err, c.inbox.nc)), "failures", failures)
+		err = c.inbox.advise(stream.Plain(err, c.inbox.nc))
+		c.inbox.state.reads(c.sub.Name, err)
+		c.inbox.lines.Warn(life.Take, c.log, "reading interrupted, will begin again", err, "failures", failures)
 		sleep.For(life.Take, outage.Delay(failures))
 	}
 	return nil

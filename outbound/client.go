@@ -27,8 +27,8 @@ func NewClient(cfg Config) *Client {
 	return &Client{transport: t, http: &http.Client{Transport: t, CheckRedirect: follow}}
 }
 
-// Check returns all faults of the Config.
-func (c *Client) Check() error { return c.transport.Check() }
+// Check is [Transport.Check].
+func (c *Client) Check(ctx context.Context) error { return c.transport.Check(ctx) }
 
 // HTTP returns an http.Client for a library of the vendor. This http.Client returns responses with
 // any status, because such a library needs them.

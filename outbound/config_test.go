@@ -18,13 +18,13 @@ func TestTheZeroConfigWorks(t *testing.T) {
 	t.Cleanup(s.Close)
 	c := outbound.NewClient(outbound.Config{})
 	t.Cleanup(c.HTTP().CloseIdleConnections)
-	if err := c.Check(); err != nil {
+	if err := c.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := c.Fetch(requestTo(t.Context(), t, "GET", s.URL, "")); err != nil || string(got) != "hello" {
 		t.Errorf("Fetch = %q, %v", got, err)
 	}
-	if err := outbound.New(outbound.Background()).Check(); err != nil {
+	if err := outbound.New(outbound.Background()).Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -39,7 +39,7 @@ func TestAllFaultsAreReported(t *testing.T) {
 	}
 	body := &closing{Reader: strings.NewReader("x")}
 	tr := outbound.New(cfg)
-	err := tr.Check()
+	err := tr.Check(t.Context())
 	for _, name := range []string{
 		"Attempts is", "AttemptTimeout is", "Total is", "MaxRetryAfter is", "MaxBody is", "TimeoutHeader",
 		"Base is", "Cap is", "jitter 9", "Header \"no header\"", "Header and Field", "Keyless is set together", "MaxLen is",

@@ -244,7 +244,7 @@ func TestSettingsOfLimits(t *testing.T) {
 		{outbound.Config{Budget: outbound.Budget{Ratio: -1}}, "Budget: Ratio is -1"},
 		{outbound.Config{Budget: outbound.Budget{Ratio: math.NaN()}}, "Budget: Ratio is NaN"},
 	} {
-		if err := outbound.New(tt.cfg).Check(); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if err := outbound.New(tt.cfg).Check(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("Check = %v, want %q", err, tt.want)
 		}
 	}

@@ -23,7 +23,7 @@ func TestLargestSettings(t *testing.T) {
 			Breaker: outbound.Breaker{Window: 24 * time.Hour, Failures: math.MaxInt, OpenFor: math.MaxInt64, Probes: math.MaxInt32},
 			Budget:  outbound.Budget{Ratio: 1, Window: time.Hour, Floor: 1e6}, TimeoutHeader: "X-Timeout", Protocol: outbound.Protocol{MaxLen: math.MaxInt},
 		})
-		if err := c.Check(); err != nil {
+		if err := c.Check(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "")
@@ -40,7 +40,7 @@ func TestLargestSettings(t *testing.T) {
 // The breaker has no arithmetic for a longer window.
 func TestALongerWindowOfABreakerIsAFault(t *testing.T) {
 	for _, window := range []time.Duration{24*time.Hour + 1, math.MaxInt64} {
-		if err := outbound.New(outbound.Config{Breaker: outbound.Breaker{Window: window}}).Check(); err == nil {
+		if err := outbound.New(outbound.Config{Breaker: outbound.Breaker{Window: window}}).Check(t.Context()); err == nil {
 			t.Errorf("a breaker accepts a window of %s", window)
 		}
 	}
@@ -84,7 +84,7 @@ func TestSettingsThatCannotBeKeptAreFaults(t *testing.T) {
 		"a time in the header of the connection": {outbound.Config{TimeoutHeader: "Connection"}, "TimeoutHeader \"Connection\" is no header of a caller"},
 		"a time in the header of the key":        {outbound.Config{TimeoutHeader: "idempotency-key"}, "TimeoutHeader \"idempotency-key\" is the header of the key"},
 	} {
-		if err := outbound.New(tt.cfg).Check(); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if err := outbound.New(tt.cfg).Check(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: Check = %v, want %s", name, err, tt.want)
 		}
 	}
@@ -92,7 +92,7 @@ func TestSettingsThatCannotBeKeptAreFaults(t *testing.T) {
 		"only AttemptTimeout is set": {AttemptTimeout: time.Minute},
 		"only Total is set":          {Total: time.Second},
 	} {
-		if err := outbound.New(cfg).Check(); err != nil {
+		if err := outbound.New(cfg).Check(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

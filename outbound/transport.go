@@ -14,6 +14,7 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -41,8 +42,9 @@ func New(cfg Config) *Transport {
 	return t
 }
 
-// Check returns all faults of the Config.
-func (t *Transport) Check() error { return t.err }
+// Check returns all faults of the Config, as an error that matches postroom.ErrUnrecoverable. It does no
+// I/O: it takes a context like every Check, so that [postroom.Checks] takes it.
+func (t *Transport) Check(context.Context) error { return postroom.Unrecoverable(t.err) }
 
 // CloseIdleConnections closes the connections that are not in use, if Next supports that.
 func (t *Transport) CloseIdleConnections() {

@@ -221,10 +221,11 @@ func (o *Outbox) Cancel(ctx context.Context, tx pgx.Tx, id string) (cancelled bo
 // the same SQLSTATE.
 func (o *Outbox) Explain(err error) error { return o.advise(err, nil) }
 
-// Check returns nil if Write can work: the Config is valid, and the schema has the right version.
+// Check returns nil if Write can work: the Config is valid, and the schema has the right version. A
+// person must correct an error that matches postroom.ErrUnrecoverable; any other error is an outage.
 func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 	if o.err != nil {
-		return fmt.Errorf("outbox: %w", o.err)
+		return fmt.Errorf("outbox: %w", postroom.Unrecoverable(o.err))
 	}
 	return o.advise(schema.Require(ctx, db, o.schema), db)
 }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -38,7 +39,7 @@ const (
 )
 
 // Health describes a relay at one moment. Times are by the process's clock. The time of something
-// that has not happened since Run began is zero.
+// that has not happened since Run began is zero. It is a [postroom.Health].
 type Health struct {
 	State State
 	Since time.Time // when State began
@@ -106,6 +107,59 @@ func (h Health) Ready() error {
 		return fmt.Errorf("the relay leads and has recorded nothing for %s", quiet.Round(time.Millisecond))
 	}
 	return nil
+}
+
+// MarshalJSON encodes the health as an object. Its names are those of the fields, with underscores.
+// Errors are texts, and Age is age_seconds.
+func (h Health) MarshalJSON() ([]byte, error) {
+	type loss struct {
+		Stream     string         `json:"stream"`
+		Verdict    broker.Verdict `json:"verdict"`
+		FoundAt    time.Time      `json:"found_at"`
+		Events     int            `json:"events"`
+		RepairedAt time.Time      `json:"repaired_at,omitzero"`
+		OutOfOrder int            `json:"out_of_order"`
+	}
+	type lag struct {
+		Age       float64 `json:"age_seconds"`
+		Events    int64   `json:"events"`
+		Appended  int64   `json:"appended"`
+		Scheduled int64   `json:"scheduled"`
+		Retrying  int64   `json:"retrying"`
+		Waiting   int64   `json:"waiting"`
+		Dead      int64   `json:"dead"`
+	}
+	type text struct {
+		State              State     `json:"state"`
+		Since              time.Time `json:"since,omitzero"`
+		Connected          bool      `json:"connected"`
+		Faults             []string  `json:"faults,omitempty"`
+		RecordedAt         time.Time `json:"recorded_at,omitzero"`
+		Err                string    `json:"err,omitempty"`
+		ErrAt              time.Time `json:"err_at,omitzero"`
+		StreamsOKAt        time.Time `json:"streams_ok_at,omitzero"`
+		UnavailableStreams []string  `json:"unavailable_streams,omitempty"`
+		Losses             []loss    `json:"losses,omitempty"`
+		Lag                *lag      `json:"lag,omitempty"`
+		LagMeasuredAt      time.Time `json:"lag_measured_at,omitzero"`
+	}
+	t := text{
+		State: h.State, Since: h.Since, Connected: h.Connected, RecordedAt: h.RecordedAt, ErrAt: h.ErrAt,
+		StreamsOKAt: h.StreamsOKAt, UnavailableStreams: h.UnavailableStreams, LagMeasuredAt: h.LagMeasuredAt,
+	}
+	for _, fault := range h.Faults {
+		t.Faults = append(t.Faults, fault.Error())
+	}
+	for _, l := range h.Losses {
+		t.Losses = append(t.Losses, loss(l))
+	}
+	if h.Err != nil {
+		t.Err = h.Err.Error()
+	}
+	if l := h.Lag; !h.LagMeasuredAt.IsZero() {
+		t.Lag = &lag{l.Age.Seconds(), l.Events, l.Appended, l.Scheduled, l.Retrying, l.Waiting, l.Dead}
+	}
+	return json.Marshal(t) //nolint:wrapcheck // strings, numbers and times
 }
 
 // Health returns the state of the relay. It does no I/O and may be called at any time.

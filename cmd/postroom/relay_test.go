@@ -76,9 +76,9 @@ func TestHealthEndpoints(t *testing.T) {
 		status       int
 		says         string
 	}{
-		{"GET", "/livez", 200, `{"ok":true,"state":"starting","since":"2026-02-03T04:05:06Z","connected":false,"faults":["rollup"],"losses":[{"stream":"SHOP","reason":"lost_tail","at":"2026-02-03T04:05:06Z","events":7,"late":0}],"last_error":"connection refused","last_error_at":"2026-02-03T04:05:06Z"}`},
+		{"GET", "/livez", 200, `{"ok":true,"parts":{"relay":{"ok":true,"health":{"state":"starting","since":"2026-02-03T04:05:06Z","connected":false,"faults":["rollup"],"err":"connection refused","err_at":"2026-02-03T04:05:06Z","losses":[{"stream":"SHOP","verdict":"lost_tail","found_at":"2026-02-03T04:05:06Z","events":7,"out_of_order":0}]}}}}`},
 		{"HEAD", "/livez", 200, ""},
-		{"GET", "/readyz", 503, `{"ok":false,"why":"the relay is starting: connection refused","state":"starting",`},
+		{"GET", "/readyz", 503, `{"ok":false,"why":"relay: the relay is starting: connection refused","parts":{"relay":{"ok":false,"why":"the relay is starting: connection refused","health":{"state":"starting",`},
 		{"POST", "/livez", 405, ""},
 		{"GET", "/", 404, ""},
 	}
@@ -186,24 +186,41 @@ func startDaemon(t *testing.T, database, broker string, args ...string) *daemon 
 	return d
 }
 
-func (d *daemon) get(path string) (report health.Report, ok bool) {
+// report is what a relay answers of its health.
+type report struct {
+	OK  bool
+	Why string
+
+	State     relay.State
+	Faults    []string
+	Err       string
+}
+
+func (d *daemon) get(path string) (r report, ok bool) {
 	d.Helper()
 	if d.address == "" {
 		found := healthAddress.FindStringSubmatch(d.logged())
 		if found == nil {
-			return report, false
+			return r, false
 		}
 		d.address = found[1]
 	}
 	resp, err := http.Get("http://" + d.address + path) //nolint:noctx // the test ends by itself
 	if err != nil {
-		return report, false
+		return r, false
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if err := json.NewDecoder(resp.Body).Decode(&report); err != nil || report.OK != (resp.StatusCode == http.StatusOK) {
-		d.Errorf("%s: status %d with %+v: %v", path, resp.StatusCode, report, err)
+	var answer struct {
+		OK    bool
+		Why   string
+		Parts struct{ Relay struct{ Health *report } }
 	}
-	return report, true
+	answer.Parts.Relay.Health = &r
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.OK != (resp.StatusCode == http.StatusOK) {
+		d.Errorf("%s: status %d with %+v: %v", path, resp.StatusCode, answer, err)
+	}
+	r.OK, r.Why = answer.OK, answer.Why
+	return r, true
 }
 
 // metrics returns the page /metrics.
@@ -222,7 +239,7 @@ func (d *daemon) metrics() string {
 }
 
 // until waits until the report of /readyz meets a condition.
-func (d *daemon) until(what string, cond func(health.Report) bool) {
+func (d *daemon) until(what string, cond func(report) bool) {
 	d.Helper()
 	devtest.Eventually(d.T, 30*time.Second, what, func() bool {
 		report, ok := d.get("/readyz")
@@ -230,12 +247,12 @@ func (d *daemon) until(what string, cond func(health.Report) bool) {
 	})
 }
 
-func ready(state relay.State) func(health.Report) bool {
-	return func(r health.Report) bool { return r.OK && r.State == state }
+func ready(state relay.State) func(report) bool {
+	return func(r report) bool { return r.OK && r.State == state }
 }
 
-func unready(why string) func(health.Report) bool {
-	return func(r health.Report) bool { return !r.OK && strings.Contains(r.Why+r.LastError, why) }
+func unready(why string) func(report) bool {
+	return func(r report) bool { return !r.OK && strings.Contains(r.Why+r.Err, why) }
 }
 
 func (d *daemon) signal(s syscall.Signal) {
@@ -393,7 +410,7 @@ func testRefusal(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	d.until("the drift to show", func(r health.Report) bool {
+	d.until("the drift to show", func(r report) bool {
 		return r.OK && len(r.Faults) == 1 && strings.Contains(r.Faults[0], "rollup")
 	})
 }

@@ -68,6 +68,7 @@ func (s *DurableReader) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.Reads()
 	reading, cancel := context.WithCancelCause(ctx)
 	var looks sync.WaitGroup
 	looks.Go(func() { cancel(s.watch(reading, stream, durable)) })

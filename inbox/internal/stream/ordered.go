@@ -58,6 +58,7 @@ func (s *OrderedReader) read(life delivery.Lifetime) error {
 	if err != nil {
 		return err
 	}
+	s.Reads()
 	t, err := s.standBy(ctx, stream)
 	if t == nil {
 		return err

@@ -40,6 +40,7 @@ type Config struct {
 	InFlight   *InFlight
 	Pending    *PendingCounter // gets the term of an ordered handler; may be nil
 	Log        *slog.Logger
+	Reads      func() // called when the reader has found its stream, each time that it begins
 
 	AckWait    time.Duration
 	LookEvery  time.Duration // how often to check the consumer

@@ -19,8 +19,8 @@ import (
 	"github.com/postroom/postroom/internal/sleep"
 )
 
-// beatEvery is how often a process writes a sign of life.
-const beatEvery = 10 * time.Second
+// BeatEvery is how often a process writes a sign of life.
+const BeatEvery = 10 * time.Second
 
 // Processes reads and writes the list of processes in the database. Each call has its own
 // time limit.
@@ -114,7 +114,7 @@ func (n *Node) Run(ctx context.Context) error {
 			failures++
 			n.cfg.Log.DebugContext(ctx, "sign of life not written", "error", err, "failures", failures)
 		}
-		sleep.For(ctx, beatEvery)
+		sleep.For(ctx, BeatEvery)
 	}
 	//guard:a-stopping-process-needs-its-rows do n.Leave(ctx); @
 	return nil
@@ -181,6 +181,14 @@ func (c *Clock) set(shown, at time.Time) {
 	//guard:the-estimate-of-a-clock-does-not-jump = shown
 	believed := c.watch.Look(shown)
 	c.last.Store(&reading{believed, at})
+}
+
+// SetAt returns when the clock was last set, which is with each sign of life, by this process's clock.
+func (c *Clock) SetAt() time.Time {
+	if r := c.last.Load(); r != nil {
+		return r.at
+	}
+	return time.Time{}
 }
 
 // Now returns the estimated time of the database.
