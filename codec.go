@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/jsonfit"
 )
 
 // codecError says why data did not encode or decode. Its text does not contain the data, because
@@ -67,7 +68,7 @@ func decode(ev Event, v any, strict bool) error {
 		return fault(decodeProblem(err), err)
 	}
 	//guard:no-handler-runs-with-zero-values false
-	if problem := zeroProblem(ev.Data, reflect.ValueOf(v).Elem()); problem != "" {
+	if problem := jsonfit.Problem(ev.Data, reflect.ValueOf(v).Elem()); problem != "" {
 		return fault(problem, nil)
 	}
 	return nil

@@ -389,6 +389,31 @@ func TestMisusedCalls(t *testing.T) {
 	}
 }
 
+// A newer program has another type for the result of a step. It gets an error, and makes no second call.
+func TestACallWithAResultOfAnotherShape(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	type charge struct{ ID string }
+	type receipt struct{ Number int }
+	op := idempotency.Operation{Scope: "pay", Key: "k", Timeout: callTimeout}
+	_, _, err := idempotency.DoLease(t.Context(), b.guard, op, func(ctx context.Context) (string, error) {
+		if _, err := idempotency.Call(ctx, "charge", func(ctx context.Context, key string) (charge, error) {
+			id, err := b.charge(ctx, key)
+			return charge{ID: id}, err
+		}); err != nil {
+			return "", err
+		}
+		_, err := idempotency.Call(ctx, "charge", func(context.Context, string) (receipt, error) {
+			t.Error("the call was made again")
+			return receipt{}, nil
+		})
+		return "", err
+	})
+	if err == nil || !strings.Contains(err.Error(), "it has none of the fields") || len(b.keys) != 1 {
+		t.Errorf("%v after %d calls", err, len(b.keys))
+	}
+}
+
 // A request without its optional key has no row, but its calls can still have unknown outcomes.
 func TestCallsOfARequestWithoutKey(t *testing.T) {
 	t.Parallel()

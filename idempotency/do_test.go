@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,24 @@ import (
 type payout struct {
 	ID     int64
 	Amount int64
+}
+
+// A newer program has another type for a result. It gets an error, and not a result without values.
+func TestDoWithAResultOfAnotherShape(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	type receipt struct{ Number int }
+	op := idempotency.Operation{Scope: "payout", Principal: "ann", Key: "k"}
+	if _, _, err := idempotency.Do(t.Context(), r.guard, op, func(context.Context, pgx.Tx) (payout, error) { return payout{ID: 7}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	got, outcome, err := idempotency.Do(t.Context(), r.guard, op, func(context.Context, pgx.Tx) (receipt, error) {
+		t.Error("it ran again")
+		return receipt{}, nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "it has none of the fields") || outcome != idempotency.Replayed {
+		t.Errorf("Do = %+v, %s, %v", got, outcome, err)
+	}
 }
 
 func TestDo(t *testing.T) {

@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/idempotency/internal/fingerprint"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/jsonfit"
 )
 
 // Operation is an operation that [Do] or [DoLease] runs once. Scope, Principal and Key identify it.
@@ -111,6 +113,10 @@ func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(c
 		var kept T // not the result of a run that was rolled back
 		if err := json.Unmarshal(e.record.Response.Body, &kept); err != nil {
 			return kept, Replayed, fmt.Errorf("idempotency: read the result: %w", err)
+		}
+		//guard:a-kept-result-of-another-shape-is-told false
+		if problem := jsonfit.Problem(e.record.Response.Body, reflect.ValueOf(&kept).Elem()); problem != "" {
+			return kept, Replayed, fmt.Errorf("idempotency: read the result%s", problem)
 		}
 		return kept, Replayed, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,6 +16,7 @@ import (
 	"github.com/postroom/postroom/idempotency/internal/failure"
 	"github.com/postroom/postroom/idempotency/internal/watched"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/jsonfit"
 	"github.com/postroom/postroom/internal/lent"
 	"github.com/postroom/postroom/internal/vendorcall"
 )
@@ -140,6 +142,10 @@ func (l *lease) checkpoint(name string, into any) (bool, error) {
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return true, fmt.Errorf("read the result of %s in an earlier attempt: %w", name, err)
+	}
+	//guard:a-kept-step-of-another-shape-is-told false
+	if problem := jsonfit.Problem(text, reflect.ValueOf(into).Elem()); problem != "" {
+		return true, fmt.Errorf("read the result of %s in an earlier attempt%s", name, problem)
 	}
 	return true, nil
 }

@@ -269,6 +269,19 @@ func TestAResultThatDoesNotDecode(t *testing.T) {
 			}
 			return err
 		}
+		if number.Load() == 3 { // it has the fields of another type
+			_, err := inbox.Step(ctx, attempt, "note", func(context.Context, string) (struct{ Text string }, error) {
+				t.Error("the step was done again")
+				return struct{ Text string }{}, nil
+			})
+			if err == nil || !strings.Contains(err.Error(), "it has none of the fields") {
+				t.Errorf("Step = %v", err)
+			}
+			return err
+		}
+		if _, err := inbox.Step(ctx, attempt, "note", func(context.Context, string) (struct{ ID int }, error) { return struct{ ID int }{7}, nil }); err != nil {
+			return err
+		}
 		if _, err := inbox.Step(ctx, attempt, "charge", v.charge); err != nil {
 			return err
 		}
@@ -280,8 +293,8 @@ func TestAResultThatDoesNotDecode(t *testing.T) {
 	b.accept("h", "e")
 	b.run()
 	b.waitUntilNoneHeld("h")
-	if v.total() != 1 || number.Load() != 3 {
-		t.Errorf("%d calls in %d attempts, want 1 in 3", v.total(), number.Load())
+	if v.total() != 1 || number.Load() != 4 {
+		t.Errorf("%d calls in %d attempts, want 1 in 4", v.total(), number.Load())
 	}
 }
 

@@ -1,15 +1,18 @@
 package saga
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/jsonfit"
 )
 
 // Definition describes a saga whose state is an S. The saga stores it as JSON, 960 KiB at most.
@@ -162,8 +165,9 @@ func (r Reply[S]) find(eventType string, anyCause bool) *answer[S] {
 }
 
 // On returns a reply: an event of the given type that the command of the step caused. The function
-// apply changes the state according to the event's data, and must do nothing else. If apply is nil,
-// the state does not change, and the data is not decoded.
+// apply changes the state according to the event's data, and must do nothing else. For an event
+// without data, or with null, it gets the zero value. Data that has none of the fields of T makes the
+// event a dead letter. If apply is nil, the state does not change, and the data is not decoded.
 func On[S, T any](eventType string, apply func(*S, T)) Reply[S] {
 	return Reply[S]{[]answer[S]{{eventType: eventType, apply: applied(apply)}}}
 }
@@ -210,13 +214,17 @@ func applied[S, T any](apply func(*S, T)) func(*S, []byte) error {
 	}
 }
 
-// decodeData decodes the data of an event. Without data it returns the zero value.
+// decodeData decodes the data of an event. Without data, and for null, it returns the zero value.
 func decodeData[T any](data []byte) (v T, err error) {
-	if len(data) == 0 {
+	if len(data) == 0 || string(bytes.TrimSpace(data)) == "null" {
 		return v, nil
 	}
 	if err := json.Unmarshal(data, &v); err != nil {
 		return v, fmt.Errorf("decode the event's data as %T: %w", v, err)
+	}
+	//guard:a-saga-applies-no-data-of-another-shape false
+	if problem := jsonfit.Problem(data, reflect.ValueOf(&v).Elem()); problem != "" {
+		return v, fmt.Errorf("decode the event's data%s", problem)
 	}
 	return v, nil
 }

@@ -276,6 +276,15 @@ func TestEventIsDeadIfTheStateDoesNotDecode(t *testing.T) {
 	}
 }
 
+// A reply without any field of its Go type becomes a dead letter, because apply would change the state
+// as if the reply said nothing.
+func TestAReplyOfAnotherShapeIsDead(t *testing.T) {
+	t.Parallel()
+	w := newRig(t)
+	_, payment := w.upTo("t1")
+	w.fails(w.try(w.reply(payment, "payment.charged", map[string]string{"sum": "7"})), "it has none of the fields", true)
+}
+
 func TestFaultsOfDefinitions(t *testing.T) {
 	t.Parallel()
 	send, on := saga.Send[trip]("a.do", whole), saga.On("a.done", nothing)

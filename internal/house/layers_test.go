@@ -32,6 +32,7 @@ const (
 	clockPath      = module + "/internal/clock"
 	telemetryPath  = module + "/internal/telemetry"
 	resultPath     = module + "/internal/result"
+	jsonfitPath    = module + "/internal/jsonfit"
 	vendorCallPath = module + "/internal/vendorcall"
 	causePath      = module + "/internal/cause"
 	guardPath      = module + "/internal/guard"
@@ -78,7 +79,7 @@ var layers = []struct {
 	may []string
 	why string
 }{
-	{".", []string{guardPath, resultPath, vendorCallPath, pgxPath, pgxPath + "/pgconn", uuidPath}, "every package imports it, so every user gets its dependencies"},
+	{".", []string{jsonfitPath, guardPath, resultPath, vendorCallPath, pgxPath, pgxPath + "/pgconn", uuidPath}, "every package imports it, so every user gets its dependencies"},
 	{"schema", []string{rootPath, remedyPath, pgxAllPath}, "it creates the tables and knows no package that uses them"},
 	{"internal/eventlog", []string{brokerPath}, "it is a port: it has the types that relay and log exchange, without behaviour"},
 	{"outbox", []string{rootPath, schemaPath, wirePath, sqlFilePath, remedyPath, telemetryPath, pgxAllPath, otelPath, uuidPath}, "it writes the log; internal/pglog reads it, and the relay talks to brokers"},
@@ -107,19 +108,19 @@ var layers = []struct {
 	{"inbox/internal/preflight", []string{rootPath, inboxDeliveryPath, inboxLedgerPath, consumerPath, identityPath, jsremedyPath, eventTypePath, natsPath}, "it checks the set-up before an inbox starts and changes nothing"},
 	{"inbox/internal/share", nil, "it divides connections and memory among handlers; it only counts"},
 	{"inbox/internal/signals", []string{rootPath, inboxDeliveryPath, telemetryPath, guardPath, sleepPath, pgxAllPath, otelPath}, "it counts and traces what the other parts do; it needs pgx for error codes"},
-	{"inbox/internal/steps", []string{rootPath, inboxDeliveryPath, inboxLedgerPath, guardPath, sleepPath, vendorCallPath, pgxAllPath}, "it decides whether a call may be made; package ledger stores receipts; it needs pgx for the transaction that records success"},
+	{"inbox/internal/steps", []string{jsonfitPath, rootPath, inboxDeliveryPath, inboxLedgerPath, guardPath, sleepPath, vendorCallPath, pgxAllPath}, "it decides whether a call may be made; package ledger stores receipts; it needs pgx for the transaction that records success"},
 	{"inbox/internal/stream", []string{rootPath, inboxDeliveryPath, consumerPath, wirePath, wildcardPath, identityPath, sleepPath, jsremedyPath, natsPath}, "it reads streams; package ledger stores its state, so it knows no database"},
 	{"inbox/internal/upkeep", []string{rootPath, inboxDeliveryPath, inboxLedgerPath, guardPath, sleepPath, uuidPath, clockPath}, "it decides when to renew a process's registration and when to remove old inbox rows; it asks no database itself"},
 	{"deadletter", []string{rootPath, heldPath, changePath, snapshotPath, sqlFilePath, textPath, schemaPath, remedyPath, pgxAllPath}, "it reads and changes held events with SQL; it runs no handler and publishes nothing"},
 	{"operator", []string{rootPath, heldPath, changePath, pglogPath, seqsetPath, textPath, sqlFilePath, schemaPath, pgxAllPath}, "it stores what operators decide; processes and relays obey"},
-	{"saga", []string{rootPath, module + "/outbox", module + "/saga/internal/merge", sameSchema, changePath, guardPath, lentPath, sessionPath, sqlFilePath, schemaPath, remedyPath, telemetryPath, pgxAllPath, otelPath, clockPath, textPath, module + "/internal/jcs"}, "it is a handler like any other; it writes to an outbox, and knows no inbox or broker"},
+	{"saga", []string{jsonfitPath, rootPath, module + "/outbox", module + "/saga/internal/merge", sameSchema, changePath, guardPath, lentPath, sessionPath, sqlFilePath, schemaPath, remedyPath, telemetryPath, pgxAllPath, otelPath, clockPath, textPath, module + "/internal/jcs"}, "it is a handler like any other; it writes to an outbox, and knows no inbox or broker"},
 	{"saga/internal/merge", nil, "it merges JSON documents; it knows no saga"},
 	{"internal/filters", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "receivers and senders of webhooks write its table, and status reads it; it chooses no event"},
 	{"internal/sagas", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "it reads the tables of sagas for tools and metrics; package saga changes them"},
 	{"internal/messages", []string{natsPath}, "it reads headers of messages; it knows no event"},
 	{"internal/inspect", []string{rootPath, brokerPath, natsjsPath, module + "/internal/filters", module + "/internal/sagas", module + "/internal/messages", heldPath, snapshotPath, eventFindPath, textPath, consumerPath, sqlFilePath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it reads the database and the broker and changes neither; it examines streams as relays do"},
 	{"outbound", []string{rootPath, sleepPath, telemetryPath, guardPath, vendorCallPath, breakerPath, otelPath}, "it calls other systems over HTTP; it knows no database, broker or handler"},
-	{"idempotency", []string{rootPath, sleepPath, textPath, vendorCallPath, module + "/idempotency/internal/...", schemaPath, telemetryPath, guardPath, lentPath, sessionPath, remedyPath, module + "/internal/jcs", sqlFilePath, pgxAllPath, otelPath, clockPath}, "it stores answers in a database; it calls no vendor and writes no event"},
+	{"idempotency", []string{jsonfitPath, rootPath, sleepPath, textPath, vendorCallPath, module + "/idempotency/internal/...", schemaPath, telemetryPath, guardPath, lentPath, sessionPath, remedyPath, module + "/internal/jcs", sqlFilePath, pgxAllPath, otelPath, clockPath}, "it stores answers in a database; it calls no vendor and writes no event"},
 	{"idempotency/internal/answer", []string{textPath}, "it decides which part of an answer is stored"},
 	{"idempotency/internal/claim", []string{module + "/idempotency/internal/failure", sleepPath, schemaPath, sqlFilePath, pgxAllPath, uuidPath, clockPath}, "it has the statements of lease mode and calls no handler"},
 	{"idempotency/internal/failure", []string{guardPath, remedyPath, pgxAllPath}, "it classifies errors of the database"},
@@ -156,6 +157,7 @@ var layers = []struct {
 	{"internal/terminal", nil, "it fits lines to a terminal"},
 	{"internal/verdict", nil, "it maps verdicts to exit statuses"},
 	{"internal/result", nil, "it passes one text from the root package to the inbox"},
+	{"internal/jsonfit", []string{guardPath}, "it compares JSON with a Go type, for packages that decode what another version of a program may have written"},
 	{"internal/vendorcall", []string{guardPath}, "it judges errors of calls; the root package, inbox, idempotency and outbound share it"},
 	{"internal/telemetry", []string{rootPath, otelPath}, "it shortens calls of the OpenTelemetry API"},
 	{"internal/devstack", []string{pgxAllPath}, "it starts servers and does not know which tests use them"},
@@ -203,10 +205,10 @@ var bans = []struct {
 		why:  "the types that they share are in delivery, the statements in ledger, and the inbox connects them",
 	},
 	{
-		rule: "the root imports no other package of the module, except guard, result and vendorcall, which import at most guard",
+		rule: "the root imports no other package of the module, except guard, jsonfit, result and vendorcall, which import at most guard",
 		who:  []string{"."},
 		what: []string{module + "/..."},
-		save: []string{guardPath, resultPath, vendorCallPath},
+		save: []string{guardPath, jsonfitPath, resultPath, vendorCallPath},
 		why:  "every other package imports it",
 	},
 	{

@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/jsonfit"
 )
 
 // resultError says that a result did not encode or decode. Its text does not contain the result,
@@ -30,11 +31,14 @@ func encode(value any) ([]byte, error) {
 
 // decode decodes the recorded result of a step.
 func decode(text []byte, into any) error {
-	err := json.Unmarshal(text, into)
+	err, where := json.Unmarshal(text, into), ""
 	if err == nil {
-		return nil
+		//guard:a-recorded-result-of-another-shape-is-told = ""
+		where = jsonfit.Problem(text, reflect.ValueOf(into).Elem())
+		if where == "" {
+			return nil
+		}
 	}
-	where := ""
 	if kind, ok := guard.As[*json.UnmarshalTypeError](guard.Tree(err)); ok && kind != nil {
 		where = fmt.Sprintf(": the value at byte %d does not fit the field %q of type %s", kind.Offset, kind.Field, kind.Type)
 	}

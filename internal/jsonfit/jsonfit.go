@@ -1,4 +1,5 @@
-package postroom
+// Package jsonfit tells when JSON that package json decoded does not belong to its Go type.
+package jsonfit
 
 import (
 	"bytes"
@@ -8,11 +9,13 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
-// zeroProblem says why data does not belong to the type of v, although it decoded into v. It looks
+// Problem says why data does not belong to the type of v, although it decoded into v. It looks
 // closer only if v is zero: package json ignores null, and an object without any field of a struct.
-func zeroProblem(data []byte, v reflect.Value) string {
+func Problem(data []byte, v reflect.Value) string {
 	for v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
 	}
@@ -31,7 +34,7 @@ func zeroProblem(data []byte, v reflect.Value) string {
 	}
 	//guard:null-is-no-struct false
 	if string(bytes.TrimSpace(data)) == "null" {
-		return ": it is null, which is no value of the type " + clip(v.Type().String())
+		return ": it is null, which is no value of the type " + typeName(v)
 	}
 	var members map[string]skipped
 	if !isStruct || json.Unmarshal(data, &members) != nil { // a method UnmarshalText may have read a string
@@ -46,8 +49,11 @@ func zeroProblem(data []byte, v reflect.Value) string {
 			return ""
 		}
 	}
-	return ": it has none of the fields of the type " + clip(v.Type().String())
+	return ": it has none of the fields of the type " + typeName(v)
 }
+
+// typeName returns the name of v's type, without what would make a message long.
+func typeName(v reflect.Value) string { return guard.Clean(v.Type().String(), 100) }
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
