@@ -68,7 +68,7 @@ func TestWrongValuesAreUsageErrors(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())                                                       // a command that does not refuse its flags ends at once
 	end()
 	for _, tt := range []struct{ line, says string }{
-		{"dead replays --limit 0", "1 to 1000"},
+		{"replay list --limit 0", "1 to 1000"},
 		{"dead discard --all --reason x --limit 0", "want at least 1"},
 		{"dead reopen --all --limit -1", "want at least 1"},
 		{"held retry --all --limit 0", "want at least 1"},

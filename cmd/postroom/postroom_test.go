@@ -288,11 +288,15 @@ func TestUsage(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"no command", nil, "audit, completion, dead, doctor, events, handlers, held, keys, migrate, reconcile, relay, republish, saga, status, stream, tables, version, webhook"},
+		{"no command", nil, "audit, completion, dead, doctor, events, handlers, held, keys, migrate, reconcile, relay, replay, republish, saga, status, stream, tables, version, webhook"},
 		{"no verb", []string{"migrate"}, "print, status, up"},
 		{"unknown command", []string{"frobnicate"}, `unknown command "frobnicate"`},
 		{"mistyped command", []string{"migrat"}, `did you mean "migrate"?`},
 		{"mistyped verb", []string{"migrate", "statsu"}, `did you mean "status"?`},
+		{"an earlier word", []string{"dead", "replays"}, "unknown command \"replays\"; use 'postroom replay list'"},
+		{"an earlier word with its flags", []string{"dead", "cancel", "7", "--reason", "wrong"}, "unknown command \"cancel\"; use 'postroom replay cancel'"},
+		{"an earlier word behind a flag", []string{"dead", "--schema", "s", "resume", "7"}, "use 'postroom replay resume'"},
+		{"unknown flag of a group", []string{"migrate", "--force"}, "unknown flag: --force"},
 		{"unknown flag", []string{"migrate", "up", "--force"}, "unknown flag: --force"},
 		{"flag without its value", []string{"migrate", "up", "--schema"}, "flag needs an argument"},
 		{"an argument", []string{"version", "2"}, "takes flags only"},

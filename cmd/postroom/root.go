@@ -85,6 +85,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		inspectcmd.NewEvents(getenv),
 		heldcmd.New(getenv),
 		deadcmd.New(getenv),
+		deadcmd.NewReplays(getenv),
 		republishcmd.New(getenv),
 		republishcmd.NewReconcile(getenv),
 		sagacmd.New(getenv),
@@ -102,6 +103,17 @@ func newRoot(getenv func(string) string) *cobra.Command {
   postroom dead groups
   postroom completion bash > /etc/bash_completion.d/postroom`
 	root.SilenceErrors, root.SilenceUsage = true, true // run reports errors
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return argument.Fault(err) })
+	root.SetFlagErrorFunc(flagFault)
 	return root
+}
+
+// flagFault returns the error for a flag that is wrong. If a word before the flag is no command, that
+// is the cause: the flag is one of the command that was meant.
+func flagFault(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() {
+		if unknown := cmd.ValidateArgs(cmd.Flags().Args()); unknown != nil {
+			return unknown
+		}
+	}
+	return argument.Fault(err)
 }

@@ -48,6 +48,9 @@ func Subcommands(cmd *cobra.Command, args []string) error {
 	if !word.MatchString(args[0]) {
 		return exit.Usagef("no such command; use one of: %s", strings.Join(childNames(cmd), ", "))
 	}
+	if meant, known := elsewhere[below(cmd, args[0])]; known {
+		return exit.Usagef("unknown command %q; use 'postroom %s'", args[0], meant)
+	}
 	cmd.SuggestionsMinimumDistance = 2 // cobra's default, which cobra sets only in code that does not run here
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return exit.Usagef("unknown command %q; did you mean %q?", args[0], near[0])
