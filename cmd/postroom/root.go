@@ -74,6 +74,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 }
 
 func newRoot(getenv func(string) string) *cobra.Command {
+	version := newVersion()
 	root := command.Group("postroom", "Events from PostgreSQL through NATS JetStream",
 		migratecmd.New(getenv),
 		streamcmd.New(getenv),
@@ -93,8 +94,9 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		inspectcmd.NewAudit(getenv),
 		doctorcmd.New(getenv),
 
-		newVersion(),
+		version,
 	)
+	command.AddAliases(root)
 	root.Long = rootHelp
 	root.Example = `  postroom migrate up --database-url postgres://localhost/shop
   postroom stream ensure SHOP --subjects 'order.>'
@@ -104,6 +106,16 @@ func newRoot(getenv func(string) string) *cobra.Command {
   postroom completion bash > /etc/bash_completion.d/postroom`
 	root.SilenceErrors, root.SilenceUsage = true, true // run reports errors
 	root.SetFlagErrorFunc(flagFault)
+
+	var asked bool
+	root.Flags().BoolVar(&asked, "version", false, "print what 'postroom version' prints")
+	sayWhatToDo := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if asked {
+			return version.RunE(version, nil)
+		}
+		return sayWhatToDo(cmd, args)
+	}
 	return root
 }
 

@@ -23,7 +23,7 @@ func NewAudit(getenv func(string) string) *cobra.Command {
 	var filter inspect.AuditFilter
 	var since string
 	cmd := &cobra.Command{
-		Use:   "audit",
+		Use:   "audit [list]",
 		Short: "Show what operators did",
 		Long: `Show what operators did, newest first: who did what, to how many events, and why. BY is
 what the program of the operator said (--actor). ROLE is the role with which that
@@ -33,7 +33,7 @@ parameters of each action. Changes nothing.`,
   postroom audit --actor ann --action discard
   postroom audit --event order-7
   postroom audit --replay 12 --json`,
-		Args: command.NoArguments,
+		Args: command.Listing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if filter.Since, err = argument.Time("since", since); err != nil {

@@ -30,7 +30,7 @@ func NewKeys(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
 	var wish keyFlags
 	cmd := &cobra.Command{
-		Use:   "keys",
+		Use:   "keys [list]",
 		Short: "Show which keys are held up, and by which event",
 		Long: `Show which keys are held up: the first event of each key, why it is not done, and how
 many events wait behind it (counted up to 1,000). Keys of outgoing events have the
@@ -38,7 +38,7 @@ handler 'outbox'. Changes nothing.`,
 		Example: `  postroom keys --handler ledger.move --state dead
   postroom keys --key account-7
   postroom keys --limit 20 --after ledger.move/account-7`,
-		Args: command.NoArguments,
+		Args: command.Listing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := wish.read(); err != nil {
 				return err

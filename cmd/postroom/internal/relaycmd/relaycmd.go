@@ -69,7 +69,7 @@ func (w *options) command(getenv func(string) string) *cobra.Command {
 		Example: `  postroom relay --database-url postgres://localhost/shop --nats-url nats://localhost:4222
   postroom relay --listen 127.0.0.1:8087 --log-format json --drain-timeout 25s
   postroom relay --streams SHOP --accept memory-storage --schema shop`,
-		Args: command.NoArguments,
+		Args: command.Subcommands,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := w.complete(cmd, getenv); err != nil {
 				return err

@@ -75,12 +75,12 @@ func onEndpoint(getenv func(string) string, cmd *cobra.Command, run func(ctx con
 func endpoints(getenv func(string) string) *cobra.Command {
 	var accounts []string
 	cmd := &cobra.Command{
-		Use:   "endpoints",
+		Use:   "endpoints [list]",
 		Short: "List the endpoints to which webhooks are sent",
 		Long:  "List the endpoints to which webhooks are sent, and the state of each. Secrets are not shown. Changes nothing.",
 		Example: `  postroom webhook endpoints --account acme
   postroom webhook endpoints --json | jq '.[] | select(.failing_since)'`,
-		Args: command.NoArguments,
+		Args: command.Listing,
 	}
 	cmd.Flags().StringSliceVar(&accounts, "account", nil, "endpoints of this account (default all)")
 	argument.Conditions(cmd, "account")
