@@ -72,11 +72,10 @@ func (w *keyFlags) read() error {
 	if w.after == "" {
 		return nil
 	}
-	handler, key, ok := strings.Cut(w.after, "/")
-	if !ok {
-		return exit.Usagef("--after is a handler and a key, for instance ledger.move/account-7")
+	w.filter.After = new(inspect.KeyPosition)
+	if err := w.filter.After.UnmarshalText([]byte(w.after)); err != nil {
+		return exit.Usagef("--after: %w", err)
 	}
-	w.filter.After = &inspect.KeyPosition{Handler: handler, Key: key}
 	return nil
 }
 
@@ -105,7 +104,7 @@ func printKeys(cmd *cobra.Command, asJSON bool, keys *inspect.Keys) error {
 		return err
 	}
 	if keys.Next != nil {
-		place := keys.Next.Handler + "/" + keys.Next.Key
+		place := keys.Next.String()
 		//guard:a-place-that-cannot-be-printed-is-not-printed false
 		if output.Cell(place, 400) != place {
 			return output.Line(cmd.OutOrStdout(), "\nthere may be more keys, after a key that cannot be printed here: --json prints it under next")
