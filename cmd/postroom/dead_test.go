@@ -22,6 +22,17 @@ import (
 func withDead(t *testing.T, n int) (*pgxpool.Pool, []string) {
 	t.Helper()
 	pool := devtest.Pool(t)
+	deadEvents(t, pool, n)
+	var ids []string
+	if err := pool.QueryRow(t.Context(), "SELECT array_agg(id::text ORDER BY id) FROM postroom.held").Scan(&ids); err != nil {
+		t.Fatal(err)
+	}
+	return pool, ids
+}
+
+// deadEvents inserts dead events e1 to en of the handler billing.charge.
+func deadEvents(t *testing.T, pool *pgxpool.Pool, n int) {
+	t.Helper()
 	for _, sql := range []string{
 		`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'billing.charge', '/shop e' || i FROM generate_series(1, $1::int) i`,
 		`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, fingerprint, failures, first_failed_at, logged_at,
@@ -35,11 +46,6 @@ func withDead(t *testing.T, n int) (*pgxpool.Pool, []string) {
 			t.Fatal(err)
 		}
 	}
-	var ids []string
-	if err := pool.QueryRow(t.Context(), "SELECT array_agg(id::text ORDER BY id) FROM postroom.held").Scan(&ids); err != nil {
-		t.Fatal(err)
-	}
-	return pool, ids
 }
 
 func rowCount(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) (n int) {

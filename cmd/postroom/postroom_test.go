@@ -59,7 +59,11 @@ type environment map[string]string
 // postroom runs a command line. It does not see the environment of this process.
 func postroom(t testing.TB, env environment, args ...string) result {
 	t.Helper()
-	return postroomUntil(t.Context(), env, args...)
+	r := postroomUntil(t.Context(), env, args...)
+	if slices.Contains(args, "--json") {
+		wantAnswer(t, r)
+	}
+	return r
 }
 
 // postroomUntil runs the command until ctx ends.
@@ -123,10 +127,11 @@ func TestMigrateJSON(t *testing.T) {
 	}
 	decode := func(r result) (steps []step) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(r.out), &steps); err != nil {
+		var answer struct{ Migrations []step }
+		if err := json.Unmarshal([]byte(r.out), &answer); err != nil {
 			t.Fatalf("%v: %s", err, r.out)
 		}
-		return steps
+		return answer.Migrations
 	}
 	if steps := decode(postroom(t, env, "migrate", "status", "--json").want(t, exitTodo)); len(steps) == 0 || steps[0].AppliedAt != nil {
 		t.Errorf("status before = %+v", steps)
@@ -137,7 +142,7 @@ func TestMigrateJSON(t *testing.T) {
 	if steps := decode(postroom(t, env, "migrate", "status", "--json").want(t, exitOK)); len(steps) == 0 || steps[0].AppliedAt == nil {
 		t.Errorf("status after = %+v", steps)
 	}
-	if r := postroom(t, env, "migrate", "up", "--json").want(t, exitOK); r.out != "[]\n" {
+	if r := postroom(t, env, "migrate", "up", "--json").want(t, exitOK); r.out != "{\n  \"migrations\": []\n}\n" {
 		t.Errorf("up again = %q, want an empty list", r.out)
 	}
 }

@@ -81,7 +81,7 @@ func TestEndpointsOnTheCommandLine(t *testing.T) {
 	if tested["id"] != "b" || tested["event"] == "" {
 		t.Errorf("webhook test --json = %v", tested)
 	}
-	shown, err := json.Marshal(decode[[]webhook.Endpoint](t, postroom(t, env, "webhook", "endpoints", "--json").want(t, exitOK)))
+	shown, err := json.Marshal(decode[struct{ Endpoints []webhook.Endpoint }](t, postroom(t, env, "webhook", "endpoints", "--json").want(t, exitOK)).Endpoints)
 	if err != nil || strings.Contains(string(shown), "whsec_") {
 		t.Errorf("endpoints --json: %s, %v", shown, err)
 	}

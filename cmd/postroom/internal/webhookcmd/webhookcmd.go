@@ -78,7 +78,7 @@ func endpoints(getenv func(string) string) *cobra.Command {
 		Short: "List the endpoints to which webhooks are sent",
 		Long:  "List the endpoints to which webhooks are sent, and the state of each. Secrets are not shown. Changes nothing.",
 		Example: `  postroom webhook endpoints --account acme
-  postroom webhook endpoints --json | jq '.[] | select(.failing_since)'`,
+  postroom webhook endpoints --json | jq '.endpoints[] | select(.failing_since)'`,
 		Args: command.Listing,
 	}
 	cmd.Flags().StringSliceVar(&accounts, "account", nil, "endpoints of this account (default all)")
@@ -90,10 +90,10 @@ func endpoints(getenv func(string) string) *cobra.Command {
 			switch {
 			case err != nil:
 				return err
-			case t.JSON && all == nil:
-				return output.JSON(cmd.OutOrStdout(), []webhook.Endpoint{})
 			case t.JSON:
-				return output.JSON(cmd.OutOrStdout(), all)
+				return output.JSON(cmd.OutOrStdout(), struct {
+					Endpoints []webhook.Endpoint `json:"endpoints"`
+				}{output.List(all)})
 			case len(all) == 0 && len(accounts) > 0:
 				return output.Line(cmd.OutOrStdout(), "no endpoint belongs to %s", output.Flat(strings.Join(accounts, " or ")))
 			case len(all) == 0:
