@@ -74,6 +74,7 @@ func TestEveryJSONAnswer(t *testing.T) {
 	ran := make(map[string]bool)
 	for _, line := range []string{
 		"version", "migrate up", "migrate status", "status", "doctor", "handlers", "keys", "tables", "audit",
+		"handlers pause h --reason x", "handlers resume h", "relay pause --reason x", "relay resume",
 		"events list", "events show e1", "events tree e1",
 		"stream ensure " + stream + " --subjects " + stream + ".>", "stream check " + stream, "reconcile --stream " + stream,
 		"held list", "held retry 101 --yes", "held reschedule 102 --in 2h --yes", "held cancel 103 --reason x --yes",
