@@ -39,9 +39,19 @@ type DryRun struct {
 	Verdict DryRunVerdict `json:"verdict"`
 	Class   string        `json:"class,omitempty"` // the class of the failure
 	Text    string        `json:"text,omitempty"`
-	Took    time.Duration `json:"took_ns,omitempty"`
+	Took    time.Duration `json:"-"`                 // in JSON: took_seconds
 	Changes []TableChange `json:"changes,omitempty"` // the changes that the handler would have committed
 	Steps   []Step        `json:"steps,omitempty"`   // for an external handler: which steps are done, and which are open
+}
+
+// MarshalJSON writes durations in seconds.
+func (r DryRun) MarshalJSON() ([]byte, error) {
+	type fields DryRun
+	return json.Marshal(struct {
+		fields
+
+		TookSeconds float64 `json:"took_seconds,omitzero"`
+	}{fields(r), r.Took.Seconds()})
 }
 
 // DryRunVerdict says how a dry run ended.
@@ -134,7 +144,12 @@ func (s dryRunner) readResults(ctx context.Context, ids []int64) (open int, err 
 		}
 		open--
 		t := s.asked[id]
-		if err := json.Unmarshal(outcome, t); err != nil {
+		answer := struct {
+			*DryRun
+
+			Took *time.Duration `json:"took_ns"` // as the process wrote it
+		}{t, &t.Took}
+		if err := json.Unmarshal(outcome, &answer); err != nil {
 			return fmt.Errorf("decode: %w", err)
 		}
 		if t.Verdict == DryRunExternal && t.Steps == nil {

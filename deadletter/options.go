@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -153,7 +154,18 @@ type Replay struct {
 
 	// Idle is the time since the last step, by the database's clock. A running replay makes
 	// progress only while a process runs it with [Store.RunReplay].
-	Idle time.Duration `json:"idle_ns"`
+	// In JSON it is idle_seconds.
+	Idle time.Duration `json:"-"`
+}
+
+// MarshalJSON writes durations in seconds.
+func (j Replay) MarshalJSON() ([]byte, error) {
+	type fields Replay
+	return json.Marshal(struct {
+		fields
+
+		IdleSeconds float64 `json:"idle_seconds"`
+	}{fields(j), j.Idle.Seconds()})
 }
 
 // Open returns how many released events have not ended.

@@ -2,6 +2,7 @@ package deadletter_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
@@ -410,4 +411,20 @@ func TestJobs(t *testing.T) {
 		j, err := n.store.GetReplay(t.Context(), ids[0])
 		return err == nil && j.Idle > time.Millisecond
 	})
+}
+
+// JSON has durations in seconds.
+func TestDurationsInJSON(t *testing.T) {
+	for _, tt := range []struct {
+		value any
+		want  string
+	}{
+		{deadletter.Replay{ID: 7, Idle: 1500 * time.Millisecond}, `"idle_seconds":1.5`},
+		{deadletter.DryRun{ID: 7, Took: 250 * time.Millisecond}, `"took_seconds":0.25`},
+	} {
+		got, err := json.Marshal(tt.value)
+		if err != nil || !strings.Contains(string(got), tt.want) || !strings.Contains(string(got), `"id":7`) || strings.Contains(string(got), "_ns") {
+			t.Errorf("%s, %v, want %s", got, err, tt.want)
+		}
+	}
 }

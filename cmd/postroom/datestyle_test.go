@@ -36,7 +36,7 @@ func TestCommandsUnderOtherStyles(t *testing.T) {
 			for _, line := range []string{
 				"status", "migrate status", "audit --since 1h", "events list --since 1h", "events show e1", "dead list", "dead groups", "dead show 1", "dead show 1 --json", "dead export", "held list",
 				"republish list", "republish --since 5m --dry-run", "reconcile", "reconcile --since 5m", "relay pause --reason x --for 1h", "status", "relay resume", "tables", "stream check",
-				"handlers", "saga list", "doctor", "republish --since 5m --yes", "dead replays", "dead discard 1 --reason x -y", "dead reopen 1 -y",
+				"handlers", "saga list", "doctor", "republish --since 5m --yes", "replay list", "dead discard 1 --reason x -y", "dead reopen 1 -y",
 			} {
 				got := postroom(t, r.env, strings.Fields(line)...)
 				if got.code == exitFailed || strings.Contains(got.errors+got.out, "can't scan") || strings.Contains(got.errors+got.out, "invalid PostgreSQL") {

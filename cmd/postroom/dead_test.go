@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,17 @@ import (
 func withDead(t *testing.T, n int) (*pgxpool.Pool, []string) {
 	t.Helper()
 	pool := devtest.Pool(t)
+	deadEvents(t, pool, n)
+	var ids []string
+	if err := pool.QueryRow(t.Context(), "SELECT array_agg(id::text ORDER BY id) FROM postroom.held").Scan(&ids); err != nil {
+		t.Fatal(err)
+	}
+	return pool, ids
+}
+
+// deadEvents inserts dead events e1 to en of the handler billing.charge.
+func deadEvents(t *testing.T, pool *pgxpool.Pool, n int) {
+	t.Helper()
 	for _, sql := range []string{
 		`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'billing.charge', '/shop e' || i FROM generate_series(1, $1::int) i`,
 		`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, fingerprint, failures, first_failed_at, logged_at,
@@ -34,11 +46,6 @@ func withDead(t *testing.T, n int) (*pgxpool.Pool, []string) {
 			t.Fatal(err)
 		}
 	}
-	var ids []string
-	if err := pool.QueryRow(t.Context(), "SELECT array_agg(id::text ORDER BY id) FROM postroom.held").Scan(&ids); err != nil {
-		t.Fatal(err)
-	}
-	return pool, ids
 }
 
 func rowCount(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) (n int) {
@@ -121,8 +128,8 @@ func TestDeadUsage(t *testing.T) {
 		{"dead resolve 1 --step s --happened --result ch_123", "as JSON"},
 		{"dead purge", "how old?"},
 		{"dead purge --older-than 1h", "where to keep the events?"},
-		{"dead resume", "give one id of a replay"},
-		{"dead cancel a", "an id is a number"},
+		{"replay resume", "give one id of a replay"},
+		{"replay cancel a", "an id is a number"},
 	}
 	for _, tt := range tests {
 		postroom(t, env, strings.Fields(tt.line)...).want(t, exitUsage).says(t, tt.want)
@@ -331,13 +338,13 @@ func TestDeadReplayEndsIfAnotherOperatorCancelsIt(t *testing.T) {
 	t.Parallel()
 	pool, _ := withDead(t, 20)
 	env := inDatabase(pool)
-	for _, line := range []string{"dead replay --all --yes", "dead resume 1"} {
+	for _, line := range []string{"dead replay --all --yes", "replay resume 1"} {
 		ended := make(chan result, 1)
 		go func() { ended <- postroom(t, env, strings.Fields(line)...) }()
 		devtest.Eventually(t, 30*time.Second, "the replay to run", func() bool {
 			return rowCount(t, pool, "SELECT count(*) FROM postroom.job WHERE state = 'running' AND released = 20") == 1
 		})
-		postroom(t, env, "dead", "cancel", "1").want(t, exitOK)
+		postroom(t, env, "replay", "cancel", "1").want(t, exitOK)
 		(<-ended).want(t, exitTodo).says(t, "replay 1 was cancelled: 20 events did not run")
 	}
 }
@@ -410,11 +417,11 @@ func TestDeadReplay(t *testing.T) {
 		t.Errorf("exit status %d", r.code)
 	}
 	postroom(t, env, "dead", "replay", ids[0]).want(t, exitFailed).says(t, "all 1 events are already in replays")
-	postroom(t, env, "dead", "replays", "--running").want(t, exitOK).says(t, "REPLAY   STATE")
-	postroom(t, env, "dead", "cancel", "1", "--reason", "wrong").want(t, exitOK).says(t, "cancelled")
-	postroom(t, env, "dead", "cancel", "1").want(t, exitFailed).says(t, "the replay has ended")
-	postroom(t, env, "dead", "replays", "--running", "--json").want(t, exitOK).says(t, "[]\n")
-	postroom(t, env, "dead", "resume", "99").want(t, exitFailed).says(t, "not found")
+	postroom(t, env, "replay", "list", "--running").want(t, exitOK).says(t, "REPLAY   STATE")
+	postroom(t, env, "replay", "cancel", "1", "--reason", "wrong").want(t, exitOK).says(t, "cancelled")
+	postroom(t, env, "replay", "cancel", "1").want(t, exitFailed).says(t, "the replay has ended")
+	postroom(t, env, "replay", "list", "--running", "--json").want(t, exitOK).says(t, "[]\n")
+	postroom(t, env, "replay", "resume", "99").want(t, exitFailed).says(t, "not found")
 
 	// The command waits until every released event has a result.
 	done := make(chan result)
@@ -435,7 +442,8 @@ func TestDeadReplay(t *testing.T) {
 
 func TestReplayHelpNamesWhatItTakes(t *testing.T) {
 	t.Parallel()
-	for _, cmd := range deadcmd.New(func(string) string { return "" }).Commands() {
+	none := func(string) string { return "" }
+	for _, cmd := range slices.Concat(deadcmd.New(none).Commands(), deadcmd.NewReplays(none).Commands()) {
 		if cmd.Example == "" || cmd.Short == "" {
 			t.Errorf("%s has no example", cmd.Name())
 		}

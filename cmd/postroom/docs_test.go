@@ -26,7 +26,7 @@ func TestCLIReference(t *testing.T) {
 	_, common, _ := strings.Cut(rootHelp, "\n\n")
 	want.WriteString("# Command line\n\nWhat each command prints with `--help`. `make api` writes this page.\n\n```\n" + common + "\n```\n")
 	for _, cmd := range commands(newRoot(func(string) string { return "" })) {
-		if !cmd.Runnable() || cmd.HasAvailableSubCommands() && len(flags(cmd)) == 0 {
+		if !cmd.HasParent() || cmd.HasAvailableSubCommands() && len(flags(cmd)) == 0 {
 			continue
 		}
 		describe(&want, cmd)
@@ -47,7 +47,11 @@ func TestCLIReference(t *testing.T) {
 
 func describe(w *strings.Builder, cmd *cobra.Command) {
 	text := func(format string, args ...any) { fmt.Fprintf(w, format, args...) }
-	text("\n## %s\n\n```\n%s\n\nusage: %s\n```\n", cmd.CommandPath(), strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)), cmd.UseLine())
+	usage := cmd.UseLine()
+	for _, alias := range cmd.Aliases {
+		usage += "\nalso:  " + cmd.Parent().CommandPath() + " " + alias
+	}
+	text("\n## %s\n\n```\n%s\n\nusage: %s\n```\n", cmd.CommandPath(), strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)), usage)
 	if cmd.HasExample() {
 		text("\nExamples:\n\n```\n%s\n```\n", strings.TrimRight(cmd.Example, "\n"))
 	}

@@ -68,7 +68,7 @@ func TestWrongValuesAreUsageErrors(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())                                                       // a command that does not refuse its flags ends at once
 	end()
 	for _, tt := range []struct{ line, says string }{
-		{"dead replays --limit 0", "1 to 1000"},
+		{"replay list --limit 0", "1 to 1000"},
 		{"dead discard --all --reason x --limit 0", "want at least 1"},
 		{"dead reopen --all --limit -1", "want at least 1"},
 		{"held retry --all --limit 0", "want at least 1"},
@@ -82,6 +82,8 @@ func TestWrongValuesAreUsageErrors(t *testing.T) {
 		{"held cancel --due-since 1h --due-until 2h --reason x", "--due-since must be before --due-until"},
 		{"events list --trace zz", "want a trace id"},
 		{"events list --after zz", "want the value that the last page printed"},
+		{"audit --after zz", "want the value that the last page printed"},
+		{"audit --after 0", "want the value that the last page printed"},
 		{"held list --after zz", "want the value that the last page printed"},
 		{"saga list --after zz", "want the value that the last page printed"},
 		{"dead replay --all --rate 0", "want a number above 0"},
@@ -97,7 +99,7 @@ func TestWrongValuesAreUsageErrors(t *testing.T) {
 		{"saga retry checkout o1 --revision 0", "want at least 1"},
 		{"handlers pause billing --reason x --for 500ms", "want a duration of at least 1s"},
 		{"relay pause --reason x --for 500ms", "want a duration of at least 1s"},
-		{"webhook resend ep_7 --since 0s", "want a positive duration"},
+		{"webhook resend ep_7 --since yesterday", "--since: write a time"},
 	} {
 		postroomUntil(ended, env, strings.Fields(tt.line)...).want(t, exitUsage).says(t, tt.says)
 	}

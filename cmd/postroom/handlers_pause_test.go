@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/postroom/postroom/internal/inspect"
@@ -19,6 +20,21 @@ func TestHandlersPauseAndResume(t *testing.T) {
 	}
 	postroom(t, env, "handlers", "pause", "hh", "--reason", "a slip", "--actor", "ann").want(t, exitOK).says(t, "paused hh\n", "note: no process has run a handler hh yet; is the name right? (known handlers: h)\n")
 	postroom(t, env, "handlers", "resume", "hh").want(t, exitOK)
+	postroom(t, env, "handlers", "pause", "h", "--reason", "maintenance", "--for", "2h", "--actor", "ann").want(t, exitOK)
+	for _, tt := range []struct {
+		args []string
+		want map[string]any
+	}{
+		{[]string{"handlers", "resume", "h"}, map[string]any{"handler": "h", "state": "resumed", "known": true}},
+		{[]string{"handlers", "pause", "hh", "--reason", "a slip"}, map[string]any{"handler": "hh", "state": "paused", "known": false}},
+		{[]string{"handlers", "resume", "hh"}, map[string]any{"handler": "hh", "state": "resumed", "known": false}},
+		{[]string{"relay", "pause", "--reason", "x"}, map[string]any{"state": "paused"}},
+		{[]string{"relay", "resume"}, map[string]any{"state": "resumed"}},
+	} {
+		if got := decode[map[string]any](t, postroom(t, env, append(tt.args, "--json")...).want(t, exitOK)); !maps.Equal(got, tt.want) {
+			t.Errorf("%v --json = %v, want %v", tt.args, got, tt.want)
+		}
+	}
 	postroom(t, env, "handlers", "pause", "h", "--reason", "maintenance", "--for", "2h", "--actor", "ann").want(t, exitOK)
 	postroom(t, env, "handlers").want(t, exitOK).says(t, "! h is paused by ann since ", " until ", ": maintenance; 'postroom handlers resume h' ends the pause\n")
 	postroom(t, env, "status").want(t, exitOK).says(t, "handler h is paused by ann since ", ": maintenance; 'postroom handlers resume h' ends the pause\n")

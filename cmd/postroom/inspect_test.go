@@ -217,6 +217,9 @@ func TestKeys(t *testing.T) {
 	postroom(t, s.env, "keys", "--after", "ledger.move/k7").want(t, exitOK).says(t, "no matching key")
 	s.exec(t, "UPDATE postroom.held SET key = 'k8', dead_at = now(), class = 'x' WHERE event_id = 'order-8'")
 	postroom(t, s.env, "keys", "--limit", "1").want(t, exitOK).says(t, "there may be more keys: --after ledger.move/k7\n")
+	if got := decode[inspect.Keys](t, postroom(t, s.env, "keys", "--limit", "1", "--json").want(t, exitOK).says(t, `"next": "ledger.move/k7"`)); got.Next == nil || *got.Next != (inspect.KeyPosition{Handler: "ledger.move", Key: "k7"}) {
+		t.Errorf("the next page begins after %+v", got.Next)
+	}
 	got := decode[inspect.Keys](t, postroom(t, s.env, "keys", "--json").want(t, exitOK))
 	if len(got.Keys) != 2 || got.Keys[1].Key != "k8" {
 		t.Errorf("keys --json = %+v", got)
@@ -338,7 +341,9 @@ func TestAudit(t *testing.T) {
 	postroom(t, s.env, "audit").want(t, exitOK).says(t, "no action matches\n")
 	s.fails(t)
 	postroom(t, s.env, "audit", "--since", "1h").want(t, exitOK).says(t, "ID   AT", " bob ", " ann ", "edit     order-7    ledger.move   typo\n", "replay   3 events   ledger.move   fixed it\n")
-	postroom(t, s.env, "audit", "--limit", "1").want(t, exitOK).says(t, "there may be more actions: --before 2\n")
+	postroom(t, s.env, "audit", "--limit", "1").want(t, exitOK).says(t, "next page: --after 2\n")
+	postroom(t, s.env, "audit", "--limit", "1", "--json").want(t, exitOK).says(t, `"next": "2"`)
+	postroom(t, s.env, "audit", "--after", "2").want(t, exitOK).says(t, "\n1    ")
 	got := decode[inspect.AuditPage](t, postroom(t, s.env, "audit", "--actor", "ann", "--json").want(t, exitOK))
 	if len(got.Entries) != 1 || got.Entries[0].Events != 3 || got.Entries[0].Role == "" {
 		t.Errorf("audit --json = %+v", got)

@@ -109,7 +109,7 @@ func besideMany(t *testing.T, n int, state string) {
 	}
 	for _, line := range []string{
 		"status", "handlers", "keys", "keys --handler mail", "keys --key order-7", "keys --state dead", "tables", "held list", "held list --handler mail --state dead", "held list --state waiting", "held list --key order-7", "held list --type none",
-		"held list --class none", "dead list", "dead list --type none", "dead list --text none", "dead list --key order-7", "dead list --discarded", "dead groups --text none", "dead replays", "events list --key order-7", "events list --type order.placed", "audit", "saga list", "webhook endpoints", "republish list", "doctor",
+		"held list --class none", "dead list", "dead list --type none", "dead list --text none", "dead list --key order-7", "dead list --discarded", "dead groups --text none", "replay list", "events list --key order-7", "events list --type order.placed", "audit", "saga list", "webhook endpoints", "republish list", "doctor",
 	} {
 		ask(line)
 	}

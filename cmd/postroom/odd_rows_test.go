@@ -111,7 +111,7 @@ func readersOf(sql string) []string {
 		"postroom.saga":             {"saga list", "saga show s e1"},
 		"postroom.webhook_endpoint": {"webhook endpoints"},
 		"postroom.republish":        {"republish list", "events show e0"},
-		"postroom.job":              {"dead replays"},
+		"postroom.job":              {"replay list"},
 	} {
 		if strings.Contains(sql, table+" ") {
 			return lines

@@ -56,7 +56,7 @@ func TestWebhookCommandsThroughATransactionPooler(t *testing.T) {
 	postroom(t, env, "webhook", "add", "https://example.com", "--id", "e").want(t, exitOK)
 	for range 3 {
 		postroom(t, env, "webhook", "test", "e").want(t, exitOK)
-		postroom(t, env, "webhook", "resend", "e", "--since", "1h", "--types", "order.placed", "--no-accounts").want(t, exitOK)
+		postroom(t, env, "webhook", "resend", "e", "--since", "1h", "--type", "order.placed", "--no-accounts").want(t, exitOK)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/schema"
 )
@@ -58,7 +59,11 @@ type environment map[string]string
 // postroom runs a command line. It does not see the environment of this process.
 func postroom(t testing.TB, env environment, args ...string) result {
 	t.Helper()
-	return postroomUntil(t.Context(), env, args...)
+	r := postroomUntil(t.Context(), env, args...)
+	if slices.Contains(args, "--json") && !slices.Contains(args, "--help") {
+		wantAnswer(t, r)
+	}
+	return r
 }
 
 // postroomUntil runs the command until ctx ends.
@@ -122,10 +127,11 @@ func TestMigrateJSON(t *testing.T) {
 	}
 	decode := func(r result) (steps []step) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(r.out), &steps); err != nil {
+		var answer struct{ Migrations []step }
+		if err := json.Unmarshal([]byte(r.out), &answer); err != nil {
 			t.Fatalf("%v: %s", err, r.out)
 		}
-		return steps
+		return answer.Migrations
 	}
 	if steps := decode(postroom(t, env, "migrate", "status", "--json").want(t, exitTodo)); len(steps) == 0 || steps[0].AppliedAt != nil {
 		t.Errorf("status before = %+v", steps)
@@ -136,7 +142,7 @@ func TestMigrateJSON(t *testing.T) {
 	if steps := decode(postroom(t, env, "migrate", "status", "--json").want(t, exitOK)); len(steps) == 0 || steps[0].AppliedAt == nil {
 		t.Errorf("status after = %+v", steps)
 	}
-	if r := postroom(t, env, "migrate", "up", "--json").want(t, exitOK); r.out != "[]\n" {
+	if r := postroom(t, env, "migrate", "up", "--json").want(t, exitOK); r.out != "{\n  \"migrations\": []\n}\n" {
 		t.Errorf("up again = %q, want an empty list", r.out)
 	}
 }
@@ -288,11 +294,19 @@ func TestUsage(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"no command", nil, "audit, completion, dead, doctor, events, handlers, held, keys, migrate, reconcile, relay, republish, saga, status, stream, tables, version, webhook"},
+		{"no command", nil, "audit, completion, dead, doctor, events, handlers, held, keys, migrate, reconcile, relay, replay, republish, saga, status, stream, tables, version, webhook"},
 		{"no verb", []string{"migrate"}, "print, status, up"},
 		{"unknown command", []string{"frobnicate"}, `unknown command "frobnicate"`},
 		{"mistyped command", []string{"migrat"}, `did you mean "migrate"?`},
 		{"mistyped verb", []string{"migrate", "statsu"}, `did you mean "status"?`},
+		{"an earlier word", []string{"dead", "replays"}, "unknown command \"replays\"; use 'postroom replay list'"},
+		{"an earlier word with its flags", []string{"dead", "cancel", "7", "--reason", "wrong"}, "unknown command \"cancel\"; use 'postroom replay cancel'"},
+		{"an earlier word behind a flag", []string{"dead", "--schema", "s", "resume", "7"}, "use 'postroom replay resume'"},
+		{"a word of another program", []string{"relay", "status"}, "use 'postroom status'"},
+		{"a list that is none", []string{"handlers", "lists"}, "say what to do: pause, resume"},
+		{"two words behind a list", []string{"keys", "list", "list"}, "takes flags only"},
+		{"unknown flag behind a list", []string{"handlers", "list", "--force"}, "unknown flag: --force"},
+		{"unknown flag of a group", []string{"migrate", "--force"}, "unknown flag: --force"},
 		{"unknown flag", []string{"migrate", "up", "--force"}, "unknown flag: --force"},
 		{"flag without its value", []string{"migrate", "up", "--schema"}, "flag needs an argument"},
 		{"an argument", []string{"version", "2"}, "takes flags only"},
@@ -435,7 +449,34 @@ func TestBrokenOutputIsAFailure(t *testing.T) {
 	}
 }
 
+// Every other word for a command runs it, and what Elsewhere names is a command.
+func TestOtherWords(t *testing.T) {
+	root := newRoot(func(string) string { return "" })
+	for line, words := range command.Aliases {
+		cmd, rest, _ := root.Find(strings.Fields(line))
+		for _, word := range words {
+			other := append(strings.Fields(strings.TrimSuffix(line, cmd.Name())), word)
+			if got, more, _ := root.Find(other); got != cmd || len(rest)+len(more) > 0 {
+				t.Errorf("postroom %s is not postroom %s", strings.Join(other, " "), line)
+			}
+		}
+	}
+	for line, meant := range command.Elsewhere {
+		if cmd, rest, _ := root.Find(strings.Fields(meant)); !cmd.Runnable() || len(rest) > 0 {
+			t.Errorf("postroom %s: there is no command postroom %s", line, meant)
+		}
+		postroom(t, nil, strings.Fields(line)...).want(t, exitUsage).says(t, "use 'postroom "+meant+"'")
+	}
+	env := environment{"DATABASE_URL": "postgres://127.0.0.1:1/none"} // nothing listens there
+	for _, line := range []string{"handlers list", "handler list", "keys list", "tables list", "audit list", "webhook endpoints list", "webhook list"} {
+		postroom(t, env, append(strings.Fields(line), "--json")...).want(t, exitFailed)
+	}
+}
+
 func TestVersion(t *testing.T) {
+	if flag, want := postroom(t, nil, "--version"), postroom(t, nil, "version"); flag != want {
+		t.Errorf("--version prints %+v, version %+v", flag, want)
+	}
 	postroom(t, nil, "version").want(t, exitOK).says(t, "postroom   ", fmt.Sprintf("schema     %d\n", newest(t)), "go         go1.")
 	var a about
 	if err := json.Unmarshal([]byte(postroom(t, nil, "version", "--json").want(t, exitOK).out), &a); err != nil {

@@ -24,12 +24,14 @@ func TestReconcile(t *testing.T) {
 	if strings.Contains(found.errors, "not compared") {
 		t.Errorf("all were compared: %s", found.errors)
 	}
-	var findings []struct {
-		Compared int     `json:"compared"`
-		Missing  []int64 `json:"missing"`
+	var findings struct {
+		Streams []struct {
+			Compared int     `json:"compared"`
+			Missing  []int64 `json:"missing"`
+		}
 	}
 	found = postroom(t, r.env, "reconcile", "--json").want(t, exitTodo)
-	if err := json.Unmarshal([]byte(found.out), &findings); err != nil || len(findings) != 1 || len(findings[0].Missing) != 2 || findings[0].Compared != 30 {
+	if err := json.Unmarshal([]byte(found.out), &findings); err != nil || len(findings.Streams) != 1 || len(findings.Streams[0].Missing) != 2 || findings.Streams[0].Compared != 30 {
 		t.Errorf("%v: %s", err, found.out)
 	}
 	postroom(t, r.env, "reconcile", "--repair").want(t, exitUsage).says(t, "publish 2 events again?", "give --yes, or look first with this command without --repair\n")
@@ -60,9 +62,12 @@ func TestReconcileNamesWhatItDidNotCompare(t *testing.T) {
 	postroom(t, r.env, repair...).want(t, exitTodo).says(t, "done", "1 stream not compared: NONE")
 
 	r.lose(t, 6)
-	var mended operator.Republish
+	var mended struct {
+		Streams     []struct{ Stream string }
+		Republishes []operator.Republish
+	}
 	got := postroom(t, r.env, append(repair, "--json")...).want(t, exitTodo).says(t, "1 stream not compared: NONE")
-	if err := json.Unmarshal([]byte(got.out), &mended); err != nil || mended.Published != 1 {
+	if err := json.Unmarshal([]byte(got.out), &mended); err != nil || len(mended.Streams) != 2 || len(mended.Republishes) != 1 || mended.Republishes[0].Published != 1 {
 		t.Errorf("%v: %s", err, got.out)
 	}
 	if n := r.messages(t); n != 10 {
@@ -119,12 +124,14 @@ func TestReconcileComparesContents(t *testing.T) {
 		t.Fatal(err)
 	}
 	postroom(t, r.env, "reconcile").want(t, exitTodo).says(t, "has other content under the source and id of seq 5, 6 of the log", "2 events not in the stream")
-	var findings []struct {
-		Missing   []int64 `json:"missing"`
-		Conflicts []int64 `json:"conflicts"`
+	var findings struct {
+		Streams []struct {
+			Missing   []int64 `json:"missing"`
+			Conflicts []int64 `json:"conflicts"`
+		}
 	}
 	found := postroom(t, r.env, "reconcile", "--json").want(t, exitTodo)
-	if err := json.Unmarshal([]byte(found.out), &findings); err != nil || len(findings) != 1 || len(findings[0].Missing) != 0 || !slices.Equal(findings[0].Conflicts, []int64{5, 6}) {
+	if err := json.Unmarshal([]byte(found.out), &findings); err != nil || len(findings.Streams) != 1 || len(findings.Streams[0].Missing) != 0 || !slices.Equal(findings.Streams[0].Conflicts, []int64{5, 6}) {
 		t.Errorf("%v: %s", err, found.out)
 	}
 }

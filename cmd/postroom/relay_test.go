@@ -41,7 +41,7 @@ func TestRelayUsage(t *testing.T) {
 	}{
 		{"no database", nil, nil, "POSTROOM_DATABASE_URL"},
 		{"no broker", env, nil, "POSTROOM_NATS_URL"},
-		{"an argument", env, []string{"now"}, "takes flags only"},
+		{"an argument", env, []string{"now"}, `unknown command "now"`},
 		{"schema", env, []string{"--schema", "pg_x"}, "invalid schema name"},
 		{"window", env, []string{"--window", "0"}, "want 1 to 100000"},
 		{"unpublished", env, []string{"--max-unpublished", "10"}, "at least 2000"},

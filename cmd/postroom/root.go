@@ -74,6 +74,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 }
 
 func newRoot(getenv func(string) string) *cobra.Command {
+	version := newVersion()
 	root := command.Group("postroom", "Events from PostgreSQL through NATS JetStream",
 		migratecmd.New(getenv),
 		streamcmd.New(getenv),
@@ -85,6 +86,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		inspectcmd.NewEvents(getenv),
 		heldcmd.New(getenv),
 		deadcmd.New(getenv),
+		deadcmd.NewReplays(getenv),
 		republishcmd.New(getenv),
 		republishcmd.NewReconcile(getenv),
 		sagacmd.New(getenv),
@@ -92,8 +94,9 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		inspectcmd.NewAudit(getenv),
 		doctorcmd.New(getenv),
 
-		newVersion(),
+		version,
 	)
+	command.AddAliases(root)
 	root.Long = rootHelp
 	root.Example = `  postroom migrate up --database-url postgres://localhost/shop
   postroom stream ensure SHOP --subjects 'order.>'
@@ -102,6 +105,27 @@ func newRoot(getenv func(string) string) *cobra.Command {
   postroom dead groups
   postroom completion bash > /etc/bash_completion.d/postroom`
 	root.SilenceErrors, root.SilenceUsage = true, true // run reports errors
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return argument.Fault(err) })
+	root.SetFlagErrorFunc(flagFault)
+
+	var asked bool
+	root.Flags().BoolVar(&asked, "version", false, "print what 'postroom version' prints")
+	sayWhatToDo := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if asked {
+			return version.RunE(version, nil)
+		}
+		return sayWhatToDo(cmd, args)
+	}
 	return root
+}
+
+// flagFault returns the error for a flag that is wrong. If a word before the flag is no command, that
+// is the cause: the flag is one of the command that was meant.
+func flagFault(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() {
+		if unknown := cmd.ValidateArgs(cmd.Flags().Args()); unknown != nil {
+			return unknown
+		}
+	}
+	return argument.Fault(err)
 }

@@ -20,8 +20,8 @@ import (
 // onBoth report a broker that cannot be reached, and go on. 'stream ensure' needs only the broker.
 var (
 	onDatabase = []string{
-		"migrate status", "dead groups", "dead list", "dead show 1", "dead replays", "dead replay --handler h --reason x --yes", "dead discard 1 --reason x",
-		"dead export", "dead resume 1", "dead edit 1 --data /dev/null --reason x", "republish --since 1h --reason x --yes", "republish list", "republish cancel 1",
+		"migrate status", "dead groups", "dead list", "dead show 1", "replay list", "dead replay --handler h --reason x --yes", "dead discard 1 --reason x",
+		"dead export", "replay resume 1", "dead edit 1 --data /dev/null --reason x", "republish --since 1h --reason x --yes", "republish list", "republish cancel 1",
 		"audit", "keys", "tables",
 	}
 	onBoth   = []string{"status", "doctor", "handlers", "events show x"}

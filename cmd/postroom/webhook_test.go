@@ -26,7 +26,7 @@ func TestEndpointsOnTheCommandLine(t *testing.T) {
 	postroom(t, env, "webhook", "endpoints").want(t, exitOK).says(t, "there are no endpoints")
 	postroom(t, env, "webhook", "add").want(t, exitUsage).says(t, "give one URL")
 	postroom(t, env, "webhook", "add", "http://example.com").want(t, exitFailed).says(t, "https://")
-	added := decode[map[string]string](t, postroom(t, env, "webhook", "add", "https://example.com/x", "--account", "acme", "--types", "order.placed", "--json").want(t, exitOK))
+	added := decode[map[string]string](t, postroom(t, env, "webhook", "add", "https://example.com/x", "--account", "acme", "--type", "order.placed", "--json").want(t, exitOK))
 	id := added["id"]
 	if !strings.HasPrefix(added["secret"], "whsec_") || id == "" {
 		t.Errorf("added %v", added)
@@ -49,21 +49,22 @@ func TestEndpointsOnTheCommandLine(t *testing.T) {
 	postroom(t, env, "webhook", "enable", "b").want(t, exitOK).says(t, "enabled")
 	postroom(t, env, "webhook", "test", "b").want(t, exitOK).says(t, "is due")
 	postroom(t, env, "webhook", "resend", id).want(t, exitUsage).says(t, "--since")
-	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--account-header", "tenant").want(t, exitUsage).says(t, "--types is required")
-	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--types", "order.placed", "--account-header", "").want(t, exitUsage).says(t, "--account-header")
+	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--account-header", "tenant").want(t, exitUsage).says(t, "--type is required")
+	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--type", "order.placed", "--account-header", "").want(t, exitUsage).says(t, "--account-header")
 	for _, accounts := range [][]string{nil, {"--account-header", "tenant", "--no-accounts"}} {
-		args := append([]string{"webhook", "resend", id, "--since", "1h", "--types", "order.placed"}, accounts...)
+		args := append([]string{"webhook", "resend", id, "--since", "1h", "--type", "order.placed"}, accounts...)
 		postroom(t, env, args...).want(t, exitUsage).says(t, "give --account-header", "or else --no-accounts")
 	}
-	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--types", "order.placed", "--account-header", "tenant").want(t, exitOK).says(t, "0 events due")
-	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--types", "order.placed", "--no-accounts").want(t, exitOK).says(t, "0 events due")
+	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--type", "order.placed", "--account-header", "tenant").want(t, exitOK).says(t, "0 events due")
+	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--type", "order.placed", "--no-accounts").want(t, exitOK).says(t, "0 events due")
+	postroom(t, env, "webhook", "resend", id, "--since", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), "--type", "order.placed", "--no-accounts").want(t, exitOK).says(t, "0 events due")
 	for _, tt := range []struct {
 		args []string
 		want map[string]any
 	}{
 		{[]string{"disable", "b", "--reason", "the customer left"}, map[string]any{"id": "b", "state": "disabled"}},
 		{[]string{"enable", "b"}, map[string]any{"id": "b", "state": "enabled"}},
-		{[]string{"resend", id, "--since", "1h", "--types", "order.placed", "--no-accounts"}, map[string]any{"id": id, "events": 0.0}},
+		{[]string{"resend", id, "--since", "1h", "--type", "order.placed", "--no-accounts"}, map[string]any{"id": id, "events": 0.0}},
 	} {
 		got := decode[map[string]any](t, postroom(t, env, append(append([]string{"webhook"}, tt.args...), "--json")...).want(t, exitOK))
 		if !maps.Equal(got, tt.want) {
@@ -80,7 +81,7 @@ func TestEndpointsOnTheCommandLine(t *testing.T) {
 	if tested["id"] != "b" || tested["event"] == "" {
 		t.Errorf("webhook test --json = %v", tested)
 	}
-	shown, err := json.Marshal(decode[[]webhook.Endpoint](t, postroom(t, env, "webhook", "endpoints", "--json").want(t, exitOK)))
+	shown, err := json.Marshal(decode[struct{ Endpoints []webhook.Endpoint }](t, postroom(t, env, "webhook", "endpoints", "--json").want(t, exitOK)).Endpoints)
 	if err != nil || strings.Contains(string(shown), "whsec_") {
 		t.Errorf("endpoints --json: %s, %v", shown, err)
 	}

@@ -35,7 +35,7 @@ type AuditPage struct {
 	// Next is the Before of the next page. It is zero if this is the last page. If EventID and
 	// ReplayID are not set, Audit reads at most 10,000 actions for a page. So a page with a Next
 	// can have fewer actions than Limit, or none.
-	Next int64 `json:"next,omitzero"`
+	Next int64 `json:"next,omitzero,string"` // text, as in other lists
 }
 
 // AuditEntry is one action of an operator or a program, such as a handler that discards an event.

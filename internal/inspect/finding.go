@@ -77,7 +77,7 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) *fin
 	for _, r := range s.Replays {
 		if r.IdleSeconds > idleFor.Seconds() {
 			l.add(FoundReplayIdle, "", fmt.Sprintf("replay %d has been idle for %s: no process runs it", r.ID, duration(r.IdleSeconds)),
-				fmt.Sprintf("continue it: 'postroom dead resume %d'; or end it: 'postroom dead cancel %d'", r.ID, r.ID))
+				fmt.Sprintf("continue it: 'postroom replay resume %d'; or end it: 'postroom replay cancel %d'", r.ID, r.ID))
 		}
 	}
 	return l

@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"cmp"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,9 +33,21 @@ type KeyFilter struct {
 }
 
 // KeyPosition is a position in the list of keys.
-type KeyPosition struct {
-	Handler string `json:"handler"`
-	Key     string `json:"key"`
+type KeyPosition struct{ Handler, Key string }
+
+func (p KeyPosition) String() string { return p.Handler + "/" + p.Key }
+
+// MarshalText returns the handler, a slash and the key.
+func (p KeyPosition) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads what MarshalText returned. A handler's name has no slash.
+func (p *KeyPosition) UnmarshalText(text []byte) error {
+	handler, key, ok := strings.Cut(string(text), "/")
+	if !ok {
+		return errors.New("want a handler and a key, for instance ledger.move/account-7")
+	}
+	*p = KeyPosition{Handler: handler, Key: key}
+	return nil
 }
 
 // Keys is a page of keys, sorted by handler and key.

@@ -48,6 +48,9 @@ func Subcommands(cmd *cobra.Command, args []string) error {
 	if !word.MatchString(args[0]) {
 		return exit.Usagef("no such command; use one of: %s", strings.Join(childNames(cmd), ", "))
 	}
+	if meant, known := Elsewhere[below(cmd, args[0])]; known {
+		return exit.Usagef("unknown command %q; use 'postroom %s'", args[0], meant)
+	}
 	cmd.SuggestionsMinimumDistance = 2 // cobra's default, which cobra sets only in code that does not run here
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return exit.Usagef("unknown command %q; did you mean %q?", args[0], near[0])
@@ -61,6 +64,18 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 		return exit.Usagef("'%s' takes flags only, no arguments", cmd.CommandPath())
 	}
 	return nil
+}
+
+// Listing is for a command that lists what its name says: it accepts the word list, which other
+// commands have, and no other argument.
+func Listing(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 1 && args[0] == "list":
+		return nil
+	case cmd.HasSubCommands():
+		return Subcommands(cmd, args)
+	}
+	return NoArguments(cmd, args)
 }
 
 // NoFileCompletion stops the shell from completing file names for these flags.

@@ -28,13 +28,12 @@ At three in the morning:
   postroom dead replay --cause CAUSE --dry-run      would they succeed now?
   postroom dead replay --cause CAUSE --canary 10    ten events first, then the rest`
 
-// New returns the command dead, the group of the commands of this package.
+// New returns the command dead, the group of the commands on dead events.
 func New(getenv func(string) string) *cobra.Command {
 	d := &commands{caller.New(getenv)}
 	cmd := command.Group("dead", "Look at dead events; replay, edit, discard them",
 		newGroups(d), newList(d), newShow(d),
-		newReplay(d), newReplays(d), newResume(d), newCancel(d),
-		newDiscard(d), newReopen(d), newEdit(d), newResolve(d),
+		newReplay(d), newDiscard(d), newReopen(d), newEdit(d), newResolve(d),
 		newExport(d), newPurge(d),
 	)
 	cmd.Long = help

@@ -1,8 +1,10 @@
 package inspectcmd
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -21,9 +23,9 @@ import (
 func NewAudit(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
 	var filter inspect.AuditFilter
-	var since string
+	var since, after string
 	cmd := &cobra.Command{
-		Use:   "audit",
+		Use:   "audit [list]",
 		Short: "Show what operators did",
 		Long: `Show what operators did, newest first: who did what, to how many events, and why. BY is
 what the program of the operator said (--actor). ROLE is the role with which that
@@ -33,7 +35,7 @@ parameters of each action. Changes nothing.`,
   postroom audit --actor ann --action discard
   postroom audit --event order-7
   postroom audit --replay 12 --json`,
-		Args: command.NoArguments,
+		Args: command.Listing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if filter.Since, err = argument.Time("since", since); err != nil {
@@ -55,13 +57,17 @@ parameters of each action. Changes nothing.`,
 	flags.StringVar(&filter.EventID, "event", "", "actions on the event with this id")
 	flags.Int64Var(&filter.ReplayID, "replay", 0, "actions about this replay")
 	flags.StringVar(&since, "since", "", "actions at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (24h)")
-	flags.Int64Var(&filter.Before, "before", 0, "only actions with a lower id")
 	flags.IntVar(&filter.Limit, "limit", 100, "how many actions to show, 1 to 1000")
+	flags.StringVar(&after, "after", "", "show the next page: the value that the last page printed at its end")
 	s.AddFlags(cmd, false)
-	command.NoFileCompletion(cmd, "actor", "action", "handler", "event", "replay", "since", "before", "limit")
+	command.NoFileCompletion(cmd, "actor", "action", "handler", "event", "replay", "since", "limit", "after")
 	argument.PageLimit(cmd, &filter.Limit)
 	argument.AtLeast(cmd, "replay", &filter.ReplayID, 1)
-	argument.AtLeast(cmd, "before", &filter.Before, 1)
+	argument.Check(cmd, "after", "want the value that the last page printed at its end", func() bool {
+		var err error
+		filter.Before, err = strconv.ParseInt(cmp.Or(after, "0"), 10, 64)
+		return err == nil && (filter.Before > 0 || after == "")
+	})
 	argument.Conditions(cmd, "actor", "action", "handler", "event", "since")
 	return cmd
 }
@@ -79,13 +85,11 @@ func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.AuditPage) error 
 			fmt.Sprint(a.ID), output.Stamp(a.At), output.Cell(a.Actor, 40), output.Cell(a.Role, 40), output.Cell(a.Action, 30), actionTarget(a), output.OrDash(output.Cell(a.Handler, 60)), output.OrDash(output.Cell(a.Reason, 80)),
 		})
 	}
-	if err := output.Table(cmd.OutOrStdout(), rows); err != nil {
-		return err
-	}
+	next := ""
 	if page.Next > 0 {
-		return output.Line(cmd.OutOrStdout(), "\nthere may be more actions: --before %d", page.Next)
+		next = strconv.FormatInt(page.Next, 10)
 	}
-	return nil
+	return output.Page(cmd.OutOrStdout(), rows, next)
 }
 
 // actionTarget names the events on which an operator acted.

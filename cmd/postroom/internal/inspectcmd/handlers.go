@@ -19,7 +19,7 @@ import (
 func NewHandlers(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
 	cmd := &cobra.Command{
-		Use:   "handlers",
+		Use:   "handlers [list]",
 		Short: "Show how far each handler has read its stream",
 		Long: `Show how far each handler has read its stream, which processes run it, and how many
 events are held for it. Changes nothing.
@@ -29,7 +29,7 @@ of them is. To find the oldest, the command creates a consumer on the stream and
 it at once. That consumer acknowledges nothing.`,
 		Example: `  postroom handlers --database-url postgres://localhost/billing --nats-url nats://localhost:4222
   postroom handlers --json | jq '.handlers[] | select(.broker.lag_seconds > 60)'`,
-		Args: command.NoArguments,
+		Args: command.Listing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.WithBroker(cmd.Context(), func(i *inspect.Inspector, away error) error {
 				h, err := i.Handlers(cmd.Context())

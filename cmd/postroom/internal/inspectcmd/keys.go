@@ -30,7 +30,7 @@ func NewKeys(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
 	var wish keyFlags
 	cmd := &cobra.Command{
-		Use:   "keys",
+		Use:   "keys [list]",
 		Short: "Show which keys are held up, and by which event",
 		Long: `Show which keys are held up: the first event of each key, why it is not done, and how
 many events wait behind it (counted up to 1,000). Keys of outgoing events have the
@@ -38,7 +38,7 @@ handler 'outbox'. Changes nothing.`,
 		Example: `  postroom keys --handler ledger.move --state dead
   postroom keys --key account-7
   postroom keys --limit 20 --after ledger.move/account-7`,
-		Args: command.NoArguments,
+		Args: command.Listing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := wish.read(); err != nil {
 				return err
@@ -72,11 +72,10 @@ func (w *keyFlags) read() error {
 	if w.after == "" {
 		return nil
 	}
-	handler, key, ok := strings.Cut(w.after, "/")
-	if !ok {
-		return exit.Usagef("--after is a handler and a key, for instance ledger.move/account-7")
+	w.filter.After = new(inspect.KeyPosition)
+	if err := w.filter.After.UnmarshalText([]byte(w.after)); err != nil {
+		return exit.Usagef("--after: %w", err)
 	}
-	w.filter.After = &inspect.KeyPosition{Handler: handler, Key: key}
 	return nil
 }
 
@@ -105,7 +104,7 @@ func printKeys(cmd *cobra.Command, asJSON bool, keys *inspect.Keys) error {
 		return err
 	}
 	if keys.Next != nil {
-		place := keys.Next.Handler + "/" + keys.Next.Key
+		place := keys.Next.String()
 		//guard:a-place-that-cannot-be-printed-is-not-printed false
 		if output.Cell(place, 400) != place {
 			return output.Line(cmd.OutOrStdout(), "\nthere may be more keys, after a key that cannot be printed here: --json prints it under next")

@@ -17,7 +17,7 @@ func NewTables(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
 	var cfg inspect.Config
 	cmd := &cobra.Command{
-		Use:   "tables",
+		Use:   "tables [list]",
 		Short: "Show the size of the tables, and what hinders vacuum",
 		Long: `Show how large Postroom's tables are, how old their oldest rows are, and the oldest
 transactions of all databases of the server, which keep vacuum from removing dead rows.
@@ -28,7 +28,7 @@ If the role does not have pg_monitor, the output has no transactions of other ro
 		Example: `  postroom tables
   postroom tables --retention 168h
   postroom tables --json | jq '.tables[] | select(.estimated_dead_rows > 100000)'`,
-		Args: command.NoArguments,
+		Args: command.Listing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.WithDatabase(cmd.Context(), cfg, func(i *inspect.Inspector) error {
 				t, err := i.Tables(cmd.Context())

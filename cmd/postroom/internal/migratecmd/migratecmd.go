@@ -91,7 +91,7 @@ func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Durat
 
 func printApplied(cmd *cobra.Command, asJSON bool, applied []schema.Migration) error {
 	if asJSON {
-		return output.JSON(cmd.OutOrStdout(), stepsOf(applied))
+		return printJSON(cmd, applied)
 	}
 	for _, m := range applied {
 		if err := output.Line(cmd.OutOrStdout(), "applied %d %s", m.Version, m.Name); err != nil {
@@ -111,7 +111,7 @@ func newStatus(db *database.Target) *cobra.Command {
 Exit status 0: all migrations are applied. 3: some are pending. 1: the schema is too new
 for this program.`,
 		Example: `  postroom migrate status
-  postroom migrate status --json | jq '.[] | select(.applied_at == null)'`,
+  postroom migrate status --json | jq '.migrations[] | select(.applied_at == null)'`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return db.With(cmd.Context(), func(conn *pgx.Conn, name string) error {
@@ -146,7 +146,7 @@ func pending(steps []schema.Migration) int {
 
 func printSteps(cmd *cobra.Command, asJSON bool, steps []schema.Migration) error {
 	if asJSON {
-		return output.JSON(cmd.OutOrStdout(), stepsOf(steps))
+		return printJSON(cmd, steps)
 	}
 	rows := [][]string{{"VERSION", "NAME", "APPLIED AT"}}
 	for _, s := range stepsOf(steps) {
@@ -164,6 +164,12 @@ type step struct {
 	Version   int        `json:"version"`
 	Name      string     `json:"name"`
 	AppliedAt *time.Time `json:"applied_at"` // null if it is pending, or if this command applied it
+}
+
+func printJSON(cmd *cobra.Command, migrations []schema.Migration) error {
+	return output.JSON(cmd.OutOrStdout(), struct {
+		Migrations []step `json:"migrations"`
+	}{stepsOf(migrations)})
 }
 
 func stepsOf(migrations []schema.Migration) []step {

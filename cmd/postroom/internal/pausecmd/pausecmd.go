@@ -122,8 +122,7 @@ func newResume(getenv func(string) string, resume func(s *operator.Store, ctx co
 
 func addControlFlags(o *caller.Caller, cmd *cobra.Command) {
 	o.AddAuditFlags(cmd)
-	o.DB.AddSchemaFlag(cmd)
-	o.DB.AddURLFlag(cmd)
+	o.AddCommonFlags(cmd)
 }
 
 // change pauses or resumes the handler in args, and prints that it did. If args is empty, it pauses
@@ -145,21 +144,34 @@ func change(o *caller.Caller, cmd *cobra.Command, args []string, done string, do
 		case err != nil:
 			return err
 		}
-		if err := output.Line(cmd.OutOrStdout(), "%s %s", done, what); err != nil || len(args) == 0 {
+		said := answer{State: done}
+		var known []string
+		if len(args) > 0 {
+			if known, err = store.Handlers(cmd.Context()); err != nil {
+				return err
+			}
+			said.Handler, said.Known = what, new(slices.Contains(known, what))
+		}
+		if o.JSON {
+			return output.JSON(cmd.OutOrStdout(), said)
+		}
+		if err := output.Line(cmd.OutOrStdout(), "%s %s", done, what); err != nil || said.Known == nil || *said.Known {
 			return err
 		}
-		return noteUnknown(cmd, store, what)
+		return noteUnknown(cmd, known, what)
 	})
 }
 
-// noteUnknown prints a note if no process has run the handler with this name: the name may be
-// misspelt. That is not an error, because an operator may pause a handler before its first process
-// starts.
-func noteUnknown(cmd *cobra.Command, store *operator.Store, handler string) error {
-	known, err := store.Handlers(cmd.Context())
-	if err != nil || slices.Contains(known, handler) {
-		return err
-	}
+// An answer is what a command did, for scripts.
+type answer struct {
+	Handler string `json:"handler,omitempty"` // empty for the relays
+	State   string `json:"state"`
+	Known   *bool  `json:"known,omitempty"` // a process has run the handler
+}
+
+// noteUnknown prints a note on a handler that no process has run: the name may be misspelt. That is
+// not an error, because an operator may pause a handler before its first process starts.
+func noteUnknown(cmd *cobra.Command, known []string, handler string) error {
 	names := "no handler is known"
 	if len(known) > 0 {
 		more := ""

@@ -37,7 +37,7 @@ const defaultWindow = 4096
 // The list variables names the environment variable of each flag.
 var variables = []struct{ flag, name string }{
 	{"nats-creds", "POSTROOM_NATS_CREDS"},
-	{"streams", "POSTROOM_RELAY_STREAMS"},
+	{"stream", "POSTROOM_RELAY_STREAM"},
 	{"accept", "POSTROOM_RELAY_ACCEPT"},
 	{"check-every", "POSTROOM_RELAY_CHECK_EVERY"},
 	{"atomic", "POSTROOM_RELAY_ATOMIC"},
@@ -68,8 +68,8 @@ func (w *options) command(getenv func(string) string) *cobra.Command {
 		Long:  help,
 		Example: `  postroom relay --database-url postgres://localhost/shop --nats-url nats://localhost:4222
   postroom relay --listen 127.0.0.1:8087 --log-format json --drain-timeout 25s
-  postroom relay --streams SHOP --accept memory-storage --schema shop`,
-		Args: command.NoArguments,
+  postroom relay --stream SHOP --accept memory-storage --schema shop`,
+		Args: command.Subcommands,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := w.complete(cmd, getenv); err != nil {
 				return err
@@ -82,7 +82,7 @@ func (w *options) command(getenv func(string) string) *cobra.Command {
 	w.broker.AddFlags(cmd)
 	cmd.AddCommand(pausecmd.NewRelayPause(getenv), pausecmd.NewRelayResume(getenv))
 	flags := cmd.Flags()
-	flags.StringSliceVar(&w.cfg.Streams, "streams", nil, "streams to check (default those that store the subjects in use)")
+	flags.StringSliceVar(&w.cfg.Streams, "stream", nil, "streams to check (default those that store the subjects in use)")
 	flags.StringSliceVar(&w.accept, "accept", nil, "accept streams that have these risks: "+strings.Join(risks(), ", "))
 	flags.DurationVar(&w.cfg.CheckEvery, "check-every", time.Minute, "how often to check the streams")
 	flags.BoolVar(&w.cfg.Atomic, "atomic", false, "publish in atomic batches, to streams that accept them")
@@ -157,7 +157,7 @@ func (w *options) check(cmd *cobra.Command) {
 	argument.Positive(cmd, "drain-timeout", &c.DrainTimeout, "10s")
 	argument.AtLeast(cmd, "check-every", &c.CheckEvery, time.Second)
 	argument.Word(cmd, "log-format", []string{"text", "json"}, &w.logFormat)
-	argument.Conditions(cmd, "streams", "accept")
+	argument.Conditions(cmd, "stream", "accept")
 }
 
 // run runs the relay, and serves its health endpoints, until ctx ends.

@@ -13,7 +13,11 @@ import (
 
 // print prints a republish. It also says if some of the events were gone from the log.
 func (w *order) print(cmd *cobra.Command, r operator.Republish) error {
-	if w.JSON {
+	switch {
+	case w.together != nil:
+		*w.together = append(*w.together, r)
+		return nil
+	case w.JSON:
 		return output.JSON(cmd.OutOrStdout(), r)
 	}
 	if err := output.Table(cmd.OutOrStdout(), rowsOf([]operator.Republish{r})); err != nil {

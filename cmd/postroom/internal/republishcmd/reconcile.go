@@ -77,7 +77,7 @@ func NewReconcile(getenv func(string) string) *cobra.Command {
 		Short: "Compare published events with the messages in the streams",
 		Long:  reconcileHelp,
 		Example: `  postroom reconcile
-  postroom reconcile --since 24h --stream SHOP --json | jq '.[].missing'
+  postroom reconcile --since 24h --stream SHOP --json | jq '.streams[].missing'
   postroom reconcile --repair --reason 'disk of nats-2 was replaced'`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
@@ -153,23 +153,25 @@ func (r *reconciliation) judge(cmd *cobra.Command, store *operator.Store, found 
 			failed = append(failed, f.Stream)
 		}
 	}
-	if r.JSON && (!r.repair || len(missing) == 0) {
-		if err := output.JSON(cmd.OutOrStdout(), findingsJSON(found)); err != nil {
-			return err
-		}
-	} else if !r.JSON {
-		if err := printFindings(cmd, found); err != nil {
-			return err
-		}
+	said := answer{Streams: findingsJSON(found)}
+	if r.JSON {
+		r.together = &said.Republishes
+	} else if err := printFindings(cmd, found); err != nil {
+		return err
 	}
 	var err error
 	switch {
 	case len(found) == 0:
-		return errors.New("no relay of this version has published anything yet: name streams with --stream")
+		err = errors.New("no relay of this version has published anything yet: name streams with --stream")
 	case len(missing) > 0 && !r.repair:
 		err = exit.Todof("the broker lost %s; to publish them again, use --repair", output.Plural(len(missing), "event"))
 	case len(missing) > 0:
 		err = r.mend(cmd, store, missing)
+	}
+	if r.JSON {
+		if failed := output.JSON(cmd.OutOrStdout(), said); failed != nil {
+			return errors.Join(err, failed)
+		}
 	}
 	var left []string
 	if conflicts > 0 {
@@ -206,6 +208,12 @@ func (r *reconciliation) mend(cmd *cobra.Command, store *operator.Store, missing
 	return nil
 }
 
+// An answer is the output, for scripts.
+type answer struct {
+	Streams     []findingJSON        `json:"streams"`
+	Republishes []operator.Republish `json:"republishes,omitempty"` // those of --repair
+}
+
 // findingJSON is the result for one stream, for scripts.
 type findingJSON struct {
 	Stream    string  `json:"stream"`
@@ -217,7 +225,7 @@ type findingJSON struct {
 	Missing   []int64 `json:"missing"`   // the seqs, in the log, of the events that the stream lacks
 	Late      []int64 `json:"late"`      // seqs of the missing events for which the stream has a later event of the same key
 	Conflicts []int64 `json:"conflicts"` // seqs of events for which the stream has a message with other content
-	Seconds   float64 `json:"seconds"`
+	Seconds   float64 `json:"took_seconds"`
 	Error     string  `json:"error,omitempty"`
 }
 

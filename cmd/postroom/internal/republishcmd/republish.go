@@ -56,6 +56,8 @@ type order struct {
 	all          bool
 	dryRun       bool
 	detach       bool
+
+	together *[]operator.Republish // print only adds to it, unless it is nil
 }
 
 // New returns the command republish.

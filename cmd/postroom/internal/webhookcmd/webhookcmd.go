@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -75,12 +74,12 @@ func onEndpoint(getenv func(string) string, cmd *cobra.Command, run func(ctx con
 func endpoints(getenv func(string) string) *cobra.Command {
 	var accounts []string
 	cmd := &cobra.Command{
-		Use:   "endpoints",
+		Use:   "endpoints [list]",
 		Short: "List the endpoints to which webhooks are sent",
 		Long:  "List the endpoints to which webhooks are sent, and the state of each. Secrets are not shown. Changes nothing.",
 		Example: `  postroom webhook endpoints --account acme
-  postroom webhook endpoints --json | jq '.[] | select(.failing_since)'`,
-		Args: command.NoArguments,
+  postroom webhook endpoints --json | jq '.endpoints[] | select(.failing_since)'`,
+		Args: command.Listing,
 	}
 	cmd.Flags().StringSliceVar(&accounts, "account", nil, "endpoints of this account (default all)")
 	argument.Conditions(cmd, "account")
@@ -91,10 +90,10 @@ func endpoints(getenv func(string) string) *cobra.Command {
 			switch {
 			case err != nil:
 				return err
-			case t.JSON && all == nil:
-				return output.JSON(cmd.OutOrStdout(), []webhook.Endpoint{})
 			case t.JSON:
-				return output.JSON(cmd.OutOrStdout(), all)
+				return output.JSON(cmd.OutOrStdout(), struct {
+					Endpoints []webhook.Endpoint `json:"endpoints"`
+				}{output.List(all)})
 			case len(all) == 0 && len(accounts) > 0:
 				return output.Line(cmd.OutOrStdout(), "no endpoint belongs to %s", output.Flat(strings.Join(accounts, " or ")))
 			case len(all) == 0:
@@ -141,13 +140,13 @@ func add(getenv func(string) string) *cobra.Command {
 the endpoint. No command shows it again.
 
 The URL must begin with https://. The role needs the rights of postroom.grant_webhooks.`,
-		Example: "  postroom webhook add https://example.com/hooks --account acme --types order.placed,order.paid",
+		Example: "  postroom webhook add https://example.com/hooks --account acme --type order.placed,order.paid",
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&e.ID, "id", "", "id of the endpoint (default random)")
 	flags.StringVar(&e.Account, "account", "", "the account that owns the endpoint")
-	flags.StringSliceVar(&e.Types, "types", nil, "types of events to send to the endpoint (default all)")
-	argument.Conditions(cmd, "id", "account", "types")
+	flags.StringSliceVar(&e.Types, "type", nil, "types of events to send to the endpoint (default all)")
+	argument.Conditions(cmd, "id", "account", "type")
 	t := prepare(getenv, cmd)
 	t.AddAuditFlags(cmd)
 	cmd.Args = argument.OneName("one URL")
@@ -288,7 +287,7 @@ postroom.grant_webhooks.`,
 
 func resend(getenv func(string) string) *cobra.Command {
 	var cfg webhook.SenderConfig
-	var since time.Duration
+	var since string
 	var noAccounts bool
 	cmd := &cobra.Command{
 		Use:   "resend ENDPOINT",
@@ -296,39 +295,42 @@ func resend(getenv func(string) string) *cobra.Command {
 		Long: `Send an endpoint the events that were written before the endpoint was added, or while it
 was disabled. The log of this database must still have these events. Other events are
 not sent again: if they are dead, use 'postroom dead replay'. The inbox recognises such
-events for its DedupeWindow (30 days). If --since is longer, the command sends nothing
-and prints the longest time that you can give.
+events for its DedupeWindow (30 days). If --since is earlier, the command sends nothing
+and prints the earliest time that you can give.
 
-The log also has internal events, and events of all customers. So --types is required:
+The log also has internal events, and events of all customers. So --type is required:
 the types that customers may get, as in SenderConfig.Types of the sender. An endpoint
 that asks for fewer types gets fewer events. Either --account-header or --no-accounts is
 also required.
 
 The role needs the rights of postroom.grant_inbox, postroom.grant_webhooks and
 postroom.grant_operator.`,
-		Example: `  postroom webhook resend ep_7 --since 48h --types order.placed,order.paid --account-header tenant
-  postroom webhook resend ep_7 --since 48h --types order.placed --no-accounts`,
+		Example: `  postroom webhook resend ep_7 --since 48h --type order.placed,order.paid --account-header tenant
+  postroom webhook resend ep_7 --since 48h --type order.placed --no-accounts`,
 	}
 	cmd.Flags().StringVar(&cfg.Name, "handler", "webhooks", "name of the sender")
 	argument.Conditions(cmd, "handler")
 	cmd.Flags().StringVar(&cfg.AccountHeader, "account-header", "", "header of an event that names its account, as in SenderConfig.AccountHeader of the sender")
 	cmd.Flags().BoolVar(&noAccounts, "no-accounts", false, "the sender has no AccountHeader: all events belong to the empty account")
-	cmd.Flags().StringSliceVar(&cfg.Types, "types", nil, "types of events that customers may get (required)")
-	cmd.Flags().DurationVar(&since, "since", 0, "how long ago the oldest event was written, for instance 48h (required)")
-	argument.Positive(cmd, "since", &since, "48h")
-	argument.Conditions(cmd, "account-header", "types")
+	cmd.Flags().StringSliceVar(&cfg.Types, "type", nil, "types of events that customers may get (required)")
+	cmd.Flags().StringVar(&since, "since", "", "events that were written at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (48h) (required)")
+	argument.Conditions(cmd, "account-header", "type", "since")
 	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
-		if since == 0 {
+		from, err := argument.Time("since", since)
+		if err != nil {
+			return err
+		}
+		if from.IsZero() {
 			return exit.Usagef("--since is required, for instance --since 48h")
 		}
 		if len(cfg.Types) == 0 {
-			return exit.Usagef("--types is required: the types that customers may get, for instance --types order.placed; the log also has internal events")
+			return exit.Usagef("--type is required: the types that customers may get, for instance --type order.placed; the log also has internal events")
 		}
 		if noAccounts == (cfg.AccountHeader != "") {
 			return exit.Usagef("give --account-header if the sender has an AccountHeader, or else --no-accounts; otherwise a customer might get the events of another customer")
 		}
 		return t.sender(ctx, cfg, func(s *webhook.Sender) error {
-			n, err := s.Resend(ctx, id, time.Now().Add(-since), t.by())
+			n, err := s.Resend(ctx, id, from, t.by())
 			if err != nil {
 				return err
 			}

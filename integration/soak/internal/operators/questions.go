@@ -135,7 +135,7 @@ func (o *office) replayed() question {
 // actions.
 func (o *office) replays() question {
 	return question{
-		asks: "4 who replayed what, and how did it go?", args: []string{"dead", "replays"}, want: "all four replays",
+		asks: "4 who replayed what, and how did it go?", args: []string{"replay", "list"}, want: "all four replays",
 		read: reading(func(all struct{ Replays []deadletter.Replay }) (string, bool) {
 			var texts []string
 			for _, j := range all.Replays {
