@@ -191,9 +191,9 @@ type report struct {
 	OK  bool
 	Why string
 
-	State     relay.State
-	Faults    []string
-	Err       string
+	State  relay.State
+	Faults []string
+	Err    string
 }
 
 func (d *daemon) get(path string) (r report, ok bool) {
