@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/outbound"
 )
 
@@ -50,8 +51,11 @@ func TestAllFaultsAreReported(t *testing.T) {
 			t.Errorf("Check does not mention %s: %v", name, err)
 		}
 	}
+	if !errors.Is(err, postroom.ErrUnrecoverable) {
+		t.Errorf("Check = %v, want an error that a person must correct", err)
+	}
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1:1/", body)
-	if _, got := tr.RoundTrip(req); !errors.Is(got, err) || !body.closed.Load() {
+	if _, got := tr.RoundTrip(req); got == nil || !errors.Is(err, got) || !body.closed.Load() {
 		t.Errorf("RoundTrip = %v, body closed: %v", got, body.closed.Load())
 	}
 }
