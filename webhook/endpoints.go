@@ -65,7 +65,7 @@ var (
 
 // Add adds an endpoint, and returns its id and secret. Give the receiver the secret: no method
 // shows it again. Add returns all faults of e at once, and [ErrEndpointExists] if its ID is taken.
-func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by postroom.Audit) (id string, secret Secret, err error) {
+func (s *Endpoints) Add(ctx context.Context, e EndpointSpec, by postroom.Audit) (id string, secret Secret, err error) {
 	e.ID = cmp.Or(e.ID, "ep_"+rand.Text())
 	if e.Secret == "" {
 		e.Secret = makeSecret()

@@ -22,7 +22,7 @@ var configured = []struct{ dir, name string }{
 	{"outbound", "Config"},
 	{"outbound", "Budget"},
 	{"outbound", "Breaker"},
-	{"webhook", "Config"},
+	{"webhook", "ReceiverConfig"},
 	{"webhook", "HMAC"},
 	{"webhook", "SenderConfig"},
 	{"webhook", "EndpointsConfig"},
