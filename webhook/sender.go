@@ -185,7 +185,7 @@ func NewSender(in *inbox.Inbox, cfg SenderConfig) *Sender {
 		delivered: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookDelivered, "{attempt}", "Attempts to deliver webhooks, by outcome."),
 	}
 	s.lanes = lanes.New(cfg.Workers, cfg.InFlight, func() int { return s.intake.Memory() })
-	s.out = outbound.New(outbound.Config{
+	s.out = outbound.NewTransport(outbound.Config{
 		Next: newTransport(cfg), Attempts: 1, AttemptTimeout: cfg.Timeout, Total: cfg.Timeout, Logger: cfg.Logger,
 		//guard:webhook-no-breaker remove
 		Breaker: outbound.Breaker{Off: true}, Budget: outbound.Budget{Off: true}, // these work for a host, which may have endpoints of several customers; the sender has pauses and lanes for each endpoint instead
