@@ -53,7 +53,7 @@ func (p *publisher) inspect(ctx context.Context, streams, subjects []string, exa
 	//guard:the-check-compares-the-largest-message false
 	if most := p.nc.MaxPayload(); most > 0 && most < maxMessage {
 		look.faults = append(look.faults, postroom.Unrecoverable(fmt.Errorf(
-			"%w: the NATS server refuses messages above %d bytes (max_payload), and an event can have %d with its headers: set max_payload to 1MB, or accept the risk: natsjs.SmallMessages in relay.Config.Accept, --accept small-messages for 'postroom relay'",
+			"%w: the NATS server refuses messages above %d bytes (max_payload), and an event can have %d with its headers: set max_payload to 1MB, or accept the risk: natsjs.SmallMessages in relay.Config.AcceptRisks, --accept small-messages for 'postroom relay'",
 			SmallMessages, most, maxMessage)))
 	}
 	covered = len(wildcard.Uncovered(subjects, look.covered)) < len(subjects)

@@ -36,9 +36,9 @@
 //
 //   - Repair: if the broker loses messages that it acknowledged, the relay does not notice, and
 //     does not publish them again. To accept this, put [broker.NotVerified] into
-//     relay.Config.Accept.
+//     relay.Config.AcceptRisks.
 //   - Preflight: the relay does not check that topics exist and keep their messages. To accept
-//     this, put [broker.NotInspected] into relay.Config.Accept.
+//     this, put [broker.NotInspected] into relay.Config.AcceptRisks.
 //   - Deduplication by the broker: an event that the relay publishes again, after an error or a
 //     crash, arrives again. Consumers recognise it by [MetadataID] and [MetadataSource], and drop it.
 //   - Batches: each message is a separate call of Publish.

@@ -78,7 +78,7 @@ func topicOf(ev postroom.Event) string {
 //
 // If pub returns nil only after the broker stored the message, such a relay loses no committed
 // event, publishes no event of a transaction that was rolled back, and keeps the order of a key. It
-// cannot inspect the broker, so set relay.Config.Accept to [broker.NotInspected] and
+// cannot inspect the broker, so set relay.Config.AcceptRisks to [broker.NotInspected] and
 // [broker.NotVerified]. The documentation of this package lists what such a relay cannot do.
 //
 // A message has the UUID, metadata and payload that a [Publisher] got. If an event was not made

@@ -196,7 +196,7 @@ func TestRelayRefusesBadSettings(t *testing.T) {
 	pool := withCharges(t)
 	// A relay begins only if its Config accepts both risks of such a publisher.
 	for _, accepted := range [][]broker.Risk{nil, {broker.NotInspected}, {broker.NotVerified}} {
-		err := relay.New(pool, p, relay.Config{Accept: accepted}).Run(t.Context())
+		err := relay.New(pool, p, relay.Config{AcceptRisks: accepted}).Run(t.Context())
 		if !errors.Is(err, postroom.ErrUnrecoverable) {
 			t.Errorf("with %v accepted: Run = %v, want ErrUnrecoverable", accepted, err)
 		}
@@ -226,7 +226,7 @@ func TestRelayPublishesMessagesAsTheyCame(t *testing.T) {
 		came[topic] = msg
 		return nil
 	}), postmill.BrokerConfig{})
-	postroomtest.Drain(t, relay.New(pool, p, relay.Config{Accept: []broker.Risk{broker.NotInspected, broker.NotVerified}}))
+	postroomtest.Drain(t, relay.New(pool, p, relay.Config{AcceptRisks: []broker.Risk{broker.NotInspected, broker.NotVerified}}))
 	if len(topics) != 2 || came["order.placed"] == nil || came["order.paid"] == nil {
 		t.Fatalf("published to %q", topics)
 	}

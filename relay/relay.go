@@ -105,11 +105,12 @@ type Config struct {
 	// Defaults to the streams that take the subjects in use.
 	Streams []string
 
-	// Accept lists the stream risks that you accept. With any other risk, the relay does not start if
-	// no relay has published events of the log before. Later it starts, and reports the risk.
+	// AcceptRisks lists the stream risks that you accept. With any other risk, the relay does not
+	// start if no relay has published events of the log before. Later it starts, and reports the
+	// risk.
 	//
 	// Defaults to none.
-	Accept []broker.Risk
+	AcceptRisks []broker.Risk
 
 	// CheckEvery is how often Run examines the streams again. If Run finds faults, it
 	// logs them, reports them in [Relay.Health], and goes on.

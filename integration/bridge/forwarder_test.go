@@ -92,7 +92,7 @@ func placeAfter(ctx context.Context, tx pgx.Tx, order Order) error {
 // runRelayAfter publishes what is in the outbox.
 func runRelayAfter(ctx context.Context, pool *pgxpool.Pool, kafka message.Publisher) error {
 	r := relay.New(pool, postmill.NewBroker(kafka, postmill.BrokerConfig{}), relay.Config{
-		Accept: []broker.Risk{broker.NotInspected, broker.NotVerified},
+		AcceptRisks: []broker.Risk{broker.NotInspected, broker.NotVerified},
 	})
 	return r.Run(ctx)
 }

@@ -56,7 +56,7 @@ type numbered struct {
 func newRelay(pool *pgxpool.Pool, pub *flaky) *relay.Relay {
 	return relay.New(pool, postmill.NewBroker(pub, postmill.BrokerConfig{}), relay.Config{
 		Lease: time.Second, IdlePoll: 20 * time.Millisecond, DrainTimeout: time.Millisecond, Logger: quiet,
-		Accept: []broker.Risk{broker.NotInspected, broker.NotVerified},
+		AcceptRisks: []broker.Risk{broker.NotInspected, broker.NotVerified},
 	})
 }
 
