@@ -14,9 +14,6 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// SecretAge is how long the previous secret of an endpoint still signs after a rotation.
-const SecretAge = 24 * time.Hour
-
 // Endpoint describes a URL to which a [Sender] sends webhooks. It does not contain the secrets.
 type Endpoint struct {
 	ID        string    `json:"id"`

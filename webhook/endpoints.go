@@ -90,8 +90,8 @@ func (s *Endpoints) Add(ctx context.Context, e EndpointSpec, by postroom.Audit) 
 }
 
 // Rotate gives an endpoint a new secret, and returns it. If secret is empty, Rotate makes one. For
-// [SecretAge] the previous secret signs too, so that the receiver has time to change. If you call
-// Rotate again in that time, the newest secrets (at most five) sign for SecretAge after that call.
+// 24 hours the previous secret signs too, so that the receiver has time to change. If you call
+// Rotate again in that time, the newest secrets (at most five) sign for 24 hours after that call.
 func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by postroom.Audit) (Secret, error) {
 	if secret == "" {
 		secret = makeSecret()

@@ -65,7 +65,7 @@ func TestResend(t *testing.T) {
 	for _, request := range to.requests() {
 		got[request.header.Get("webhook-id")] = decoded(t, request.body).Type
 	}
-	if len(got) != 3 || got["e1"] != "order.placed" || got["e2"] != "order.placed" || got[id] != webhook.TypeTest {
+	if len(got) != 3 || got["e1"] != "order.placed" || got["e2"] != "order.placed" || got[id] != "webhook.test" {
 		t.Errorf("the endpoint got %v", got)
 	}
 	if n := one[int](r, "SELECT count(*) FROM postroom.audit WHERE action IN ('webhook resend', 'webhook test') AND details ->> 'endpoint' = 'e'"); n != 3 {

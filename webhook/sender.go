@@ -117,8 +117,8 @@ func sendSchedule() postroom.Backoff {
 	}
 }
 
-// DisableAfter is how long an endpoint may fail, without any success, until a sender disables it.
-const DisableAfter = 5 * 24 * time.Hour
+// disableAfter is how long an endpoint may fail, without any success, until a sender disables it.
+const disableAfter = 5 * 24 * time.Hour
 
 // alike is the VendorWindow of a delivery's step: how long receivers recognise a webhook-id. It is
 // very long, because a receiver must recognise a repeated request by its webhook-id, even if the
