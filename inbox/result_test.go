@@ -95,8 +95,8 @@ func TestResultOfAcceptedEvents(t *testing.T) {
 			t.Errorf("result of %s: %q, want %q", handler, got, text)
 		}
 	}
-	if got := b.result("calls", "/stripe 2"); len(got) > postroom.MaxResult+len("…") || !strings.HasPrefix(got, "charge charge ") {
-		t.Errorf("result of calls: %q, want its first %d bytes", got, postroom.MaxResult)
+	if got := b.result("calls", "/stripe 2"); len(got) > 300+len("…") || !strings.HasPrefix(got, "charge charge ") {
+		t.Errorf("result of calls: %q, want its first 300 bytes", got)
 	}
 	postroom.SetResult(t.Context(), "without a handler it does nothing")
 }

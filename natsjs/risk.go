@@ -240,9 +240,9 @@ func ExamineStream(cfg jetstream.StreamConfig) []*StreamError {
 	return findFaults(cfg, streamChecks)
 }
 
-// ExamineAtomicStream returns the faults of a stream for relay.Config.Atomic: the faults that
-// [ExamineStream] returns, and those that matter only for atomic batches. It does no I/O.
-func ExamineAtomicStream(cfg jetstream.StreamConfig) []*StreamError {
+// examineAtomicStream returns the faults of a stream for relay.Config.Atomic: the faults that
+// [ExamineStream] returns, and those that matter only for atomic batches.
+func examineAtomicStream(cfg jetstream.StreamConfig) []*StreamError {
 	return append(findFaults(cfg, streamChecks), findFaults(cfg, atomicChecks)...)
 }
 

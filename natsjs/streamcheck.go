@@ -22,7 +22,7 @@ func (p *publisher) Inspect(ctx context.Context, streams, subjects []string) (co
 
 // InspectAtomic examines streams as [broker.Publisher] describes.
 func (p *publisher) InspectAtomic(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
-	covered, faults, err = p.inspect(ctx, streams, subjects, ExamineAtomicStream)
+	covered, faults, err = p.inspect(ctx, streams, subjects, examineAtomicStream)
 	if version := p.nc.ConnectedServerVersion(); jsremedy.IsOlder(version, atomicMinor, 0) {
 		faults = append(faults, postroom.Unrecoverable(fmt.Errorf(
 			"the NATS server has version %s, and atomic batches came with %s: upgrade it, or publish without relay.Config.Atomic", version, minAtomic)))

@@ -119,7 +119,7 @@ func TestCallsThatWereNotSentForHandlers(t *testing.T) {
 		}
 		for _, err := range []error{err, wrapped} {
 			after, snoozed := postroom.SnoozeDelay(outbound.ForHandler(err))
-			if want := tt.snoozed && err != nil; snoozed != want || snoozed && after != outbound.SnoozeUnsent || !errors.Is(outbound.ForHandler(err), err) {
+			if want := tt.snoozed && err != nil; snoozed != want || snoozed && after != 15*time.Second || !errors.Is(outbound.ForHandler(err), err) {
 				t.Errorf("%s: snoozed %t for %s: %v", name, snoozed, after, err)
 			}
 		}

@@ -281,7 +281,7 @@ func (s *Sender) unanswered(ctx context.Context, attempt *inbox.Attempt, to *tar
 	case errors.Is(err, errBlocked):
 		return postroom.NotApplied(postroom.Permanent(err))
 	case isOursToMend(ctx, s.cfg.Resolver, err):
-		return postroom.NotApplied(postroom.Snooze(outbound.SnoozeUnsent, err))
+		return postroom.NotApplied(postroom.Snooze(unsentWait, err))
 	}
 	return s.failed(ctx, attempt, to, failure{err: err, outage: true})
 }

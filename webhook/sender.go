@@ -120,6 +120,9 @@ func sendSchedule() postroom.Backoff {
 // disableAfter is how long an endpoint may fail, without any success, until a sender disables it.
 const disableAfter = 5 * 24 * time.Hour
 
+// unsentWait is how long an event waits if it was not sent because of a fault on our side.
+const unsentWait = 15 * time.Second
+
 // alike is the VendorWindow of a delivery's step: how long receivers recognise a webhook-id. It is
 // very long, because a receiver must recognise a repeated request by its webhook-id, even if the
 // request comes very late.
