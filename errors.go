@@ -105,16 +105,13 @@ func (e *retryError) Error() string {
 
 func (e *retryError) Unwrap() error { return e.err }
 
-// SnoozeBound is how long a handler can snooze an event without an attempt that counts. After that
-// time each further [Snooze] counts as an attempt. So the event becomes dead in the end.
-const SnoozeBound = 24 * time.Hour
-
 // Snooze returns an error that says: the event cannot be handled now, for a reason outside the
 // event, such as a vendor that does not answer or a budget that is spent. The event is due again
-// after d, and the attempt does not count. If an event has been snoozed for [SnoozeBound] without
-// an attempt that counts, each further snooze counts as an attempt. The wait after such a snooze is
-// at least as long as the handler's schedule says. Snooze overrides [RetryAfter]. It returns nil
-// for a nil err. A negative d counts as zero. [SnoozeDelay] returns d.
+// after d, and the attempt does not count. If an event has been snoozed for 24 hours without an
+// attempt that counts, each further snooze counts as an attempt, so the event becomes dead in the
+// end. The wait after such a snooze is at least as long as the handler's schedule says. Snooze
+// overrides [RetryAfter]. It returns nil for a nil err. A negative d counts as zero. [SnoozeDelay]
+// returns d.
 func Snooze(d time.Duration, err error) error {
 	if err == nil {
 		return nil

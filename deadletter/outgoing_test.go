@@ -86,7 +86,7 @@ func (o *outgoingRig) event(key string, number, size int) postroom.Event {
 func (o *outgoingRig) relay() (stop func()) {
 	o.Helper()
 	r := relay.New(o.pool, natsjs.NewPublisher(o.nc), relay.Config{
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Accept: []broker.Risk{natsjs.SmallMessages},
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), AcceptRisks: []broker.Risk{natsjs.SmallMessages},
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(o.Context()))
 	done := make(chan error, 1)

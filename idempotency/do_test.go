@@ -200,11 +200,11 @@ func TestJob(t *testing.T) { // E63
 		}
 		return outcome
 	}
-	if run(due) != idempotency.Fresh || run(due.In(time.FixedZone("", -7200))) != idempotency.Replayed || run(due.Add(time.Hour)) != idempotency.Fresh {
+	if run(due) != idempotency.Fresh || run(due.In(time.FixedZone("", -7200))) != idempotency.Replayed || run(due.Add(time.Second)) != idempotency.Fresh {
 		t.Error("runs are mixed up")
 	}
 	r.wantCalls(2, 2)
-	rec, err := r.guard.Get(t.Context(), idempotency.Key{Scope: "job interest", Principal: "(none)", Value: idempotency.RunID("interest", due)})
+	rec, err := r.guard.Get(t.Context(), idempotency.Key{Scope: "job interest", Principal: "(none)", Value: "interest@2026-11-20T15:00:00Z"})
 	if err != nil || rec.ExpiresAt.Sub(rec.CompletedAt).Round(time.Minute) != idempotency.TTLJobs {
 		t.Errorf("Get = %+v, %v", rec, err)
 	}

@@ -3,15 +3,28 @@ package idempotency
 import (
 	"context"
 	"maps"
+	"net/http"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/idempotency/internal/claim"
+	"github.com/postroom/postroom/idempotency/internal/fingerprint"
 	"github.com/postroom/postroom/internal/sqlfile"
 )
 
 // Lock returns the number of a key's lock.
 func Lock(k Key) int64 { return k.lock("postroom") }
+
+// FingerprintRequest returns the fingerprint of a request with the given body, as PrintRequest
+// describes it, of a multipart body by its parts.
+func FingerprintRequest(r *http.Request, body []byte) (Fingerprint, error) {
+	p := fingerprint.Printer{Request: r, Body: body, Parts: true}
+	sum, err := p.Print(fingerprint.Request)
+	return Fingerprint(sum), err
+}
+
+// ParseKey returns the key in the lines of a header.
+func ParseKey(lines []string, f KeyFormat) (string, error) { return f.parse(lines) }
 
 // Codes returns all codes, with their statuses.
 func Codes() map[Code]int { return statusOf }

@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"crypto/sha256"
-	"net/http"
 
 	"github.com/postroom/postroom/idempotency/internal/fingerprint"
 	"github.com/postroom/postroom/internal/jcs"
@@ -37,15 +36,6 @@ const (
 	// gets the answer of the first. Do not use PrintJCS if amounts are numbers.
 	PrintJCS = Print(fingerprint.JCS)
 )
-
-// FingerprintRequest returns the fingerprint of a request with the given body, as [PrintRequest]
-// describes it. Use it to compare requests as a [Guard] does. A multipart body is compared by its
-// parts.
-func FingerprintRequest(r *http.Request, body []byte) (Fingerprint, error) {
-	p := fingerprint.Printer{Request: r, Body: body, Parts: true}
-	sum, err := p.Print(fingerprint.Request)
-	return Fingerprint(sum), err
-}
 
 // CanonicalJSON returns the canonical form of a JSON text. White space, the order of members,
 // escapes and the spelling of numbers do not matter. The form is that of RFC 8785, but with exact

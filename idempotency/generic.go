@@ -77,9 +77,10 @@ func DoLease[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx con
 
 // Job runs fn once for each run of a scheduled job, in a transaction. The parameter scheduled is
 // the time at which the run was due. If an earlier attempt at the run has succeeded, Job does not
-// run fn. Job calls Do with [RunID] as the key, and keeps the result for a week.
+// run fn. Job calls Do, and keeps the result for a week. The key has the time at which the run was
+// due, not the time at which it began, so all attempts at a run have the same key.
 func Job(ctx context.Context, g *Guard, job string, scheduled time.Time, fn func(ctx context.Context, tx pgx.Tx) error) (Outcome, error) {
-	op := Operation{Scope: "job " + job, Key: RunID(job, scheduled), TTL: TTLJobs}
+	op := Operation{Scope: "job " + job, Key: job + "@" + scheduled.UTC().Format(time.RFC3339Nano), TTL: TTLJobs}
 	_, outcome, err := Do(ctx, g, op, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
 		return struct{}{}, fn(ctx, tx)
 	})

@@ -117,7 +117,7 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		rt.next.ServeHTTP(w, r)
 		return
 	}
-	value, err := ParseKey(lines, rt.Key)
+	value, err := rt.Key.parse(lines)
 	//guard:a-key-inside-a-request-with-a-key-is-refused false
 	if outer != nil && outer.key != "" {
 		rt.inside(w, r, outer, value)

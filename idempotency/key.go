@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/postroom/postroom/idempotency/internal/fingerprint"
 	"github.com/postroom/postroom/idempotency/internal/header"
@@ -111,12 +110,6 @@ func DeriveKey(parent, step string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// RunID returns the key of a scheduled job's run. It contains the time at which the run
-// was due, not the time at which it began, so all attempts at a run have the same key.
-func RunID(job string, scheduled time.Time) string {
-	return job + "@" + scheduled.UTC().Format(time.RFC3339Nano)
-}
-
 var (
 	// ErrMissingKey says that a request has no key.
 	ErrMissingKey = header.ErrMissing
@@ -152,8 +145,8 @@ func UUIDv4(key string) bool {
 	return parts != nil && parts[1] == "4" && strings.Contains("89abAB", parts[2])
 }
 
-// ParseKey returns the key in the lines of a header. Its errors match [ErrMissingKey] if there are
-// no lines, and [ErrInvalidKey] otherwise. They do not quote the key.
-func ParseKey(lines []string, f KeyFormat) (string, error) {
+// parse returns the key in the lines of a header. Its errors match [ErrMissingKey] if there are no
+// lines, and [ErrInvalidKey] otherwise. They do not quote the key.
+func (f KeyFormat) parse(lines []string) (string, error) {
 	return header.Parse(lines, header.Form{MaxLen: cmp.Or(f.MaxLen, defaultKeyLen), Strict: f.Strict, Match: f.Match})
 }

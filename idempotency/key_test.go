@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postroom/postroom/idempotency"
 )
@@ -95,22 +94,6 @@ func TestDeriveKey(t *testing.T) {
 		if idempotency.DeriveKey(other[0], other[1]) == key {
 			t.Errorf("%q has the same key", other)
 		}
-	}
-}
-
-// The key of a run contains the time at which it was due. It is the same wherever and whenever the
-// run is tried.
-func TestRunID(t *testing.T) {
-	t.Parallel()
-	due := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
-	if got := idempotency.RunID("job", due); got != "job@2026-11-20T15:00:00Z" {
-		t.Errorf("RunID = %s", got)
-	}
-	if got := idempotency.RunID("job", due.In(time.FixedZone("", 3600))); got != "job@2026-11-20T15:00:00Z" {
-		t.Errorf("RunID in another zone = %s", got)
-	}
-	if idempotency.RunID("job", due.Add(time.Second)) == idempotency.RunID("job", due) {
-		t.Error("two runs have one key")
 	}
 }
 

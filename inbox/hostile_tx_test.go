@@ -35,7 +35,7 @@ func TestATransactionThatAHandlerMadeReadOnlyIsNoOutage(t *testing.T) {
 					_, err := tx.Exec(ctx, "SET TRANSACTION READ ONLY")
 					return err
 				case "c reads, with a result":
-					postroom.Result(ctx, "nothing was to be done")
+					postroom.SetResult(ctx, "nothing was to be done")
 					_, err := tx.Exec(ctx, "SET TRANSACTION READ ONLY")
 					return err
 				}
@@ -192,7 +192,7 @@ func TestAHandlersFormatsAreItsOwn(t *testing.T) {
 				if ev.Headers["who"] != "Zoë" {
 					return fmt.Errorf("the header is %q", ev.Headers["who"])
 				}
-				postroom.Result(ctx, "greeted Zoë")
+				postroom.SetResult(ctx, "greeted Zoë")
 				return errors.Join(effect("h").Handle(ctx, tx, ev), settings(ctx, tx))
 			}))
 			for _, id := range []string{"1", "2", "3"} {

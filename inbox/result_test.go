@@ -26,11 +26,11 @@ func (b *bench) result(handler, key string) (text string) {
 func says(name string) postroom.Handler {
 	var calls atomic.Int64
 	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-		postroom.Result(ctx, "began with "+ev.ID)
+		postroom.SetResult(ctx, "began with "+ev.ID)
 		if strings.HasPrefix(ev.ID, "again") && calls.Add(1) == 1 {
 			return errFails
 		}
-		postroom.Result(ctx, "handled "+ev.ID)
+		postroom.SetResult(ctx, "handled "+ev.ID)
 		return effect(name).Handle(ctx, tx, ev)
 	})
 }
@@ -71,11 +71,11 @@ func TestResultOfAcceptedEvents(t *testing.T) {
 	b.in.Handle(inbox.Subscription{Name: "batch", Workers: 1, Batch: 10}, says("batch"))
 	b.in.Handle(inbox.Subscription{Name: "silent", Workers: 1}, effect("silent"))
 	b.in.Handle(inbox.Subscription{Name: "fails", Workers: 1, Attempts: 1}, postroom.HandlerFunc(func(ctx context.Context, _ pgx.Tx, _ postroom.Event) error {
-		postroom.Result(ctx, "never stored")
+		postroom.SetResult(ctx, "never stored")
 		return errFails
 	}))
 	b.in.HandleExternal(inbox.Subscription{Name: "calls", Workers: 1}, func(ctx context.Context, a *inbox.Attempt) error {
-		postroom.Result(ctx, strings.Repeat("charge ", 100)+a.Event.ID)
+		postroom.SetResult(ctx, strings.Repeat("charge ", 100)+a.Event.ID)
 		return nil
 	})
 	for _, handler := range []string{"alone", "batch", "silent", "fails", "calls"} {
@@ -95,8 +95,8 @@ func TestResultOfAcceptedEvents(t *testing.T) {
 			t.Errorf("result of %s: %q, want %q", handler, got, text)
 		}
 	}
-	if got := b.result("calls", "/stripe 2"); len(got) > postroom.MaxResult+len("…") || !strings.HasPrefix(got, "charge charge ") {
-		t.Errorf("result of calls: %q, want its first %d bytes", got, postroom.MaxResult)
+	if got := b.result("calls", "/stripe 2"); len(got) > 300+len("…") || !strings.HasPrefix(got, "charge charge ") {
+		t.Errorf("result of calls: %q, want its first 300 bytes", got)
 	}
-	postroom.Result(t.Context(), "without a handler it does nothing")
+	postroom.SetResult(t.Context(), "without a handler it does nothing")
 }

@@ -47,7 +47,7 @@ func TestDeferredTriggersRunAsTheRoleOfTheHandler(t *testing.T) {
 					return err
 				}
 				if tt.result != "" {
-					postroom.Result(ctx, tt.result)
+					postroom.SetResult(ctx, tt.result)
 				}
 				return nil
 			}

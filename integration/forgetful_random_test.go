@@ -571,7 +571,7 @@ func (l *losses) conclude() {
 		l.Fatal(err)
 	}
 	l.stopRelays()
-	l.startRelayHere(relay.Config{Atomic: l.atomic, Lease: lease, Accept: shortWindow, CheckEvery: time.Second})
+	l.startRelayHere(relay.Config{Atomic: l.atomic, Lease: lease, AcceptRisks: shortWindow, CheckEvery: time.Second})
 	devtest.Eventually(l.T, time.Minute, "the last relay to lead", func() bool { return l.relay.Health().State == relay.Leading })
 	l.grow(1) // it publishes that after it compared the stream
 	l.stopClients()

@@ -96,7 +96,7 @@ func hubAndLeaf(t *testing.T, atomic, domains bool) {
 		t.Fatal(err)
 	}
 	t.Cleanup(own.Close)
-	r := relay.New(pool, natsjs.NewPublisher(own), relay.Config{Atomic: atomic, Accept: natsjs.Risks(), IdlePoll: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	r := relay.New(pool, natsjs.NewPublisher(own), relay.Config{Atomic: atomic, AcceptRisks: natsjs.Risks(), IdlePoll: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	go func() { done <- r.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()

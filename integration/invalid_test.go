@@ -21,7 +21,7 @@ func TestFalselyCheckedRowDoesNotReachTheBroker(t *testing.T) {
 			t.Parallel()
 			o := openRefusalRig(t, devtest.NATS(t))
 			o.stream("a", jetstream.StreamConfig{AllowRollup: true, AllowAtomicPublish: atomic, Discard: jetstream.DiscardNew})
-			o.relay(relay.Config{Atomic: atomic, Accept: []broker.Risk{natsjs.Rollup}})
+			o.relay(relay.Config{Atomic: atomic, AcceptRisks: []broker.Risk{natsjs.Rollup}})
 			o.write(several(20, "a", "early")...)
 			o.waitForStored("a", 20)
 

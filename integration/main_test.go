@@ -79,7 +79,7 @@ func runRelay() error {
 	}
 	defer nc.Close()
 	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
-	cfg := relay.Config{Lease: lease, Logger: log, Accept: shortWindow, Atomic: os.Getenv(atomicVar) != ""}
+	cfg := relay.Config{Lease: lease, Logger: log, AcceptRisks: shortWindow, Atomic: os.Getenv(atomicVar) != ""}
 	if text := os.Getenv(checkVar); text != "" {
 		if cfg.CheckEvery, err = time.ParseDuration(text); err != nil {
 			return err

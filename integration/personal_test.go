@@ -62,7 +62,7 @@ func TestDocumentedDeletionOfAnEvent(t *testing.T) {
 		if mails.Add(1) == 1 {
 			return errors.New("no address of " + person)
 		}
-		postroom.Result(ctx, "mail to "+person)
+		postroom.SetResult(ctx, "mail to "+person)
 		return note(ctx, tx, "mail.send", ev)
 	}))
 	sub.Name = "billing.charge"

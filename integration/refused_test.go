@@ -37,7 +37,7 @@ func TestOneEventIsTooLarge(t *testing.T) {
 			o.write(l)
 		}
 	}
-	o.relay(relay.Config{Accept: []broker.Risk{natsjs.SmallMessages}})
+	o.relay(relay.Config{AcceptRisks: []broker.Risk{natsjs.SmallMessages}})
 	o.waitForStored("a", (keys-1)*each+3)
 	held := o.waitForHeld(each - 3)
 	o.wantFirstHeld(held, "dead", "js_10054", 1)
@@ -287,7 +287,7 @@ func TestManyRefusedEventsStopNoOther(t *testing.T) {
 					o.write(some...)
 				}
 			}
-			cfg := relay.Config{MaxUnpublished: most, Accept: []broker.Risk{natsjs.SmallMessages}}
+			cfg := relay.Config{MaxUnpublished: most, AcceptRisks: []broker.Risk{natsjs.SmallMessages}}
 			good, more := 50, 0
 			if tt.newest { // an earlier relay has published the one before
 				o.write(letter{kind: "good", key: "good"})

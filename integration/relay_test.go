@@ -116,7 +116,7 @@ func TestBrokerOutage(t *testing.T) {
 	}
 	t.Cleanup(nc.Close)
 	s := openShop(t, nc, 100*time.Millisecond)
-	r := relay.New(s.pool, natsjs.NewPublisher(nc), relay.Config{Accept: shortWindow})
+	r := relay.New(s.pool, natsjs.NewPublisher(nc), relay.Config{AcceptRisks: shortWindow})
 	stop := s.background(func(ctx context.Context) {
 		if err := r.Run(ctx); err != nil {
 			t.Errorf("Run = %v: an outage is no reason to return", err)

@@ -267,7 +267,7 @@ func TestRefusedEventKeepsTheMarkOfItsRepublish(t *testing.T) {
 	o := openRefusalRig(t, devtest.NATS(t))
 	o.stream("a", jetstream.StreamConfig{})
 	o.write(letter{kind: "a", key: "k"}, letter{kind: "a", key: "k", size: 6000}, letter{kind: "a", key: "k"})
-	o.relay(relay.Config{Accept: []broker.Risk{natsjs.SmallMessages}})
+	o.relay(relay.Config{AcceptRisks: []broker.Risk{natsjs.SmallMessages}})
 	o.waitForStored("a", 3)
 	o.stream("a", jetstream.StreamConfig{MaxMsgSize: 5000})
 	store := operator.New(o.pool, operator.Config{})

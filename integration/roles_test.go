@@ -291,7 +291,7 @@ func TestEndpointsOfWebhooksUnderTheirRoles(t *testing.T) {
 	t.Parallel()
 	s := hire(t)
 	store, by := webhook.NewEndpoints(s.as("hooks"), webhook.EndpointsConfig{}), postroom.Audit{Actor: "ann", Reason: "why"}
-	id, _, err := store.Add(t.Context(), webhook.NewEndpoint{URL: "https://example.com"}, by)
+	id, _, err := store.Add(t.Context(), webhook.EndpointSpec{URL: "https://example.com"}, by)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +330,7 @@ func TestWebhooksAreSentUnderTheirRole(t *testing.T) {
 	})
 	in.Handle(inbox.Subscription{Name: "fanout", Workers: 1}, sender.FanOut())
 	for _, id := range []string{"works", "gone"} {
-		e := webhook.NewEndpoint{ID: id, URL: server.URL + "/" + id}
+		e := webhook.EndpointSpec{ID: id, URL: server.URL + "/" + id}
 		if _, _, err := webhook.NewEndpoints(pool, webhook.EndpointsConfig{}).Add(t.Context(), e, postroom.Audit{Actor: "ann"}); err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -201,10 +202,10 @@ func TestARelayOfADatabaseThatIsFarAway(t *testing.T) {
 				t.Errorf("the stream has %d events, %v; want %d", info.State.Msgs, err, n)
 			}
 			gap := longestStall(t, near)
-			if epoch != 1 && gap < relay.DefaultLease/3 { // a longer one leaves no time for a renewal
+			if epoch != 1 && gap < eventlog.DefaultLease/3 { // a longer one leaves no time for a renewal
 				t.Errorf("%d terms were needed, and the machine stalled for %s at most:\n%s", epoch, gap, log.String())
 			}
-			if lasts > relay.LongestLease {
+			if lasts > eventlog.LongestLease {
 				t.Errorf("the lease lasts for %s, longer than the longest", lasts)
 			}
 			var released bool

@@ -342,7 +342,7 @@ func TestATermWithLargeEventsBehindADeadOne(t *testing.T) {
 	l := openLoadRig(t)
 	l.stream("a", jetstream.StreamConfig{MaxMsgSize: 950_000})
 	l.follow("a")
-	l.relay(relay.Config{Accept: []broker.Risk{natsjs.SmallMessages}})
+	l.relay(relay.Config{AcceptRisks: []broker.Risk{natsjs.SmallMessages}})
 	stop := l.live("a")
 	n := sized(1300, 100)
 	l.insert(l.pool, "a", "large", 1, n, "'k'", "NULL", "convert_to(repeat('x', CASE n WHEN 1 THEN 960000 ELSE 930000 END), 'UTF8')")
@@ -363,7 +363,7 @@ func TestATermDrainsAHeldKey(t *testing.T) {
 			}
 			l.stream("a", jetstream.StreamConfig{MaxMsgSize: 4000})
 			l.follow("a")
-			l.relay(relay.Config{Atomic: atomic, Accept: []broker.Risk{natsjs.SmallMessages}})
+			l.relay(relay.Config{Atomic: atomic, AcceptRisks: []broker.Risk{natsjs.SmallMessages}})
 			stop := l.live("a")
 			first := sized(20_000, 1_000)
 			l.insert(l.pool, "a", "k", 1, 1, "'k'", "NULL", "convert_to(repeat('x', 5000), 'UTF8')")

@@ -27,7 +27,7 @@ func TestARelayInAtomicBatchesKeepsTheOrder(t *testing.T) {
 	src := using("CHAOS.a")
 	own := connect(t, devtest.NATSURL(t))
 	r := relayOver(src, natsjs.NewPublisher(own), relay.Config{
-		Atomic: true, Accept: []broker.Risk{natsjs.SmallMessages},
+		Atomic: true, AcceptRisks: []broker.Risk{natsjs.SmallMessages},
 	})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)

@@ -11,5 +11,8 @@ func Usual(messages []*broker.Message) []*broker.Message {
 	return messages
 }
 
+// ExamineAtomicStream returns the faults of a stream for relay.Config.Atomic.
+var ExamineAtomicStream = examineAtomicStream
+
 // MaxGroup is how many events are acknowledged together at the most.
 const MaxGroup = maxGroup

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/relay/broker"
 )
 
-// The risks of a stream that relay.Config.Accept can list.
+// The risks of a stream that relay.Config.AcceptRisks can list.
 const (
 	// InterestRetention means that the stream keeps an event only for existing consumers. If
 	// there is no consumer, the stream acknowledges the event and does not store it.
@@ -71,7 +71,7 @@ const (
 	LeaseNotKept broker.Risk = "lease-not-kept"
 )
 
-// Risks returns the risks that relay.Config.Accept can list.
+// Risks returns the risks that relay.Config.AcceptRisks can list.
 func Risks() []broker.Risk {
 	var all []broker.Risk
 	for _, c := range streamChecks {
@@ -222,7 +222,7 @@ func (e *StreamError) Error() string {
 	text := fmt.Sprintf("stream %s: %s: %s", e.Stream, e.Problem, e.Remedy)
 	for _, c := range streamChecks {
 		if c.risk == e.Risk && c.constant != "" {
-			text += fmt.Sprintf(", or accept it: natsjs.%s in relay.Config.Accept, --accept %s for 'postroom relay'", c.constant, c.risk)
+			text += fmt.Sprintf(", or accept it: natsjs.%s in relay.Config.AcceptRisks, --accept %s for 'postroom relay'", c.constant, c.risk)
 		}
 	}
 	return text
@@ -235,14 +235,14 @@ func (e *StreamError) Unwrap() error { return e.Risk }
 func (e *StreamError) Is(target error) bool { return target == postroom.ErrUnrecoverable }
 
 // ExamineStream returns the faults of a stream. relay.Relay.Check returns each fault as
-// an error, unless relay.Config.Accept lists its Risk. ExamineStream does no I/O.
+// an error, unless relay.Config.AcceptRisks lists its Risk. ExamineStream does no I/O.
 func ExamineStream(cfg jetstream.StreamConfig) []*StreamError {
 	return findFaults(cfg, streamChecks)
 }
 
-// ExamineAtomicStream returns the faults of a stream for relay.Config.Atomic: the faults that
-// [ExamineStream] returns, and those that matter only for atomic batches. It does no I/O.
-func ExamineAtomicStream(cfg jetstream.StreamConfig) []*StreamError {
+// examineAtomicStream returns the faults of a stream for relay.Config.Atomic: the faults that
+// [ExamineStream] returns, and those that matter only for atomic batches.
+func examineAtomicStream(cfg jetstream.StreamConfig) []*StreamError {
 	return append(findFaults(cfg, streamChecks), findFaults(cfg, atomicChecks)...)
 }
 

@@ -95,7 +95,7 @@ func TestCheckFindsAccountsThatAreFull(t *testing.T) {
 		nc := connect(t, server.URL(), nats.UserInfo(tt.user, "a"))
 		name := "ACCOUNT-" + tt.storage.String()
 		create(t, nc, jetstream.StreamConfig{Name: name, Subjects: []string{"account." + name}, Storage: tt.storage})
-		wantFull(t, relayOver(using("account."+name), natsjs.NewPublisher(nc), relay.Config{Accept: []broker.Risk{natsjs.MemoryStorage}}).Check(t.Context()), tt.want)
+		wantFull(t, relayOver(using("account."+name), natsjs.NewPublisher(nc), relay.Config{AcceptRisks: []broker.Risk{natsjs.MemoryStorage}}).Check(t.Context()), tt.want)
 	}
 }
 

@@ -22,7 +22,7 @@ func (p *publisher) Inspect(ctx context.Context, streams, subjects []string) (co
 
 // InspectAtomic examines streams as [broker.Publisher] describes.
 func (p *publisher) InspectAtomic(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
-	covered, faults, err = p.inspect(ctx, streams, subjects, ExamineAtomicStream)
+	covered, faults, err = p.inspect(ctx, streams, subjects, examineAtomicStream)
 	if version := p.nc.ConnectedServerVersion(); jsremedy.IsOlder(version, atomicMinor, 0) {
 		faults = append(faults, postroom.Unrecoverable(fmt.Errorf(
 			"the NATS server has version %s, and atomic batches came with %s: upgrade it, or publish without relay.Config.Atomic", version, minAtomic)))
@@ -53,7 +53,7 @@ func (p *publisher) inspect(ctx context.Context, streams, subjects []string, exa
 	//guard:the-check-compares-the-largest-message false
 	if most := p.nc.MaxPayload(); most > 0 && most < maxMessage {
 		look.faults = append(look.faults, postroom.Unrecoverable(fmt.Errorf(
-			"%w: the NATS server refuses messages above %d bytes (max_payload), and an event can have %d with its headers: set max_payload to 1MB, or accept the risk: natsjs.SmallMessages in relay.Config.Accept, --accept small-messages for 'postroom relay'",
+			"%w: the NATS server refuses messages above %d bytes (max_payload), and an event can have %d with its headers: set max_payload to 1MB, or accept the risk: natsjs.SmallMessages in relay.Config.AcceptRisks, --accept small-messages for 'postroom relay'",
 			SmallMessages, most, maxMessage)))
 	}
 	covered = len(wildcard.Uncovered(subjects, look.covered)) < len(subjects)

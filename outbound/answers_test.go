@@ -76,7 +76,7 @@ func TestSecretIsSentToItsHostOnly(t *testing.T) {
 			got = req.Header.Get("Authorization")
 			return status(200), nil
 		}}
-		resp, err := outbound.New(outbound.Config{Next: v, Logger: quiet}).RoundTrip(redirected(t, tt.from, tt.to))
+		resp, err := outbound.NewTransport(outbound.Config{Next: v, Logger: quiet}).RoundTrip(redirected(t, tt.from, tt.to))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestSecretIsSentToItsHostOnly(t *testing.T) {
 func TestARefreshStaysAtItsHost(t *testing.T) {
 	calls := 0
 	cfg := outbound.Config{Next: always(401), Logger: quiet, Refresh: func(*http.Request) (string, error) { calls++; return "Bearer new", nil }}
-	resp, err := outbound.New(cfg).RoundTrip(redirected(t, "https://api.example/", "https://other.example/"))
+	resp, err := outbound.NewTransport(cfg).RoundTrip(redirected(t, "https://api.example/", "https://other.example/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestAnUpgradeIsPassedOn(t *testing.T) {
 	v := always(503)
 	req := request(t.Context(), t, "GET", "")
 	req.Header.Set("Upgrade", "h2c")
-	resp, err := outbound.New(outbound.Config{Next: v, Logger: quiet, Schedule: soon}).RoundTrip(req)
+	resp, err := outbound.NewTransport(outbound.Config{Next: v, Logger: quiet, Schedule: soon}).RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,8 +154,8 @@ func TestAnUpgradeIsPassedOn(t *testing.T) {
 		}
 	}
 	switched := status(101)
-	if switched.Request = req; outbound.Check(switched) != nil {
-		t.Errorf("an upgrade is no success: %v", outbound.Check(switched))
+	if switched.Request = req; outbound.CheckResponse(switched) != nil {
+		t.Errorf("an upgrade is no success: %v", outbound.CheckResponse(switched))
 	}
 }
 
@@ -253,7 +253,7 @@ func TestBusyVendorMayHaveActed(t *testing.T) {
 func TestCheckOfAResponseWithoutABody(t *testing.T) {
 	for _, code := range []int{409, 500} {
 		var e *outbound.Error
-		err := outbound.Check(&http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Request: &http.Request{Method: "POST"}})
+		err := outbound.CheckResponse(&http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Request: &http.Request{Method: "POST"}})
 		if !errors.As(err, &e) || e.Last.Status != code {
 			t.Errorf("%d: %v", code, err)
 		}

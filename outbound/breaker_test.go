@@ -238,7 +238,7 @@ func TestTheBreakersWindowMoves(t *testing.T) {
 // without end.
 func TestIdleHostsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := outbound.New(outbound.Config{Next: always(200), Logger: quiet})
+		tr := outbound.NewTransport(outbound.Config{Next: always(200), Logger: quiet})
 		call := func(host string) {
 			resp, err := tr.RoundTrip(requestTo(t.Context(), t, "GET", "https://"+host+"/", ""))
 			if err != nil {
@@ -266,7 +266,7 @@ func TestIdleHostsAreForgotten(t *testing.T) {
 // however many calls come.
 func TestManyHostsCostNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := outbound.New(outbound.Config{Next: always(200), Logger: quiet})
+		tr := outbound.NewTransport(outbound.Config{Next: always(200), Logger: quiet})
 		const n = 2000
 		for round := range 2 {
 			for i := range n {

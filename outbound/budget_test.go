@@ -43,7 +43,7 @@ func TestTheBudgetsFloor(t *testing.T) {
 func TestTheBudgetForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := always(503)
-		tr := outbound.New(outbound.Config{Next: v, Logger: quiet, Breaker: outbound.Breaker{Off: true}})
+		tr := outbound.NewTransport(outbound.Config{Next: v, Logger: quiet, Breaker: outbound.Breaker{Off: true}})
 		for range 600 {
 			resp, err := tr.RoundTrip(request(t.Context(), t, "GET", ""))
 			if err != nil {

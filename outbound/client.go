@@ -20,7 +20,7 @@ type Client struct {
 // NewClient returns a client. It does no I/O and cannot fail: [Client.Check] and every
 // call return faults of the Config.
 func NewClient(cfg Config) *Client {
-	t := New(cfg)
+	t := NewTransport(cfg)
 	// The transport enforces its rules for redirects for every client. So CheckRedirect refuses no
 	// redirect. If it did, http.Client would return an error of its own and not an [Error].
 	follow := func(*http.Request, []*http.Request) error { return nil }
@@ -50,7 +50,7 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, unwrap(req, *last, err)
 	}
-	if err := Check(resp); err != nil {
+	if err := CheckResponse(resp); err != nil {
 		return nil, err
 	}
 	return resp, nil

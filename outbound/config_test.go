@@ -25,7 +25,7 @@ func TestTheZeroConfigWorks(t *testing.T) {
 	if got, err := c.Fetch(requestTo(t.Context(), t, "GET", s.URL, "")); err != nil || string(got) != "hello" {
 		t.Errorf("Fetch = %q, %v", got, err)
 	}
-	if err := outbound.New(outbound.Background()).Check(t.Context()); err != nil {
+	if err := outbound.NewTransport(outbound.Background()).Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -39,7 +39,7 @@ func TestAllFaultsAreReported(t *testing.T) {
 		Breaker:  outbound.Breaker{Window: 1, Failures: -1, Ratio: 2, OpenFor: -1, Probes: -1},
 	}
 	body := &closing{Reader: strings.NewReader("x")}
-	tr := outbound.New(cfg)
+	tr := outbound.NewTransport(cfg)
 	err := tr.Check(t.Context())
 	for _, name := range []string{
 		"Attempts is", "AttemptTimeout is", "Total is", "MaxRetryAfter is", "MaxBody is", "TimeoutHeader",

@@ -4,11 +4,12 @@
 // A [Transport] is an [http.RoundTripper]. One [http.Request] is one operation. It has one or more
 // attempts, which all send the same key. The Transport makes another attempt if three conditions
 // are true. First, another attempt may end differently: there was no connection, a timeout, 408,
-// 425, 429, some 409 and 202, or most 5xx. Second, it is safe to repeat the call: the method is idempotent,
-// the vendor gets a key, or nothing was sent. Third, an attempt, time and budget are left, and the
-// circuit breaker is not open. As [http.RoundTripper] demands, the Transport returns the vendor's
-// last answer as a response, with any status. [Check] turns a failure into a typed [Error], which
-// also says why there was no further attempt. [Client.Do] makes the call and calls Check.
+// 425, 429, some 409 and 202, or most 5xx. Second, it is safe to repeat the call: the method is
+// idempotent, the vendor gets a key, or nothing was sent. Third, an attempt, time and budget are
+// left, and the circuit breaker is not open. As [http.RoundTripper] demands, the Transport returns
+// the vendor's last answer as a response, with any status. [CheckResponse] turns a failure into a
+// typed [Error], which also says why there was no further attempt. [Client.Do] makes the call and
+// calls CheckResponse.
 //
 // Two limits protect the vendor, and each host has its own. The budget limits retries to a tenth of
 // the requests and a few more, so that retries do not multiply the load when all calls fail. The

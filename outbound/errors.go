@@ -171,9 +171,9 @@ func (e *Error) Is(target error) bool {
 // Timeout reports whether the last attempt took too long.
 func (e *Error) Timeout() bool { return e.Class == ClassTimeout }
 
-// SnoozeUnsent is how long the inbox waits before it runs a handler again, if the handler's call
+// snoozeUnsent is how long the inbox waits before it runs a handler again, if the handler's call
 // was not sent. If the breaker is open, the inbox waits until the breaker lets a call through.
-const SnoozeUnsent = 15 * time.Second
+const snoozeUnsent = 15 * time.Second
 
 // ForHandler converts err for a handler of events. It returns:
 //
@@ -182,7 +182,7 @@ const SnoozeUnsent = 15 * time.Second
 //     permanent if the vendor or Decide said to try again, or if the status may mean that a call
 //     with the same key is running;
 //   - [postroom.Snooze] if nothing was sent, because the breaker was open, the budget was spent, or
-//     there was no connection or no address. The handler runs again after SnoozeUnsent, or when the
+//     there was no connection or no address. The handler runs again after 15 seconds, or when the
 //     breaker lets the next call through;
 //   - [postroom.RetryAfter] if the vendor asks for a wait;
 //   - otherwise err unchanged.
@@ -214,7 +214,7 @@ func ForHandler(err error) error {
 	case e.Class == ClassConnection && e.Reason == ReasonFinal && !e.sent && !e.later: // a bad certificate, or no TLS
 		return postroom.Permanent(err)
 	case !e.sent:
-		return postroom.Snooze(cmp.Or(e.RetryAfter, SnoozeUnsent), err)
+		return postroom.Snooze(cmp.Or(e.RetryAfter, snoozeUnsent), err)
 	case e.RetryAfter > 0:
 		return postroom.RetryAfter(e.RetryAfter, err)
 	}

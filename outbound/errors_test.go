@@ -78,19 +78,19 @@ func TestErrorsShowNoSecrets(t *testing.T) {
 func TestCheckOfOtherResponses(t *testing.T) {
 	ok := status(204)
 	ok.Request = request(t.Context(), t, "GET", "")
-	if err := outbound.Check(ok); err != nil {
-		t.Errorf("Check of 204 = %v", err)
+	if err := outbound.CheckResponse(ok); err != nil {
+		t.Errorf("CheckResponse of 204 = %v", err)
 	}
 	bare := status(503, "Retry-After", "7")
-	err := outbound.Check(bare)
+	err := outbound.CheckResponse(bare)
 	var e *outbound.Error
 	if !errors.As(err, &e) || e.Class != outbound.ClassUnavailable || string(e.Last.Body) != "answer" || errors.Is(err, postroom.ErrNotApplied) {
-		t.Errorf("Check of a response made by hand = %v", err)
+		t.Errorf("CheckResponse of a response made by hand = %v", err)
 	}
 	if d, ok := postroom.RetryDelay(outbound.ForHandler(err)); !ok || d != 7*time.Second {
 		t.Errorf("asks to wait %s, want 7s", d)
 	}
-	if bad := status(400); !errors.Is(outbound.Check(bad), postroom.ErrNotApplied) {
+	if bad := status(400); !errors.Is(outbound.CheckResponse(bad), postroom.ErrNotApplied) {
 		t.Error("the error of a 400 does not say that the vendor did nothing")
 	}
 }
@@ -113,13 +113,13 @@ func TestCallsThatWereNotSentForHandlers(t *testing.T) {
 		req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
 		_, err := client(tt.vendor, tt.cfg).Do(req)
 		tt.cfg.Next, tt.cfg.Logger = tt.vendor, quiet
-		resp, wrapped := (&http.Client{Transport: outbound.New(tt.cfg)}).Do(req) // as in a vendor's own library
+		resp, wrapped := (&http.Client{Transport: outbound.NewTransport(tt.cfg)}).Do(req) // as in a vendor's own library
 		if resp != nil {
 			_ = resp.Body.Close()
 		}
 		for _, err := range []error{err, wrapped} {
 			after, snoozed := postroom.SnoozeDelay(outbound.ForHandler(err))
-			if want := tt.snoozed && err != nil; snoozed != want || snoozed && after != outbound.SnoozeUnsent || !errors.Is(outbound.ForHandler(err), err) {
+			if want := tt.snoozed && err != nil; snoozed != want || snoozed && after != 15*time.Second || !errors.Is(outbound.ForHandler(err), err) {
 				t.Errorf("%s: snoozed %t for %s: %v", name, snoozed, after, err)
 			}
 		}

@@ -32,7 +32,7 @@ func TestARequestWithoutHeaders(t *testing.T) {
 			req = req.WithContext(outbound.WithKey(t.Context(), key))
 		}
 		err := orPanic(func() error { // without a Client, because http.Client adds a map
-			resp, err := outbound.New(outbound.Config{Next: v, Logger: quiet, TimeoutHeader: "X-Timeout"}).RoundTrip(req)
+			resp, err := outbound.NewTransport(outbound.Config{Next: v, Logger: quiet, TimeoutHeader: "X-Timeout"}).RoundTrip(req)
 			if err == nil {
 				err = resp.Body.Close()
 			}
@@ -244,7 +244,7 @@ func TestSettingsOfLimits(t *testing.T) {
 		{outbound.Config{Budget: outbound.Budget{Ratio: -1}}, "Budget: Ratio is -1"},
 		{outbound.Config{Budget: outbound.Budget{Ratio: math.NaN()}}, "Budget: Ratio is NaN"},
 	} {
-		if err := outbound.New(tt.cfg).Check(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if err := outbound.NewTransport(tt.cfg).Check(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("Check = %v, want %q", err, tt.want)
 		}
 	}

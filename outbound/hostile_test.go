@@ -154,7 +154,7 @@ func TestOddCausesAndErrorsEndNothing(t *testing.T) {
 			"a body that is kept": func() error {
 				req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
 				req.Body, req.GetBody = io.NopCloser(oddReader{strange}), nil
-				_, err := outbound.New(outbound.Config{Next: always(200), Logger: quiet}).RoundTrip(req)
+				_, err := outbound.NewTransport(outbound.Config{Next: always(200), Logger: quiet}).RoundTrip(req)
 				return err
 			},
 			"a body that is sent": func() error {
@@ -170,7 +170,7 @@ func TestOddCausesAndErrorsEndNothing(t *testing.T) {
 			"GetBody": func() error {
 				req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
 				req.GetBody = func() (io.ReadCloser, error) { return nil, strange }
-				_, err := outbound.New(outbound.Config{Next: always(503), Logger: quiet, Schedule: soon}).RoundTrip(req)
+				_, err := outbound.NewTransport(outbound.Config{Next: always(503), Logger: quiet, Schedule: soon}).RoundTrip(req)
 				return err
 			},
 			"GetBody behind a redirect": func() error {

@@ -86,7 +86,7 @@ func TestTransportsShareNothingUnasked(t *testing.T) {
 func TestFaultsOfHosts(t *testing.T) {
 	t.Parallel()
 	good := outbound.NewHosts(outbound.Budget{}, outbound.Breaker{})
-	if err := outbound.New(outbound.Config{Hosts: good}).Check(t.Context()); err != nil {
+	if err := outbound.NewTransport(outbound.Config{Hosts: good}).Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 	for want, cfg := range map[string]outbound.Config{
@@ -95,7 +95,7 @@ func TestFaultsOfHosts(t *testing.T) {
 		"Budget: Ratio is 2":                    {Hosts: outbound.NewHosts(outbound.Budget{Ratio: 2}, outbound.Breaker{})},
 		"Breaker: Probes is -1":                 {Hosts: outbound.NewHosts(outbound.Budget{}, outbound.Breaker{Probes: -1})},
 	} {
-		if err := outbound.New(cfg).Check(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		if err := outbound.NewTransport(cfg).Check(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Check = %v, want %s", err, want)
 		}
 	}

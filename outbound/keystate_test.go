@@ -91,8 +91,8 @@ func TestWhatAnAnswerSaysAboutTheKey(t *testing.T) {
 					t.Errorf("permanent: %t, want %t", is, tt.permanent)
 				}
 				answer, _ := v.answer(0, nil)
-				if err := outbound.Check(answer); !errors.As(err, &e) || e.Class != tt.class || string(e.Last.Body) != tt.body {
-					t.Errorf("Check of the response = %v; want class %s and the body", err, tt.class)
+				if err := outbound.CheckResponse(answer); !errors.As(err, &e) || e.Class != tt.class || string(e.Last.Body) != tt.body {
+					t.Errorf("CheckResponse of the response = %v; want class %s and the body", err, tt.class)
 				}
 			})
 		})

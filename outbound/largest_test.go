@@ -40,7 +40,7 @@ func TestLargestSettings(t *testing.T) {
 // The breaker has no arithmetic for a longer window.
 func TestALongerWindowOfABreakerIsAFault(t *testing.T) {
 	for _, window := range []time.Duration{24*time.Hour + 1, math.MaxInt64} {
-		if err := outbound.New(outbound.Config{Breaker: outbound.Breaker{Window: window}}).Check(t.Context()); err == nil {
+		if err := outbound.NewTransport(outbound.Config{Breaker: outbound.Breaker{Window: window}}).Check(t.Context()); err == nil {
 			t.Errorf("a breaker accepts a window of %s", window)
 		}
 	}
@@ -53,7 +53,7 @@ func TestLargestSettingsForgetNoHost(t *testing.T) {
 		"OpenFor": {Breaker: outbound.Breaker{OpenFor: math.MaxInt64}},
 	} {
 		cfg.Next, cfg.Logger = always(200), quiet
-		transport := outbound.New(cfg)
+		transport := outbound.NewTransport(cfg)
 		c := &http.Client{Transport: transport}
 		const hosts = 1010
 		for i := range hosts {
@@ -84,7 +84,7 @@ func TestSettingsThatCannotBeKeptAreFaults(t *testing.T) {
 		"a time in the header of the connection": {outbound.Config{TimeoutHeader: "Connection"}, "TimeoutHeader \"Connection\" is no header of a caller"},
 		"a time in the header of the key":        {outbound.Config{TimeoutHeader: "idempotency-key"}, "TimeoutHeader \"idempotency-key\" is the header of the key"},
 	} {
-		if err := outbound.New(tt.cfg).Check(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if err := outbound.NewTransport(tt.cfg).Check(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: Check = %v, want %s", name, err, tt.want)
 		}
 	}
@@ -92,7 +92,7 @@ func TestSettingsThatCannotBeKeptAreFaults(t *testing.T) {
 		"only AttemptTimeout is set": {AttemptTimeout: time.Minute},
 		"only Total is set":          {Total: time.Second},
 	} {
-		if err := outbound.New(cfg).Check(t.Context()); err != nil {
+		if err := outbound.NewTransport(cfg).Check(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

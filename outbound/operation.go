@@ -257,11 +257,12 @@ func (op *operation) hostName() string {
 	return op.host.name
 }
 
-// Check returns an [Error] if a response is a failure. Then it also reads a part of the body, which
-// the Error keeps, and closes the body. Status 2xx, or 304 for GET and HEAD, is no failure, unless
-// Decide returned Retry. Only a 202 that says that a call with the key is running, or that has a
-// problem document, is a failure. If a response is no failure, the caller can read its whole body.
-func Check(resp *http.Response) error {
+// CheckResponse returns an [Error] if a response is a failure. Then it also reads a part of the
+// body, which the Error keeps, and closes the body. Status 2xx, or 304 for GET and HEAD, is no
+// failure, unless Decide returned Retry. Only a 202 that says that a call with the key is running,
+// or that has a problem document, is a failure. If a response is no failure, the caller can read
+// its whole body.
+func CheckResponse(resp *http.Response) error {
 	req := resp.Request
 	if req == nil || req.URL == nil { // the response was not made by net/http
 		req = &http.Request{Method: "?", URL: new(url.URL)}

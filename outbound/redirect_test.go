@@ -85,7 +85,7 @@ func clients(v http.RoundTripper) map[string]func(*http.Request) (*http.Response
 	cfg := outbound.Config{Next: v, Logger: quiet, Budget: outbound.Budget{Off: true}, Breaker: noBreaker}
 	lenient := func(*http.Request, []*http.Request) error { return nil }
 	outer := roundTripper(func(req *http.Request) (*http.Response, error) {
-		resp, err := outbound.New(cfg).RoundTrip(req)
+		resp, err := outbound.NewTransport(cfg).RoundTrip(req)
 		if resp != nil {
 			resp.Request = nil // the response does not name its request
 		}
@@ -94,9 +94,9 @@ func clients(v http.RoundTripper) map[string]func(*http.Request) (*http.Response
 	return map[string]func(*http.Request) (*http.Response, error){
 		"Do":                              outbound.NewClient(cfg).Do,
 		"HTTP":                            outbound.NewClient(cfg).HTTP().Do,
-		"a client of one's own":           (&http.Client{Transport: outbound.New(cfg)}).Do,
-		"one with its own rules":          (&http.Client{Transport: outbound.New(cfg), CheckRedirect: lenient}).Do,
-		"one with another Transport":      (&http.Client{Transport: outbound.New(outbound.Config{Next: outbound.New(cfg), Logger: quiet})}).Do,
+		"a client of one's own":           (&http.Client{Transport: outbound.NewTransport(cfg)}).Do,
+		"one with its own rules":          (&http.Client{Transport: outbound.NewTransport(cfg), CheckRedirect: lenient}).Do,
+		"one with another Transport":      (&http.Client{Transport: outbound.NewTransport(outbound.Config{Next: outbound.NewTransport(cfg), Logger: quiet})}).Do,
 		"one whose responses are orphans": (&http.Client{Transport: outer}).Do,
 	}
 }
@@ -117,7 +117,7 @@ func TestARedirectedCallIsNotApplied(t *testing.T) {
 					v := login(code, to)
 					resp, err := clients(v)[name](request(outbound.WithKey(t.Context(), "k"), t, method, "x"))
 					if resp != nil && err == nil {
-						err = outbound.Check(resp) // http.Client did not follow this redirect
+						err = outbound.CheckResponse(resp) // http.Client did not follow this redirect
 					}
 					var e *outbound.Error
 					if !errors.As(err, &e) || !errors.Is(err, outbound.ErrRedirect) || e.Class != outbound.ClassRedirect || v.count() != 1 {
@@ -162,7 +162,7 @@ func TestRedirectsAreBounded(t *testing.T) {
 			v := always(302, "Location", "/again")
 			resp, err := clients(v)[name](request(t.Context(), t, "GET", ""))
 			if resp != nil && err == nil {
-				err = outbound.Check(resp)
+				err = outbound.CheckResponse(resp)
 			}
 			if err == nil || v.count() > 11 {
 				t.Errorf("%v after %d calls", err, v.count())
@@ -285,7 +285,7 @@ func TestRequestFromAnotherHostIsNotRepeated(t *testing.T) {
 	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
 	req.Response = status(302)
 	req.Response.Request = requestTo(t.Context(), t, "GET", "https://elsewhere.example/", "")
-	resp, err := outbound.New(outbound.Config{Next: v, Logger: quiet, Schedule: soon}).RoundTrip(req)
+	resp, err := outbound.NewTransport(outbound.Config{Next: v, Logger: quiet, Schedule: soon}).RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +337,7 @@ func TestARedirectKeepsItsMethod(t *testing.T) {
 		next := request(t.Context(), t, method, "x")
 		next.Response = status(code, "Location", "/")
 		next.Response.Request = request(t.Context(), t, "POST", "x")
-		if _, err := outbound.New(outbound.Config{Next: v, Logger: quiet}).RoundTrip(next); !errors.Is(err, outbound.ErrRedirect) || v.count() != 0 {
+		if _, err := outbound.NewTransport(outbound.Config{Next: v, Logger: quiet}).RoundTrip(next); !errors.Is(err, outbound.ErrRedirect) || v.count() != 0 {
 			t.Errorf("%d: %v after %d calls", code, err, v.count())
 		}
 	}

@@ -136,14 +136,14 @@ func TestNoWaitBeyondTheTime(t *testing.T) {
 					t.Errorf("waited %s without a result", took)
 				}
 				var e *outbound.Error
-				if err := outbound.Check(resp); !errors.As(err, &e) || e.Reason != tt.want {
-					t.Fatalf("Check = %v, want reason %s", err, tt.want)
+				if err := outbound.CheckResponse(resp); !errors.As(err, &e) || e.Reason != tt.want {
+					t.Fatalf("CheckResponse = %v, want reason %s", err, tt.want)
 				}
 				if string(e.Last.Body) != "answer" || e.Last.Truncated || e.Last.Status != 503 {
 					t.Errorf("kept %+v", e.Last)
 				}
 				if v.open.Load() != 0 {
-					t.Error("the body is open after Check")
+					t.Error("the body is open after CheckResponse")
 				}
 			})
 		})

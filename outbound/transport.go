@@ -28,9 +28,9 @@ type Transport struct {
 	hosts   *Hosts
 }
 
-// New returns a transport. It does no I/O and cannot fail: [Transport.Check] and every call return
-// the faults of the Config.
-func New(cfg Config) *Transport {
+// NewTransport returns a transport. It does no I/O and cannot fail: [Transport.Check] and every
+// call return the faults of the Config.
+func NewTransport(cfg Config) *Transport {
 	cfg = cfg.defaults()
 	t := &Transport{cfg: cfg, metrics: newMetrics(cfg), hosts: cfg.Hosts}
 	if t.hosts == nil {
@@ -55,8 +55,8 @@ func (t *Transport) CloseIdleConnections() {
 
 // RoundTrip carries out one operation. It does not change the request, and closes the request's
 // body. If the last attempt had a response, RoundTrip returns the response, with its body open and
-// complete. [Check] says whether the response is a failure, and why. If there was no response, the
-// error is an [Error].
+// complete. [CheckResponse] says whether the response is a failure, and why. If there was no
+// response, the error is an [Error].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.err != nil {
 		closeBody(req)
@@ -104,7 +104,7 @@ func (op *operation) upgrade() (*http.Response, error) {
 		if p.wrote.Load() > 1 || !op.t.cfg.Protocol.rejected(resp, told) {
 			op.unsure = true
 		}
-		resp.Request = op.req.WithContext(context.WithValue(op.req.Context(), resultOf{}, op)) // for Check
+		resp.Request = op.req.WithContext(context.WithValue(op.req.Context(), resultOf{}, op)) // for CheckResponse
 		return resp, nil
 	}
 	if err == nil {

@@ -216,7 +216,7 @@ func TestInvalidRequestIsNotRetried(t *testing.T) {
 	req := requestTo(t.Context(), t, "GET", s.URL, "")
 	req.Header["Bad Name"] = []string{"x"}
 	var e *outbound.Error
-	resp, err := outbound.New(outbound.Config{Logger: quiet}).RoundTrip(req)
+	resp, err := outbound.NewTransport(outbound.Config{Logger: quiet}).RoundTrip(req)
 	if resp != nil || !errors.As(err, &e) || e.Attempts != 1 || e.Class != outbound.ClassInvalid {
 		t.Errorf("RoundTrip = %v", err)
 	}
@@ -349,7 +349,7 @@ func TestA401IsRefreshedOnce(t *testing.T) {
 // A transport within another transport repeats nothing, because 5 × 5 attempts would not help.
 func TestOneLayerRepeats(t *testing.T) {
 	v := always(503)
-	inner := outbound.New(outbound.Config{Next: v, Logger: quiet, Schedule: soon})
+	inner := outbound.NewTransport(outbound.Config{Next: v, Logger: quiet, Schedule: soon})
 	_, err := client(inner, outbound.Config{Schedule: soon, Attempts: 3}).Do(request(t.Context(), t, "GET", ""))
 	if !errors.Is(err, outbound.ErrAttempts) || v.count() != 3 {
 		t.Errorf("%v after %d attempts, want 3", err, v.count())
@@ -385,7 +385,7 @@ func TestRefusedBodiesAreClosed(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.cfg.Next, tt.cfg.Logger = always(500), quiet
-			tr := outbound.New(tt.cfg)
+			tr := outbound.NewTransport(tt.cfg)
 			if tt.cfg.Breaker.Failures > 0 {
 				resp, err := tr.RoundTrip(requestTo(t.Context(), t, "POST", tt.url, "x"))
 				if err != nil {

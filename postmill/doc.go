@@ -8,7 +8,7 @@
 //     returns, commit together. Use it to move existing handlers to Postroom.
 //   - [Subscriber] is a message.Subscriber, for a Router that you keep. [Middleware] passes
 //     the transaction on to the messages that handlers return.
-//   - [Relay] publishes the events of an outbox to Kafka, AMQP, Redis and others, through their
+//   - [NewBroker] publishes the events of an outbox to Kafka, AMQP, Redis and others, through their
 //     Watermill publishers.
 //
 // docs/howto/migrate-from-watermill.md shows a program before and after the migration.
@@ -29,20 +29,20 @@
 // waits according to the schedule of its subscription, and the event is dead after the last
 // attempt: see inbox.Subscription.
 //
-// # What Relay cannot do
+// # What a relay to another broker cannot do
 //
 // A Watermill publisher only publishes, and gives no information about its broker. So a relay with
-// [Relay] has no:
+// [NewBroker] has no:
 //
 //   - Repair: if the broker loses messages that it acknowledged, the relay does not notice, and
 //     does not publish them again. To accept this, put [broker.NotVerified] into
-//     relay.Config.Accept.
+//     relay.Config.AcceptRisks.
 //   - Preflight: the relay does not check that topics exist and keep their messages. To accept
-//     this, put [broker.NotInspected] into relay.Config.Accept.
+//     this, put [broker.NotInspected] into relay.Config.AcceptRisks.
 //   - Deduplication by the broker: an event that the relay publishes again, after an error or a
 //     crash, arrives again. Consumers recognise it by [MetadataID] and [MetadataSource], and drop it.
 //   - Batches: each message is a separate call of Publish.
-//   - Refusals, if [RelayConfig].Classify does not recognise them: the relay repeats an event that
+//   - Refusals, if [BrokerConfig].Classify does not recognise them: the relay repeats an event that
 //     the broker will never accept, and the later events of its key wait.
 //
 // The relay still keeps three promises. It publishes each committed event until Publish returns nil

@@ -75,7 +75,7 @@ func TestMessagesOfThePublisherForJetStream(t *testing.T) {
 	}
 }
 
-// A handler passes on the message that a Relay gave it, with metadata of another event.
+// A handler passes on the message that a relay gave it, with metadata of another event.
 func TestAMessageThatIsPassedOnHasItsOwnKey(t *testing.T) {
 	t.Parallel()
 	msg := toMessage(postroom.Event{ID: "2", Headers: map[string]string{uuidHeader: "u", metadataHeader: `{"postroom-id":"1","postroom-key":"o-1"}`}})

@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/relay/broker"
 )
 
-// Metadata that [Relay] adds to a message. If an event arrives again, consumers recognise it by id
-// and source, which together identify the event.
+// Metadata that [NewBroker] adds to a message. If an event arrives again, consumers recognise it by
+// id and source, which together identify the event.
 const (
 	MetadataID     = "postroom-id"
 	MetadataSource = "postroom-source"
@@ -24,8 +24,8 @@ const (
 	MetadataKey    = "postroom-key" // set only if the event has a key
 )
 
-// RelayConfig tunes the publisher that [Relay] returns. The zero value is ready to use.
-type RelayConfig struct {
+// BrokerConfig tunes the publisher that [NewBroker] returns. The zero value is ready to use.
+type BrokerConfig struct {
 	// TopicOf returns the topic to which an event is published.
 	//
 	// Defaults to the event's subject, without the "wm." that a [Publisher] puts before a topic.
@@ -52,7 +52,7 @@ type RelayConfig struct {
 	Timeout time.Duration
 }
 
-func (c RelayConfig) defaults() RelayConfig {
+func (c BrokerConfig) defaults() BrokerConfig {
 	if c.TopicOf == nil {
 		c.TopicOf = topicOf
 	}
@@ -73,18 +73,18 @@ func topicOf(ev postroom.Event) string {
 	return ev.Subject
 }
 
-// Relay returns a publisher for a relay that publishes with a Watermill publisher: to Kafka, AMQP,
-// Redis and others. The caller closes pub when the relay has ended.
+// NewBroker returns a publisher for a relay that publishes with a Watermill publisher: to Kafka,
+// AMQP, Redis and others. The caller closes pub when the relay has ended.
 //
 // If pub returns nil only after the broker stored the message, such a relay loses no committed
 // event, publishes no event of a transaction that was rolled back, and keeps the order of a key. It
-// cannot inspect the broker, so set relay.Config.Accept to [broker.NotInspected] and
+// cannot inspect the broker, so set relay.Config.AcceptRisks to [broker.NotInspected] and
 // [broker.NotVerified]. The documentation of this package lists what such a relay cannot do.
 //
 // A message has the UUID, metadata and payload that a [Publisher] got. If an event was not made
-// from a message, the UUID is the event's id, and the metadata is the event's headers. Relay adds
+// from a message, the UUID is the event's id, and the metadata is the event's headers. NewBroker adds
 // the metadata that this package's constants name.
-func Relay(pub message.Publisher, cfg RelayConfig) broker.Publisher {
+func NewBroker(pub message.Publisher, cfg BrokerConfig) broker.Publisher {
 	return &relayPublisher{pub: pub, cfg: cfg.defaults()}
 }
 
@@ -92,19 +92,19 @@ type relayPublisher struct {
 	broker.PublishOnly
 
 	pub message.Publisher
-	cfg RelayConfig
+	cfg BrokerConfig
 }
 
-// Check returns an error if there is no publisher, or if the RelayConfig has a fault. It does not
+// Check returns an error if there is no publisher, or if the BrokerConfig has a fault. It does not
 // ask the broker, because a Watermill publisher has no method for that.
 func (p *relayPublisher) Check(context.Context) error {
 	switch {
 	case p.pub == nil:
-		return postroom.Unrecoverable(errors.New("postmill: Relay: there is no publisher"))
+		return postroom.Unrecoverable(errors.New("postmill: NewBroker: there is no publisher"))
 	case p.cfg.Workers < 1:
-		return postroom.Unrecoverable(errors.New("postmill: RelayConfig: Workers is negative"))
+		return postroom.Unrecoverable(errors.New("postmill: BrokerConfig: Workers is negative"))
 	case p.cfg.Timeout < 0:
-		return postroom.Unrecoverable(errors.New("postmill: RelayConfig: Timeout is negative"))
+		return postroom.Unrecoverable(errors.New("postmill: BrokerConfig: Timeout is negative"))
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func TestErrorOfPublishLeavesTheOutcomeUnknown(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := runPublisher(postmill.Relay(tt.publish, postmill.RelayConfig{Classify: tt.classify}))
+				r := runPublisher(postmill.NewBroker(tt.publish, postmill.BrokerConfig{Classify: tt.classify}))
 				m := outgoing("1")
 				r.batches <- []*broker.Message{m}
 				synctest.Wait()
@@ -118,7 +118,7 @@ func TestTheEndOfARelaysRun(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun, hangs := 0, make(chan struct{})
-				r := runPublisher(postmill.Relay(publishFunc(func(_ string, msg *message.Message) error {
+				r := runPublisher(postmill.NewBroker(publishFunc(func(_ string, msg *message.Message) error {
 					begun++ // Workers is 1
 					if tt.obeys {
 						<-msg.Context().Done()
@@ -126,7 +126,7 @@ func TestTheEndOfARelaysRun(t *testing.T) {
 					}
 					<-hangs
 					return nil
-				}), postmill.RelayConfig{Workers: 1, Timeout: time.Hour}))
+				}), postmill.BrokerConfig{Workers: 1, Timeout: time.Hour}))
 				batch := []*broker.Message{outgoing("1"), outgoing("2"), outgoing("3")}
 				r.batches <- batch
 				synctest.Wait()
@@ -155,13 +155,13 @@ func TestTheEndOfARelaysRun(t *testing.T) {
 func TestPublishHasItsTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := runPublisher(postmill.Relay(publishFunc(func(_ string, msg *message.Message) error {
+		r := runPublisher(postmill.NewBroker(publishFunc(func(_ string, msg *message.Message) error {
 			if string(msg.Payload) == "slow" {
 				<-msg.Context().Done()
 				return msg.Context().Err()
 			}
 			return nil
-		}), postmill.RelayConfig{Workers: 1}))
+		}), postmill.BrokerConfig{Workers: 1}))
 		slow, next := outgoing("slow"), outgoing("next")
 		began := time.Now()
 		r.batches <- []*broker.Message{slow, next}
@@ -180,15 +180,15 @@ func TestRelayRefusesBadSettings(t *testing.T) {
 	t.Parallel()
 	fine := publishFunc(func(string, *message.Message) error { return nil })
 	for name, p := range map[string]broker.Publisher{
-		"no publisher": postmill.Relay(nil, postmill.RelayConfig{}),
-		"workers":      postmill.Relay(fine, postmill.RelayConfig{Workers: -1}),
-		"timeout":      postmill.Relay(fine, postmill.RelayConfig{Timeout: -1}),
+		"no publisher": postmill.NewBroker(nil, postmill.BrokerConfig{}),
+		"workers":      postmill.NewBroker(fine, postmill.BrokerConfig{Workers: -1}),
+		"timeout":      postmill.NewBroker(fine, postmill.BrokerConfig{Timeout: -1}),
 	} {
 		if err := p.Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) {
 			t.Errorf("%s: Check = %v, want ErrUnrecoverable", name, err)
 		}
 	}
-	p := postmill.Relay(fine, postmill.RelayConfig{})
+	p := postmill.NewBroker(fine, postmill.BrokerConfig{})
 	must(t, p.Check(t.Context()))
 	if able := p.Abilities(); able.Inspects || able.Verifies || able.Batches {
 		t.Errorf("Abilities %+v, want none", able)
@@ -196,14 +196,14 @@ func TestRelayRefusesBadSettings(t *testing.T) {
 	pool := withCharges(t)
 	// A relay begins only if its Config accepts both risks of such a publisher.
 	for _, accepted := range [][]broker.Risk{nil, {broker.NotInspected}, {broker.NotVerified}} {
-		err := relay.New(pool, p, relay.Config{Accept: accepted}).Run(t.Context())
+		err := relay.New(pool, p, relay.Config{AcceptRisks: accepted}).Run(t.Context())
 		if !errors.Is(err, postroom.ErrUnrecoverable) {
 			t.Errorf("with %v accepted: Run = %v, want ErrUnrecoverable", accepted, err)
 		}
 	}
 }
 
-// Relay publishes the messages of a Publisher unchanged. Other events become messages too. The
+// The broker publishes the messages of a Publisher unchanged. Other events become messages too. The
 // metadata of each message identifies its event.
 func TestRelayPublishesMessagesAsTheyCame(t *testing.T) {
 	t.Parallel()
@@ -219,14 +219,14 @@ func TestRelayPublishesMessagesAsTheyCame(t *testing.T) {
 	var mu sync.Mutex
 	var topics []string
 	came := map[string]*message.Message{}
-	p := postmill.Relay(publishFunc(func(topic string, msg *message.Message) error {
+	p := postmill.NewBroker(publishFunc(func(topic string, msg *message.Message) error {
 		mu.Lock()
 		defer mu.Unlock()
 		topics = append(topics, topic)
 		came[topic] = msg
 		return nil
-	}), postmill.RelayConfig{})
-	postroomtest.Drain(t, relay.New(pool, p, relay.Config{Accept: []broker.Risk{broker.NotInspected, broker.NotVerified}}))
+	}), postmill.BrokerConfig{})
+	postroomtest.Drain(t, relay.New(pool, p, relay.Config{AcceptRisks: []broker.Risk{broker.NotInspected, broker.NotVerified}}))
 	if len(topics) != 2 || came["order.placed"] == nil || came["order.paid"] == nil {
 		t.Fatalf("published to %q", topics)
 	}

@@ -68,7 +68,7 @@ func ExampleApply() {
 // A test of an external handler, with a vendor whose first answer comes too late.
 func ExampleApplyExternal() {
 	_ = func(t *testing.T) {
-		vendor := postroomtest.NewExternal(t, func(postroomtest.Request) postroomtest.Answer { return postroomtest.Answer{Body: []byte("ch_1")} })
+		vendor := postroomtest.NewVendor(t, func(postroomtest.Request) postroomtest.Answer { return postroomtest.Answer{Body: []byte("ch_1")} })
 		vendor.Next(postroomtest.AnswersLate)
 		ev := postroom.NewEvent("order.placed", order{ID: "o-1", Amount: 4200})
 		got := postroomtest.ApplyExternal(t, servers.Postgres(t), inbox.Subscription{}, charge(vendor), ev)

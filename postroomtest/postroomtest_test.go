@@ -336,7 +336,7 @@ type soon struct {
 func (s soon) Deadline() (time.Time, bool) { return s.at, true }
 
 // charge is an external handler that calls a vendor.
-func charge(vendor *postroomtest.External) inbox.ExternalHandler {
+func charge(vendor *postroomtest.Vendor) inbox.ExternalHandler {
 	client := &http.Client{Timeout: 200 * time.Millisecond}
 	return func(ctx context.Context, a *inbox.Attempt) error {
 		ref, err := inbox.Step(ctx, a, "charge", func(ctx context.Context, key string) (string, error) {
@@ -391,8 +391,8 @@ func TestApplyExternal(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			pool := devtest.Pool(t)
-			var vendor *postroomtest.External
-			vendor = postroomtest.NewExternal(t, func(r postroomtest.Request) postroomtest.Answer {
+			var vendor *postroomtest.Vendor
+			vendor = postroomtest.NewVendor(t, func(r postroomtest.Request) postroomtest.Answer {
 				if all := vendor.Requests(); all[len(all)-1].Key != r.Key { // a vendor may look at what it got
 					t.Errorf("the last request is %+v, want %+v", all[len(all)-1], r)
 				}
@@ -461,7 +461,7 @@ func TestApplyOfAHandlerThatIsNotRetried(t *testing.T) {
 
 func TestExternalAnswersTwice(t *testing.T) {
 	t.Parallel()
-	vendor := postroomtest.NewExternal(t, nil)
+	vendor := postroomtest.NewVendor(t, nil)
 	answers := 0
 	vendor.OnAnswer = func(postroomtest.Request, postroomtest.Answer) { answers++ }
 	vendor.Next(postroomtest.AnswersTwice)

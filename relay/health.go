@@ -51,7 +51,7 @@ type Health struct {
 	// for more events ([broker.ErrFull]) does not count as a fault here.
 	StreamsOKAt time.Time
 
-	// Faults are the faults of the streams: risks that Config.Accept does not list, and
+	// Faults are the faults of the streams: risks that Config.AcceptRisks does not list, and
 	// errors that match [broker.ErrNoStream] or [broker.ErrFull].
 	Faults []error
 

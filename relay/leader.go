@@ -107,7 +107,7 @@ func (l *leader) serve(ctx context.Context) error {
 	others.Wait()
 
 	l.dispatcher.applyResults(ctx) // nothing more is sent, so apply the last acknowledgements
-	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(now.lease, DefaultLease))
+	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(now.lease, eventlog.DefaultLease))
 	defer cancel()
 	last := l.buffer.take()
 	l.relay.metrics.published(leave, last.counted)

@@ -6,30 +6,13 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/eventlog"
 	"github.com/postroom/postroom/relay/broker"
 )
 
-const (
-	// DefaultLease is the default of Config.Lease, unless the database is slow.
-	DefaultLease = 5 * time.Second
-
-	// LongestLease is the longest lease that a relay chooses by itself.
-	LongestLease = 30 * time.Second
-
-	// A lease that the relay chooses lasts for at least this many round trips to the database, or
-	// for LongestLease. The leader renews the lease when a third of it is over, and gives up after
-	// three quarters of it: 7.5 round trips. A recording, a step of pruning and the next recording
-	// end before that: they take at most two round trips each, if their statements are sent for the
-	// first time. If the leader gives up, its next lease is twice as long.
-	leaseTrips = 10
-
-	// A term that lasted for this many leases counts as useful even if it recorded nothing: there
-	// was nothing to record.
-	usefulLeases = 2
-)
-
-// LeaseFor returns the shortest safe lease for a database with the given round-trip time.
-func LeaseFor(roundTrip time.Duration) time.Duration { return leaseTrips * roundTrip }
+// A term that lasted for this many leases counts as useful even if it recorded nothing: there was
+// nothing to record.
+const usefulLeases = 2
 
 var (
 	// tryWaits are the waits before the next try if the log or the broker did not answer. These
@@ -86,7 +69,7 @@ func (p *attempts) add(t *leadAttempt, err error) time.Duration {
 	switch {
 	case p.leaseFixed:
 	case errors.Is(err, errLeaseUnsure):
-		p.lease = min(2*t.lease, LongestLease)
+		p.lease = min(2*t.lease, eventlog.LongestLease)
 	case t.wasUseful():
 		p.lease = p.chosen
 	}
@@ -118,9 +101,9 @@ type leaseTooShortError struct {
 }
 
 func (e *leaseTooShortError) Error() string {
-	advice := adviseLease(max(2*e.lease, LeaseFor(e.roundTrip)))
+	advice := adviseLease(max(2*e.lease, eventlog.LeaseFor(e.roundTrip)))
 	//guard:a-near-database-is-not-blamed false
-	if LeaseFor(e.roundTrip) <= e.lease/2 {
+	if eventlog.LeaseFor(e.roundTrip) <= e.lease/2 {
 		advice = fmt.Sprintf("the network is not the cause: the database was busy, its disk was slow, or the statement waited for a lock; set relay.Config.Lease (--lease) to %s or more if that cannot be changed", (2 * e.lease).Round(time.Second))
 	}
 	text := fmt.Sprintf("%v: a lease of %s is too short for this database: %s was not done after %s, and a round trip took %s when the term began; %s",

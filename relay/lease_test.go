@@ -30,7 +30,7 @@ func TestTheLeaseIsAsLongAsItsDatabaseNeeds(t *testing.T) {
 		{0, time.Millisecond, 5 * time.Second},
 		{0, 500 * time.Millisecond, 5 * time.Second},
 		{0, 1500 * time.Millisecond, 15 * time.Second},
-		{0, time.Minute, relay.LongestLease},
+		{0, time.Minute, eventlog.LongestLease},
 		{5 * time.Second, 1500 * time.Millisecond, 5 * time.Second},
 		{time.Minute, 1500 * time.Millisecond, time.Minute},
 	} {
@@ -87,7 +87,7 @@ func TestLeaseGrowsIfItCannotBeRenewed(t *testing.T) {
 		cfg  relay.Config
 		want []time.Duration
 	}{
-		{"by default", relay.Config{}, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, relay.LongestLease, relay.LongestLease}},
+		{"by default", relay.Config{}, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, eventlog.LongestLease, eventlog.LongestLease}},
 		{"chosen", relay.Config{Lease: 3 * time.Second}, []time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

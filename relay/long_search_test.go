@@ -85,7 +85,7 @@ func TestStreamsGoOnDuringALongSearch(t *testing.T) {
 		return n
 	}
 	begin := func(pub broker.Publisher, keep time.Duration) (r *relay.Relay, stop func()) {
-		r = relay.New(pool, pub, relay.Config{Accept: natsjs.Risks(), Retention: keep})
+		r = relay.New(pool, pub, relay.Config{AcceptRisks: natsjs.Risks(), Retention: keep})
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		done := make(chan struct{})
 		go func() {

@@ -92,7 +92,7 @@ func (p *preflight) knowsStream(ctx context.Context, look func(context.Context, 
 func (p *preflight) missingAbilities() (faults []error) {
 	lack := func(able bool, risk broker.Risk, cost string) {
 		if !able {
-			faults = append(faults, postroom.Unrecoverable(fmt.Errorf("%w: %s; use another publisher, or accept the risk: %q in relay.Config.Accept", risk, cost, string(risk))))
+			faults = append(faults, postroom.Unrecoverable(fmt.Errorf("%w: %s; use another publisher, or accept the risk: %q in relay.Config.AcceptRisks", risk, cost, string(risk))))
 		}
 	}
 	lack(p.abilities.Inspects, broker.NotInspected, "the publisher cannot examine its streams: if a stream loses what it acknowledged, the relay does not notice")
@@ -102,7 +102,7 @@ func (p *preflight) missingAbilities() (faults []error) {
 
 func (p *preflight) accepted(fault error) bool {
 	var risk broker.Risk
-	return errors.As(fault, &risk) && slices.Contains(p.cfg.Accept, risk)
+	return errors.As(fault, &risk) && slices.Contains(p.cfg.AcceptRisks, risk)
 }
 
 // validateChecks validates the fields that this file uses.
@@ -116,9 +116,9 @@ func (c Config) validateChecks(able broker.Abilities, add func(format string, ar
 		}
 	}
 	known := append(slices.Clone(able.Risks), broker.NotInspected, broker.NotVerified)
-	for _, risk := range c.Accept {
+	for _, risk := range c.AcceptRisks {
 		if !slices.Contains(known, risk) {
-			add("Accept holds %q, want one of %q", risk, known)
+			add("AcceptRisks holds %q, want one of %q", risk, known)
 		}
 	}
 	if c.CheckEvery < time.Second {

@@ -78,7 +78,7 @@ func TestCheckComparesTheLargestMessageOfTheServer(t *testing.T) {
 		nc := devtest.PlainNATS(t, fmt.Sprintf("jetstream: enabled\nmax_payload: %d", limit), natsjs.ConnectOptions()...)
 		create(t, nc, jetstream.StreamConfig{Name: "SMALL", Subjects: []string{"small.a"}})
 		check := func(accept ...broker.Risk) error {
-			return relay.Over(using("small.a"), natsjs.NewPublisher(nc), relay.Config{Accept: accept}).Check(t.Context())
+			return relay.Over(using("small.a"), natsjs.NewPublisher(nc), relay.Config{AcceptRisks: accept}).Check(t.Context())
 		}
 		err := check()
 		if errors.Is(err, natsjs.SmallMessages) != refused || errors.Is(err, postroom.ErrUnrecoverable) != refused || (err != nil) != refused {
@@ -186,12 +186,12 @@ func TestCheckExaminesStreams(t *testing.T) {
 				return
 			}
 			if len(tt.want) > 1 {
-				scope.Accept = tt.want[1:]
+				scope.AcceptRisks = tt.want[1:]
 				if err := check(scope); !errors.Is(err, tt.want[0]) || errors.Is(err, tt.want[1]) {
 					t.Errorf("Check = %v where %s is accepted", err, tt.want[1])
 				}
 			}
-			scope.Accept = tt.want
+			scope.AcceptRisks = tt.want
 			if err := check(scope); err != nil {
 				t.Errorf("Check = %v where that is accepted", err)
 			}
@@ -258,12 +258,12 @@ func TestCheckReturnsOutagesOfTheCatalog(t *testing.T) {
 
 func TestConfigOfChecksIsValidated(t *testing.T) {
 	err := relay.Over(newFakeSource(), &fakePublisher{}, relay.Config{
-		Streams: []string{"SHOP", "order.>"}, Accept: []broker.Risk{natsjs.DiscardOld, natsjs.Sealed, "bad-luck"}, CheckEvery: 1,
+		Streams: []string{"SHOP", "order.>"}, AcceptRisks: []broker.Risk{natsjs.DiscardOld, natsjs.Sealed, "bad-luck"}, CheckEvery: 1,
 	}).Check(t.Context())
 	if !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Fatalf("Check = %v, want a refusal", err)
 	}
-	for _, want := range []string{`Streams holds "order.>"`, `Accept holds "sealed"`, `Accept holds "bad-luck"`, "discard-old", "CheckEvery"} {
+	for _, want := range []string{`Streams holds "order.>"`, `AcceptRisks holds "sealed"`, `AcceptRisks holds "bad-luck"`, "discard-old", "CheckEvery"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("Check = %v, want %q in it", err, want)
 		}
@@ -477,12 +477,12 @@ func (publishOnly) Abilities() broker.Abilities { return broker.Abilities{} }
 
 func (p publishOnly) Connected() bool { return true }
 
-// Check fails if a publisher lacks an ability, and says what that costs, unless Config.Accept
+// Check fails if a publisher lacks an ability, and says what that costs, unless Config.AcceptRisks
 // has the risk.
 func TestCheckReportsWhatAPublisherCannotDo(t *testing.T) {
 	t.Parallel()
 	for _, accept := range [][]broker.Risk{nil, {broker.NotInspected}, {broker.NotVerified}, {broker.NotInspected, broker.NotVerified}} {
-		cfg := relay.Config{Accept: accept}
+		cfg := relay.Config{AcceptRisks: accept}
 		err := relay.Over(newFakeSource(), publishOnly{}, cfg).Check(t.Context())
 		for _, risk := range []broker.Risk{broker.NotInspected, broker.NotVerified} {
 			if got, want := errors.Is(err, risk), !slices.Contains(accept, risk); got != want {

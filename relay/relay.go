@@ -73,9 +73,9 @@ type Config struct {
 	// must be at least as long as ten round trips to the database.
 	//
 	// Defaults to 5 seconds. If ten round trips to the database take longer, it defaults to the
-	// time of ten round trips, up to 30 seconds ([LongestLease]). If the leader could not renew the
-	// default lease in time, the relay logs that and doubles the next lease. The leader stores the
-	// length of its lease in the database, and the other relays wait for that long.
+	// time of ten round trips, up to 30 seconds. If the leader could not renew the default lease in
+	// time, the relay logs that and doubles the next lease. The leader stores the length of its
+	// lease in the database, and the other relays wait for that long.
 	Lease time.Duration
 
 	// IdlePoll is the longest wait between two reads of a log without new events. After a
@@ -105,11 +105,12 @@ type Config struct {
 	// Defaults to the streams that take the subjects in use.
 	Streams []string
 
-	// Accept lists the stream risks that you accept. With any other risk, the relay does not start if
-	// no relay has published events of the log before. Later it starts, and reports the risk.
+	// AcceptRisks lists the stream risks that you accept. With any other risk, the relay does not
+	// start if no relay has published events of the log before. Later it starts, and reports the
+	// risk.
 	//
 	// Defaults to none.
-	Accept []broker.Risk
+	AcceptRisks []broker.Risk
 
 	// CheckEvery is how often Run examines the streams again. If Run finds faults, it
 	// logs them, reports them in [Relay.Health], and goes on.
@@ -140,7 +141,7 @@ func (c Config) defaults() Config {
 	}
 	c.Window = cmp.Or(c.Window, 4096)
 	c.MaxUnpublished = cmp.Or(c.MaxUnpublished, 10_000)
-	c.Lease = cmp.Or(c.Lease, DefaultLease)
+	c.Lease = cmp.Or(c.Lease, eventlog.DefaultLease)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
 	c.Retention = cmp.Or(c.Retention, 72*time.Hour)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
@@ -333,9 +334,9 @@ func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 func (r *Relay) beginTerm(ctx context.Context, term eventlog.Term, owner string, t *leadAttempt) {
 	t.ledAt, t.roundTrip = term.LeaseStart()
 	t.firstLease = t.lease
-	needed := LeaseFor(t.roundTrip)
+	needed := eventlog.LeaseFor(t.roundTrip)
 	if !r.leaseFixed {
-		t.lease = max(t.lease, min(needed, LongestLease))
+		t.lease = max(t.lease, min(needed, eventlog.LongestLease))
 	}
 	r.state.beginTerm(t.lease)
 	r.cfg.Logger.InfoContext(ctx, "relay leads", "owner", owner)

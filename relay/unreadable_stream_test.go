@@ -44,7 +44,7 @@ func TestAStreamThatCannotBeRepairedStopsNoOther(t *testing.T) {
 	good, lossy := create("good"), create("lossy")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
-	r := relay.New(pool, natsjs.NewPublisher(nc), relay.Config{Accept: natsjs.Risks()})
+	r := relay.New(pool, natsjs.NewPublisher(nc), relay.Config{AcceptRisks: natsjs.Risks()})
 	go func() {
 		defer close(done)
 		_ = r.Run(ctx) // the end of the test stops it

@@ -42,10 +42,10 @@ func TestOneAccountLeavesWorkersToOthers(t *testing.T) {
 	})
 	for i := range endpoints {
 		id := fmt.Sprintf("slow-%d", i)
-		r.add(webhook.NewEndpoint{ID: id, Account: "slow", URL: hangs.URL})
+		r.add(webhook.EndpointSpec{ID: id, Account: "slow", URL: hangs.URL})
 		r.insertDue(id, 20)
 	}
-	r.add(webhook.NewEndpoint{ID: "quick", Account: "quick", URL: works.URL})
+	r.add(webhook.EndpointSpec{ID: "quick", Account: "quick", URL: works.URL})
 	r.run()
 	t.Cleanup(func() { close(answer) })
 	for range 32 {
@@ -83,11 +83,11 @@ func TestOneAccountLeavesMemoryToOthers(t *testing.T) {
 	})
 	for i := range endpoints {
 		id := fmt.Sprintf("slow-%d", i)
-		r.add(webhook.NewEndpoint{ID: id, Account: "slow", URL: hangs.URL})
+		r.add(webhook.EndpointSpec{ID: id, Account: "slow", URL: hangs.URL})
 		r.insertDue(id, 1)
 	}
 	r.exec("UPDATE postroom.held SET data = convert_to(rpad('1', 900000, '1'), 'UTF8')")
-	r.add(webhook.NewEndpoint{ID: "quick", Account: "quick", URL: works.URL})
+	r.add(webhook.EndpointSpec{ID: "quick", Account: "quick", URL: works.URL})
 	r.run()
 	t.Cleanup(func() { close(answer) })
 	for range 8 { // less than half of the memory of the handler
@@ -112,7 +112,7 @@ func TestAnEventWithoutAnAccountGoesNowhere(t *testing.T) {
 		cfg.MeterProvider, cfg.Logger = sdk.NewMeterProvider(sdk.WithReader(meter)), slog.New(slog.NewTextHandler(log, nil))
 	}), newReceiver(t)
 	for _, account := range []string{"", "acme"} {
-		r.add(webhook.NewEndpoint{ID: "of-" + account, Account: account, URL: to.URL})
+		r.add(webhook.EndpointSpec{ID: "of-" + account, Account: account, URL: to.URL})
 	}
 	out := outbox.New(outbox.Config{Source: "/shop"})
 	headers := []map[string]string{nil, {"tenant": ""}, {"other": "acme"}}
@@ -163,8 +163,8 @@ func TestAnEventWithoutAnAccountGoesNowhere(t *testing.T) {
 func TestWithoutAnAccountHeaderEventsGoToEndpointsWithoutAnAccount(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, nil), newReceiver(t)
-	r.add(webhook.NewEndpoint{ID: "own", URL: to.URL})
-	r.add(webhook.NewEndpoint{ID: "of-acme", Account: "acme", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "own", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "of-acme", Account: "acme", URL: to.URL})
 	r.run()
 	r.emit("e1", tenantOf("acme"))
 	r.emit("e2", nil)
@@ -187,7 +187,7 @@ func TestADeliveryThatHangsStopsNoHandler(t *testing.T) {
 		<-answer
 	})
 	for _, id := range []string{"a", "b"} {
-		r.add(webhook.NewEndpoint{ID: id, URL: to.URL})
+		r.add(webhook.EndpointSpec{ID: id, URL: to.URL})
 		r.insertDue(id, 1)
 	}
 	r.exec("UPDATE postroom.held SET attempts = 5, deaths = 3, epoch = 7, claimed_by = 'gone' WHERE event_key = 'a'")
@@ -247,9 +247,9 @@ func TestAccountsForMinutes(t *testing.T) {
 		serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }),
 	}
 	for i := range 100 {
-		r.add(webhook.NewEndpoint{ID: fmt.Sprintf("bad-%d", i), Account: "bad", URL: bad[i%len(bad)]})
+		r.add(webhook.EndpointSpec{ID: fmt.Sprintf("bad-%d", i), Account: "bad", URL: bad[i%len(bad)]})
 	}
-	r.add(webhook.NewEndpoint{ID: "works", Account: "works", URL: works})
+	r.add(webhook.EndpointSpec{ID: "works", Account: "works", URL: works})
 	r.run()
 	each := time.NewTicker(time.Second)
 	defer each.Stop()

@@ -44,10 +44,10 @@ func TestStored(t *testing.T) {
 // All refusals have the same answer, byte by byte. The log has the reason of each.
 func TestRefused(t *testing.T) {
 	e := newEndpoint(t)
-	tenants := newEndpoint(t, func(c *webhook.Config) {
+	tenants := newEndpoint(t, func(c *webhook.ReceiverConfig) {
 		c.Choose = func(*http.Request) (string, webhook.Scheme, error) { return "", nil, webhook.ErrUnknownTenant }
 	})
-	custom := newEndpoint(t, func(c *webhook.Config) {
+	custom := newEndpoint(t, func(c *webhook.ReceiverConfig) {
 		c.Scheme = verifier(func() (webhook.Message, error) { return webhook.Message{}, errors.New("secret") })
 	})
 	with := func(name string, values ...string) *http.Request {
@@ -112,7 +112,7 @@ func TestAnswers(t *testing.T) {
 	unsized := post(strings.Repeat("x", 101))
 	unsized.ContentLength = -1
 	get := httptest.NewRequest(http.MethodGet, "/", nil)
-	type config = webhook.Config
+	type config = webhook.ReceiverConfig
 	small := func(c *config) { c.MaxBody = 100 }
 	github := func(c *config) { c.Scheme = webhook.GitHub("s") }
 	ofForm := request(t, webhook.GitHub("s"), "a", "push", "payload=x")
@@ -229,7 +229,7 @@ func TestErrorsOfTheInbox(t *testing.T) {
 // Slack gets its challenge back, and nothing is stored.
 func TestChallenge(t *testing.T) {
 	slack := webhook.Slack("s")
-	e := newEndpoint(t, func(c *webhook.Config) { c.Scheme = slack })
+	e := newEndpoint(t, func(c *webhook.ReceiverConfig) { c.Scheme = slack })
 	body := `{"type":"url_verification","challenge":"3eZbrw1a"}`
 	w := e.want(request(t, slack, "", "", body), 200, "")
 	if w.Body.String() != "3eZbrw1a" || w.Header().Get("Content-Type") != "text/plain; charset=utf-8" || len(e.events()) != 0 {
@@ -241,7 +241,7 @@ func TestChallenge(t *testing.T) {
 // In a request without an id Slack says that it leaves out events. Nothing is stored.
 func TestSlackLimitsTheRate(t *testing.T) {
 	slack := webhook.Slack("s")
-	e := newEndpoint(t, func(c *webhook.Config) { c.Scheme = slack })
+	e := newEndpoint(t, func(c *webhook.ReceiverConfig) { c.Scheme = slack })
 	body := `{"type":"app_rate_limited","team_id":"T1","minute_rate_limited":1518467820,"api_app_id":"A1"}`
 	if w := e.want(request(t, slack, "", "", body), 200, ""); w.Body.Len() != 0 || len(e.events()) != 0 || e.counted("handshake", "") != 1 {
 		t.Errorf("answered %s, stored %v", w.Body, e.events())
@@ -263,7 +263,7 @@ func TestChangedRequestsFollowThePolicy(t *testing.T) {
 		{webhook.Standard(secret), webhook.HoldChanged, false},
 		{webhook.Standard(secret), webhook.IgnoreChanged, true},
 	} {
-		e := newEndpoint(t, func(c *webhook.Config) { c.Scheme, c.Changed = tt.scheme, tt.set })
+		e := newEndpoint(t, func(c *webhook.ReceiverConfig) { c.Scheme, c.Changed = tt.scheme, tt.set })
 		for _, n := range []int{1, 2} {
 			e.want(request(t, tt.scheme, "a", "", fmt.Sprintf(`{"id":"a","n":%d}`, n)), 200, "")
 		}
@@ -279,7 +279,7 @@ func TestEventsOfRequests(t *testing.T) {
 		"push": "github.push", "a b/c": "github.a_b_c", "é": "github._", "": "github.untyped", "a..b": "github.a._.b", ".": "github._._",
 		strings.Repeat("a.", 300): "github." + strings.TrimSuffix(strings.Repeat("a.", 124), "."),
 	} {
-		e := newEndpoint(t, func(c *webhook.Config) {
+		e := newEndpoint(t, func(c *webhook.ReceiverConfig) {
 			c.Scheme, c.Key = github, func(ev postroom.Event) string { return "key of " + ev.ID }
 		})
 		req := request(t, github, "a", provider, "x")
@@ -289,7 +289,7 @@ func TestEventsOfRequests(t *testing.T) {
 			t.Errorf("%q: %+v", provider, ev)
 		}
 	}
-	e := newEndpoint(t, func(c *webhook.Config) {
+	e := newEndpoint(t, func(c *webhook.ReceiverConfig) {
 		c.Event = func(m webhook.Message, h http.Header, body []byte) (postroom.Event, error) {
 			ev := postroom.NewEvent("thing.made", string(body))
 			ev.Key, ev.ID = h.Get("X-Key")+m.ID, ""
@@ -332,7 +332,7 @@ func TestTenants(t *testing.T) {
 	schemes := map[string]webhook.Scheme{
 		"/ann": counting{webhook.Standard(secret), &calls}, "/bob": counting{webhook.Standard("whsec_Ym9i"), &calls},
 	}
-	e := newEndpoint(t, func(c *webhook.Config) {
+	e := newEndpoint(t, func(c *webhook.ReceiverConfig) {
 		c.Scheme, c.Choose = nil, func(r *http.Request) (string, webhook.Scheme, error) {
 			body := make([]byte, 2)
 			if n, err := r.Body.Read(body); n != 2 || err != nil {
@@ -369,12 +369,12 @@ func TestTenants(t *testing.T) {
 // body is read.
 func TestPatienceHasALimit(t *testing.T) {
 	for _, patience := range []time.Duration{-1, time.Hour + 1, math.MaxInt64/10 + 1, math.MaxInt64} {
-		e := newEndpoint(t, func(c *webhook.Config) { c.Patience = patience })
+		e := newEndpoint(t, func(c *webhook.ReceiverConfig) { c.Patience = patience })
 		if err := e.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "Patience is "+patience.String()) {
 			t.Errorf("%s: %v, want an error", patience, err)
 		}
 	}
-	if err := newEndpoint(t, func(c *webhook.Config) { c.Patience = time.Hour }).Check(t.Context()); err != nil {
+	if err := newEndpoint(t, func(c *webhook.ReceiverConfig) { c.Patience = time.Hour }).Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -391,15 +391,15 @@ func TestTenantsHaveIDsOfTheirOwn(t *testing.T) {
 		"bob/ann": {webhook.Stripe("whsec_c"), "/acme/bob%2Fann"},
 		"#1 ü":    {webhook.Stripe("whsec_d"), "/acme/%231%20%C3%BC"},
 	}
-	choose := func(c *webhook.Config) {
+	choose := func(c *webhook.ReceiverConfig) {
 		c.Scheme, c.Choose = nil, func(r *http.Request) (string, webhook.Scheme, error) {
 			name := r.URL.Query().Get("tenant")
 			return name, tenants[name].scheme, nil
 		}
 	}
-	for name, set := range map[string]func(c *webhook.Config){
+	for name, set := range map[string]func(c *webhook.ReceiverConfig){
 		"/acme": choose,
-		"/other": func(c *webhook.Config) {
+		"/other": func(c *webhook.ReceiverConfig) {
 			choose(c)
 			c.Event = func(m webhook.Message, _ http.Header, body []byte) (postroom.Event, error) {
 				return postroom.Event{Source: "/other", Type: "a", Data: body}, nil
@@ -434,7 +434,7 @@ func TestSpellingsOfATenant(t *testing.T) {
 	restart := func() {
 		in := inbox.New(pool, nil, inbox.Config{Logger: silent})
 		in.Declare(inbox.Subscription{Name: "h"})
-		receiver = webhook.New(in, webhook.Config{
+		receiver = webhook.NewReceiver(in, webhook.ReceiverConfig{
 			Source: "/hooks", Handler: "h", Patience: patience, Logger: slog.New(slog.NewTextHandler(log, nil)),
 			Choose: func(r *http.Request) (string, webhook.Scheme, error) {
 				name := r.URL.Query().Get("tenant")
@@ -486,7 +486,7 @@ func TestSpellingsAfterManyRequests(t *testing.T) {
 	pool := devtest.Pool(t)
 	in := inbox.New(pool, nil, inbox.Config{Logger: silent})
 	in.Declare(inbox.Subscription{Name: "h"})
-	receiver := webhook.New(in, webhook.Config{
+	receiver := webhook.NewReceiver(in, webhook.ReceiverConfig{
 		Source: "/hooks", Handler: "h", Patience: patience, Logger: silent, Types: []string{"a.paid"},
 		Choose: func(r *http.Request) (string, webhook.Scheme, error) {
 			return r.URL.RawQuery, verifier(func() (webhook.Message, error) {
@@ -510,8 +510,8 @@ func TestSpellingsAfterManyRequests(t *testing.T) {
 }
 
 func TestCheckReportsAllFaults(t *testing.T) {
-	e := newEndpoint(t, func(c *webhook.Config) {
-		*c = webhook.Config{Source: "a b", Handler: "none", Scheme: webhook.Stripe(), Types: []string{""}, Changed: 7, MaxBody: postroom.MaxAccepted + 1, Patience: -1}
+	e := newEndpoint(t, func(c *webhook.ReceiverConfig) {
+		*c = webhook.ReceiverConfig{Source: "a b", Handler: "none", Scheme: webhook.Stripe(), Types: []string{""}, Changed: 7, MaxBody: postroom.MaxAccepted + 1, Patience: -1}
 	})
 	err := e.Check(t.Context())
 	for _, want := range []string{"Source", "Types", "Changed is 7", "MaxBody is 8388609", "Patience is -1ns", "no secret", "no such handler"} {
@@ -544,7 +544,7 @@ func TestSpan(t *testing.T) {
 
 // If a function of a user ends its goroutine, only its request ends.
 func TestGoexitEndsOnlyItsRequest(t *testing.T) {
-	e := newEndpoint(t, func(c *webhook.Config) {
+	e := newEndpoint(t, func(c *webhook.ReceiverConfig) {
 		c.Key = func(postroom.Event) string { runtime.Goexit(); return "" }
 	})
 	e.want(signed(t, "a", "{}"), 500, "webhook_misconfigured")

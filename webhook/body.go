@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// slowest is a factor: a body may take at most slowest times Config.Patience to arrive.
+// slowest is a factor: a body may take at most slowest times ReceiverConfig.Patience to arrive.
 const slowest = 10
 
 // newBody returns a new body with the bytes b.

@@ -32,8 +32,8 @@ const (
 	IgnoreChanged
 )
 
-// Config says what a [Receiver] receives. Source, Handler, and Scheme or Choose are required.
-type Config struct {
+// ReceiverConfig says what a [Receiver] receives. Source, Handler, and Scheme or Choose are required.
+type ReceiverConfig struct {
 	// Source is the source of the events. An id is unique within its source, so give each endpoint
 	// that you set up at a provider its own source, such as "/webhooks/acme". If Choose is set, the
 	// source of each tenant begins with Source. Required.
@@ -122,19 +122,19 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 }
 
-// ErrUnknownTenant is the error that [Config.Choose] returns for a tenant that does not exist.
+// ErrUnknownTenant is the error that [ReceiverConfig.Choose] returns for a tenant that does not exist.
 var ErrUnknownTenant = errors.New("webhook: unknown tenant")
 
 const defaultBody = 2 << 20
 
-func (c Config) defaults() Config {
+func (c ReceiverConfig) defaults() ReceiverConfig {
 	c.MaxBody = cmp.Or(c.MaxBody, defaultBody)
 	c.Patience = cmp.Or(c.Patience, 3*time.Second)
 	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
 	return c
 }
 
-func (c Config) validate() error {
+func (c ReceiverConfig) validate() error {
 	var faults []error
 	add := func(bad bool, format string, args ...any) {
 		if bad {

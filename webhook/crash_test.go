@@ -33,7 +33,7 @@ import (
 
 // quiet is a receiver of Standard Webhooks for the handler "apply".
 func quiet(in webhook.Acceptor, of *inbox.Inbox) *webhook.Receiver {
-	return webhook.Over(in, of, webhook.Config{Source: "/acme", Handler: "apply", Scheme: webhook.Standard(secret), Logger: slog.New(slog.DiscardHandler)})
+	return webhook.Over(in, of, webhook.ReceiverConfig{Source: "/acme", Handler: "apply", Scheme: webhook.Standard(secret), Logger: slog.New(slog.DiscardHandler)})
 }
 
 // deadly kills its process, as kill -9 does, before or after the commit of an event whose id
@@ -328,7 +328,7 @@ func TestFailuresAfterTheAnswer(t *testing.T) {
 		}))
 	send := func(source, body string) {
 		t.Helper()
-		receiver := webhook.New(in, webhook.Config{Source: source, Handler: "apply", Scheme: webhook.Standard(secret), Patience: patience, Logger: silent})
+		receiver := webhook.NewReceiver(in, webhook.ReceiverConfig{Source: source, Handler: "apply", Scheme: webhook.Standard(secret), Patience: patience, Logger: silent})
 		w := httptest.NewRecorder()
 		if receiver.ServeHTTP(w, signed(t, "a", body)); w.Code != http.StatusOK {
 			t.Errorf("answered %d %s", w.Code, w.Body)
@@ -365,7 +365,7 @@ func TestForward(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- in.Run(ctx) }()
-	receiver := webhook.New(in, webhook.Config{
+	receiver := webhook.NewReceiver(in, webhook.ReceiverConfig{
 		Source: "/acme", Handler: "apply", Scheme: webhook.Standard(secret), Key: func(postroom.Event) string { return "k" },
 	})
 	for range 3 {

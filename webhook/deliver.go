@@ -47,8 +47,8 @@ type target struct {
 	stale    bool    // if this attempt succeeds, it must change the row of the endpoint
 }
 
-// Receipt is the result of a delivery's step: the answer of the endpoint.
-type Receipt struct {
+// receipt is the result of a delivery's step: the answer of the endpoint.
+type receipt struct {
 	Status int   `json:"status"` // the HTTP status
 	Millis int64 `json:"ms"`     // the time from the DNS lookup until the status arrived
 }
@@ -102,7 +102,7 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	}
 	success := false
 	defer func() { s.lanes.Leave(to.id, to.account, size, success) }()
-	r, err := inbox.Step(ctx, attempt, "deliver", func(ctx context.Context, _ string) (Receipt, error) { return s.send(ctx, attempt, to) })
+	r, err := inbox.Step(ctx, attempt, "deliver", func(ctx context.Context, _ string) (receipt, error) { return s.send(ctx, attempt, to) })
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 // event, and could not record that the event is done, unsent returns nil.
 func (s *Sender) unsent(ctx context.Context, attempt *inbox.Attempt, reason error) error {
 	//guard:webhook-event-that-was-delivered-is-not-dead do @; err = reason
-	_, err := inbox.Step(ctx, attempt, "deliver", func(context.Context, string) (Receipt, error) { return Receipt{}, postroom.NotApplied(reason) })
+	_, err := inbox.Step(ctx, attempt, "deliver", func(context.Context, string) (receipt, error) { return receipt{}, postroom.NotApplied(reason) })
 	if errors.Is(err, inbox.ErrOutcomeUnknown) { // an operator edited the event, so only the earlier content may have been delivered
 		return reason
 	}
@@ -184,23 +184,23 @@ func disabled(id string) error {
 	return postroom.Permanent(&cause.ClassError{Class: ClassDisabled, Err: fmt.Errorf("webhook: endpoint %s is disabled", id)})
 }
 
-// send makes the request, and returns a Receipt.
-func (s *Sender) send(ctx context.Context, attempt *inbox.Attempt, to *target) (Receipt, error) {
+// send makes the request, and returns a receipt.
+func (s *Sender) send(ctx context.Context, attempt *inbox.Attempt, to *target) (receipt, error) {
 	req, err := request(ctx, attempt.Event, to)
 	if err != nil {
-		return Receipt{}, postroom.NotApplied(postroom.Permanent(fmt.Errorf("webhook: endpoint %s: %w", to.id, err)))
+		return receipt{}, postroom.NotApplied(postroom.Permanent(fmt.Errorf("webhook: endpoint %s: %w", to.id, err)))
 	}
 	began := time.Now()
 	resp, err := s.out.RoundTrip(req)
 	took := time.Since(began)
 	if err != nil {
-		return Receipt{}, s.unanswered(ctx, attempt, to, err)
+		return receipt{}, s.unanswered(ctx, attempt, to, err)
 	}
 	discard(resp)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return Receipt{}, s.refused(ctx, attempt, to, resp)
+		return receipt{}, s.refused(ctx, attempt, to, resp)
 	}
-	return Receipt{Status: resp.StatusCode, Millis: took.Milliseconds()}, nil
+	return receipt{Status: resp.StatusCode, Millis: took.Milliseconds()}, nil
 }
 
 // request returns the signed request of an event. Its errors contain no part of the URL or the
@@ -281,7 +281,7 @@ func (s *Sender) unanswered(ctx context.Context, attempt *inbox.Attempt, to *tar
 	case errors.Is(err, errBlocked):
 		return postroom.NotApplied(postroom.Permanent(err))
 	case isOursToMend(ctx, s.cfg.Resolver, err):
-		return postroom.NotApplied(postroom.Snooze(outbound.SnoozeUnsent, err))
+		return postroom.NotApplied(postroom.Snooze(unsentWait, err))
 	}
 	return s.failed(ctx, attempt, to, failure{err: err, outage: true})
 }
@@ -324,7 +324,7 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 	}
 	noting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err := s.endpoints.db.QueryRow(noting, s.endpoints.sql.Failed, to.id, f.status, pause, f.outage, f.gone, DisableAfter, s.cfg.Name, clock.Latest()).
+	err := s.endpoints.db.QueryRow(noting, s.endpoints.sql.Failed, to.id, f.status, pause, f.outage, f.gone, disableAfter, s.cfg.Name, clock.Latest()).
 		Scan(&isDisabled, &now, &began, &reason)
 	switch {
 	//guard:webhook-endpoint-that-was-removed-meanwhile-is-gone false
@@ -351,7 +351,7 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 
 // succeeded records a success in the endpoint's row. It runs only if to.stale is true. The value told
 // says whether it has logged that the endpoint works again.
-func (s *Sender) succeeded(ctx context.Context, tx pgx.Tx, ev postroom.Event, to *target, r Receipt, told *bool) error {
+func (s *Sender) succeeded(ctx context.Context, tx pgx.Tx, ev postroom.Event, to *target, r receipt, told *bool) error {
 	var failed bool
 	err := tx.QueryRow(ctx, s.endpoints.sql.Succeeded, to.id, r.Status, s.cfg.Name, identity.Bounded(dedupeKey(ev))).Scan(&failed)
 	switch {

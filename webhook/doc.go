@@ -3,7 +3,7 @@
 // again after a failure, so that the event takes effect once. A [Sender] sends events to customers.
 //
 //	in.Handle(inbox.Subscription{Name: "payments.apply"}, ChargeSucceeded.Handler(apply))
-//	mux.Handle("/webhooks/stripe", webhook.New(in, webhook.Config{
+//	mux.Handle("/webhooks/stripe", webhook.NewReceiver(in, webhook.ReceiverConfig{
 //		Source: "/webhooks/stripe", Handler: "payments.apply",
 //		Scheme: webhook.Stripe(os.Getenv("STRIPE_WEBHOOK_SECRET")),
 //	}))

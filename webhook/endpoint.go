@@ -14,9 +14,6 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// SecretAge is how long the previous secret of an endpoint still signs after a rotation.
-const SecretAge = 24 * time.Hour
-
 // Endpoint describes a URL to which a [Sender] sends webhooks. It does not contain the secrets.
 type Endpoint struct {
 	ID        string    `json:"id"`
@@ -46,8 +43,8 @@ type Endpoint struct {
 	LastAt     time.Time `json:"last_at,omitzero"`
 }
 
-// NewEndpoint is the argument of [Endpoints.Add]. Only URL is required.
-type NewEndpoint struct {
+// EndpointSpec is the argument of [Endpoints.Add]. Only URL is required.
+type EndpointSpec struct {
 	// ID identifies the endpoint for ever: up to 128 letters, digits, '.', '_', '-' and ':'.
 	//
 	// Defaults to a random id.
@@ -131,7 +128,7 @@ func checkURL(address string) (*url.URL, error) {
 	return u, nil
 }
 
-func (e NewEndpoint) validate() error {
+func (e EndpointSpec) validate() error {
 	var faults []error
 	if !isEndpointID(e.ID) {
 		faults = append(faults, errors.New("field ID must be 1 to 128 letters, digits, '.', '_', '-' and ':'"))

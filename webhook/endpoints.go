@@ -65,7 +65,7 @@ var (
 
 // Add adds an endpoint, and returns its id and secret. Give the receiver the secret: no method
 // shows it again. Add returns all faults of e at once, and [ErrEndpointExists] if its ID is taken.
-func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by postroom.Audit) (id string, secret Secret, err error) {
+func (s *Endpoints) Add(ctx context.Context, e EndpointSpec, by postroom.Audit) (id string, secret Secret, err error) {
 	e.ID = cmp.Or(e.ID, "ep_"+rand.Text())
 	if e.Secret == "" {
 		e.Secret = makeSecret()
@@ -90,8 +90,8 @@ func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by postroom.Audit) (
 }
 
 // Rotate gives an endpoint a new secret, and returns it. If secret is empty, Rotate makes one. For
-// [SecretAge] the previous secret signs too, so that the receiver has time to change. If you call
-// Rotate again in that time, the newest secrets (at most five) sign for SecretAge after that call.
+// 24 hours the previous secret signs too, so that the receiver has time to change. If you call
+// Rotate again in that time, the newest secrets (at most five) sign for 24 hours after that call.
 func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by postroom.Audit) (Secret, error) {
 	if secret == "" {
 		secret = makeSecret()

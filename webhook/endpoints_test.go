@@ -30,18 +30,18 @@ func TestEndpointsAreAddedAndChanged(t *testing.T) {
 		}
 	}
 	check(store.Check(t.Context()))
-	id, secret, err := store.Add(t.Context(), webhook.NewEndpoint{URL: "https://example.com/hooks?token=zzz"}, ann)
+	id, secret, err := store.Add(t.Context(), webhook.EndpointSpec{URL: "https://example.com/hooks?token=zzz"}, ann)
 	check(err)
 	if key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(string(secret), "whsec_")); err != nil || len(key) < 24 {
 		t.Errorf("the secret has %d bytes, %v", len(key), err)
 	}
 	given := webhook.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-	second, got, err := store.Add(t.Context(), webhook.NewEndpoint{ID: "b", Account: "acme", URL: "https://example.com", Types: []string{"order.placed"}, Secret: given}, ann)
+	second, got, err := store.Add(t.Context(), webhook.EndpointSpec{ID: "b", Account: "acme", URL: "https://example.com", Types: []string{"order.placed"}, Secret: given}, ann)
 	check(err)
 	if second != "b" || got != given {
 		t.Errorf("added %s with another secret than was given", second)
 	}
-	if _, _, err := store.Add(t.Context(), webhook.NewEndpoint{ID: "b", URL: "https://example.com"}, ann); !errors.Is(err, webhook.ErrEndpointExists) {
+	if _, _, err := store.Add(t.Context(), webhook.EndpointSpec{ID: "b", URL: "https://example.com"}, ann); !errors.Is(err, webhook.ErrEndpointExists) {
 		t.Errorf("the same id again: %v", err)
 	}
 	check(store.Disable(t.Context(), "b", ann))
@@ -63,7 +63,7 @@ func TestEndpointsAreAddedAndChanged(t *testing.T) {
 	shown, err := json.Marshal(all)
 	check(err)
 	for _, s := range []webhook.Secret{secret, given, rotated} {
-		if text := fmt.Sprintf("%v %s %#v %+v", s, s, s, webhook.NewEndpoint{Secret: s}); strings.Contains(text, string(s)) || strings.Contains(string(shown), string(s)) {
+		if text := fmt.Sprintf("%v %s %#v %+v", s, s, s, webhook.EndpointSpec{Secret: s}); strings.Contains(text, string(s)) || strings.Contains(string(shown), string(s)) {
 			t.Errorf("a secret is shown: %s %s", text, shown)
 		}
 	}
@@ -86,34 +86,34 @@ func failed[T any](_ T, err error) error { return err }
 func TestAddRefusesBadEndpoints(t *testing.T) {
 	t.Parallel()
 	store := webhook.NewEndpoints(devtest.Pool(t), webhook.EndpointsConfig{})
-	valid := func(change func(e *webhook.NewEndpoint)) webhook.NewEndpoint {
-		e := webhook.NewEndpoint{URL: "https://example.com"}
+	valid := func(change func(e *webhook.EndpointSpec)) webhook.EndpointSpec {
+		e := webhook.EndpointSpec{URL: "https://example.com"}
 		change(&e)
 		return e
 	}
 	for _, tt := range []struct {
 		want string
-		e    webhook.NewEndpoint
+		e    webhook.EndpointSpec
 	}{
-		{"begin with https", valid(func(e *webhook.NewEndpoint) { e.URL = "http://example.com" })},
-		{"contains a user", valid(func(e *webhook.NewEndpoint) { e.URL = "https://a:hunter2@example.com" })},
-		{"no host", valid(func(e *webhook.NewEndpoint) { e.URL = "https:///x" })},
-		{"a fragment", valid(func(e *webhook.NewEndpoint) { e.URL = "https://example.com/#hunter2" })},
-		{"is not valid", valid(func(e *webhook.NewEndpoint) { e.URL = "https://exa\x00mple.com/hunter2" })},
-		{"ID must be", valid(func(e *webhook.NewEndpoint) { e.ID = "a b" })},
-		{"Account must be", valid(func(e *webhook.NewEndpoint) { e.Account = strings.Repeat("a", 256) })},
-		{"Account begins or ends with white space", valid(func(e *webhook.NewEndpoint) { e.Account = "a " })},
-		{"Account has a control character", valid(func(e *webhook.NewEndpoint) { e.Account = "a\nb" })},
-		{"not a valid event type", valid(func(e *webhook.NewEndpoint) { e.Types = []string{"a b"} })},
-		{"is not whsec_", valid(func(e *webhook.NewEndpoint) { e.Secret = "hunter2" })},
-		{"has 3 bytes", valid(func(e *webhook.NewEndpoint) { e.Secret = "whsec_aGh1" })},
+		{"begin with https", valid(func(e *webhook.EndpointSpec) { e.URL = "http://example.com" })},
+		{"contains a user", valid(func(e *webhook.EndpointSpec) { e.URL = "https://a:hunter2@example.com" })},
+		{"no host", valid(func(e *webhook.EndpointSpec) { e.URL = "https:///x" })},
+		{"a fragment", valid(func(e *webhook.EndpointSpec) { e.URL = "https://example.com/#hunter2" })},
+		{"is not valid", valid(func(e *webhook.EndpointSpec) { e.URL = "https://exa\x00mple.com/hunter2" })},
+		{"ID must be", valid(func(e *webhook.EndpointSpec) { e.ID = "a b" })},
+		{"Account must be", valid(func(e *webhook.EndpointSpec) { e.Account = strings.Repeat("a", 256) })},
+		{"Account begins or ends with white space", valid(func(e *webhook.EndpointSpec) { e.Account = "a " })},
+		{"Account has a control character", valid(func(e *webhook.EndpointSpec) { e.Account = "a\nb" })},
+		{"not a valid event type", valid(func(e *webhook.EndpointSpec) { e.Types = []string{"a b"} })},
+		{"is not whsec_", valid(func(e *webhook.EndpointSpec) { e.Secret = "hunter2" })},
+		{"has 3 bytes", valid(func(e *webhook.EndpointSpec) { e.Secret = "whsec_aGh1" })},
 	} {
 		_, _, err := store.Add(t.Context(), tt.e, ann)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%v, want %q in it", err, tt.want)
 		}
 	}
-	if _, _, err := store.Add(t.Context(), webhook.NewEndpoint{URL: "https://example.com"}, postroom.Audit{}); err == nil || !strings.Contains(err.Error(), "Actor is empty") {
+	if _, _, err := store.Add(t.Context(), webhook.EndpointSpec{URL: "https://example.com"}, postroom.Audit{}); err == nil || !strings.Contains(err.Error(), "Actor is empty") {
 		t.Errorf("without an actor: %v", err)
 	}
 	if err := store.Disable(t.Context(), "x", postroom.Audit{Actor: "ann"}); err == nil || !strings.Contains(err.Error(), "Reason is empty") {
@@ -129,7 +129,7 @@ func TestEndpointInATransaction(t *testing.T) {
 	t.Parallel()
 	pool, rolledBack := devtest.Pool(t), errors.New("rolled back")
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, _, err := webhook.NewEndpoints(tx, webhook.EndpointsConfig{}).Add(t.Context(), webhook.NewEndpoint{URL: "https://example.com"}, ann)
+		_, _, err := webhook.NewEndpoints(tx, webhook.EndpointsConfig{}).Add(t.Context(), webhook.EndpointSpec{URL: "https://example.com"}, ann)
 		return errors.Join(err, rolledBack)
 	})
 	if all, _ := webhook.NewEndpoints(pool, webhook.EndpointsConfig{}).List(t.Context()); !errors.Is(err, rolledBack) || len(all) != 0 {
@@ -144,7 +144,7 @@ func TestRemoveAnEndpoint(t *testing.T) {
 	r, to := newRig(t, nil), newReceiver(t)
 	to.answer(500)
 	for _, id := range []string{"leaves", "stays"} {
-		r.add(webhook.NewEndpoint{ID: id, URL: to.URL})
+		r.add(webhook.EndpointSpec{ID: id, URL: to.URL})
 	}
 	r.run()
 	r.emit("e1", nil)
@@ -182,7 +182,7 @@ func TestRemoveAnEndpointDuringARequest(t *testing.T) {
 		begun <- struct{}{}
 		<-answer
 	}
-	r.add(webhook.NewEndpoint{ID: "leaves", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "leaves", URL: to.URL})
 	r.run()
 	end := sync.OnceFunc(func() { close(answer) })
 	t.Cleanup(end)
@@ -208,7 +208,7 @@ func TestADeliveredEventIsDoneAfterItsEndpointIsGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, to := newRig(t, nil), newReceiver(t)
-			r.add(webhook.NewEndpoint{ID: "ep", URL: to.URL})
+			r.add(webhook.EndpointSpec{ID: "ep", URL: to.URL})
 			r.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$`)
 			r.exec(`CREATE TRIGGER refuse BEFORE DELETE ON postroom.held FOR EACH ROW WHEN (OLD.handler = 'webhooks') EXECUTE FUNCTION refuse()`)
 			r.run()

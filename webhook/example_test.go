@@ -28,7 +28,7 @@ func Example() {
 			_, err := tx.Exec(ctx, "INSERT INTO payment VALUES ($1, $2)", p.ID, p.Type)
 			return err
 		}))
-	stripe := webhook.New(in, webhook.Config{
+	stripe := webhook.NewReceiver(in, webhook.ReceiverConfig{
 		Source: "/webhooks/stripe", Handler: "payments.apply", Scheme: webhook.Stripe(os.Getenv("STRIPE_WEBHOOK_SECRET")),
 	})
 	check(stripe.Check(ctx))

@@ -34,7 +34,7 @@ func TestAPausedEndpointWithABacklogDoesNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, nil), newReceiver(t)
 	for _, id := range []string{"paused", "works"} {
-		r.add(webhook.NewEndpoint{ID: id, URL: to.URL})
+		r.add(webhook.EndpointSpec{ID: id, URL: to.URL})
 	}
 	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now(), paused_until = now() + interval '1 hour' WHERE id = 'paused'")
 	r.insertDue("paused", backlog)
@@ -64,8 +64,8 @@ func TestASlowEndpointWithABacklogDoesNotHoldUpOthers(t *testing.T) {
 		begun <- struct{}{}
 		<-answer
 	})
-	r.add(webhook.NewEndpoint{ID: "slow", URL: slow.URL})
-	r.add(webhook.NewEndpoint{ID: "works", URL: fast.URL})
+	r.add(webhook.EndpointSpec{ID: "slow", URL: slow.URL})
+	r.add(webhook.EndpointSpec{ID: "works", URL: fast.URL})
 	r.insertDue("slow", backlog)
 	r.insertDue("works", 1)
 	r.run()

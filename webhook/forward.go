@@ -22,7 +22,7 @@ const SourceHeader = "webhook-source"
 // inbox remembers webhooks for 30 days by default. An id derived from the provider's id would not
 // suffice: some providers repeat a webhook after retention has removed the event from the log. A
 // webhook whose body has more than postroom.MaxData bytes (960 KiB) cannot go through a broker, so it
-// becomes dead: if that can happen, set [Config.MaxBody] to postroom.MaxData.
+// becomes dead: if that can happen, set [ReceiverConfig.MaxBody] to postroom.MaxData.
 //
 //	in.Handle(inbox.Subscription{Name: "webhooks.forward"}, webhook.Forward(out))
 //

@@ -105,10 +105,10 @@ type endpoint struct {
 }
 
 // newEndpoint returns a receiver of Standard Webhooks, unless set changes that.
-func newEndpoint(t *testing.T, set ...func(*webhook.Config)) *endpoint {
+func newEndpoint(t *testing.T, set ...func(*webhook.ReceiverConfig)) *endpoint {
 	t.Helper()
 	e := &endpoint{T: t, in: &store{}, log: &journal{}, meter: sdk.NewManualReader(), spans: tracetest.NewSpanRecorder()}
-	cfg := webhook.Config{
+	cfg := webhook.ReceiverConfig{
 		Source: "/acme", Handler: "h", Scheme: webhook.Standard(secret), Patience: patience,
 		Logger:         slog.New(slog.NewTextHandler(e.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		MeterProvider:  sdk.NewMeterProvider(sdk.WithReader(e.meter)),

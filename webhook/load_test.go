@@ -96,7 +96,7 @@ func newManyEndpoints(t *testing.T, timeout time.Duration, works, hangs, breaks,
 	for kind, n := range map[string]int{"works": works, "hangs": hangs, "breaks": breaks, "moves": moves} {
 		for i := range n {
 			id := fmt.Sprintf("%s-%d", kind, i)
-			c.add(webhook.NewEndpoint{ID: id, URL: "https://" + id + ".example.com" + port})
+			c.add(webhook.EndpointSpec{ID: id, URL: "https://" + id + ".example.com" + port})
 		}
 	}
 	return c

@@ -90,7 +90,7 @@ func TestPauseAfterEachKindOfFailure(t *testing.T) {
 				cfg.Timeout = 2 * time.Second
 				cfg.Resolver = resolver(func(name string, _ int) (string, bool) { return "", name != "down.example.com." })
 			})
-			r.add(webhook.NewEndpoint{ID: "e", URL: tt.url(t)})
+			r.add(webhook.EndpointSpec{ID: "e", URL: tt.url(t)})
 			r.run()
 			r.emit("e1", nil)
 			if d := r.failed("e"); d.Attempts < 1 || d.Class == "snoozed" {
@@ -115,7 +115,7 @@ func TestSecondAttemptComesByTheClock(t *testing.T) {
 		}
 		to.ServeHTTP(w, req)
 	})
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.run()
 	r.emit("e1", nil)
 	r.eventually("the event to be delivered", func() bool {
@@ -137,7 +137,7 @@ func TestARefusedEventDelaysNoOther(t *testing.T) {
 		}
 		to.ServeHTTP(w, req)
 	})
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.run()
 	r.emit("e1", nil)
 	r.failed("e")
@@ -153,7 +153,7 @@ func TestPauseGrowsWithTheTimeOfFailure(t *testing.T) {
 			t.Parallel()
 			r, to := newRig(t, nil), newReceiver(t)
 			to.answer(500)
-			r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+			r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 			r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now() - $1::text::interval", since)
 			r.run()
 			r.emit("e1", nil)
@@ -177,7 +177,7 @@ func TestStateOfAnEndpointIsLoggedOnce(t *testing.T) {
 	r.sender = webhook.NewSender(r.in, r.cfg)
 	r.in.Handle(inbox.Subscription{Name: "fanout"}, r.sender.FanOut())
 	to.answer(503, "Retry-After", "600")
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.run()
 	r.emit("first", nil)
 	r.failed("e")
@@ -209,7 +209,7 @@ func TestARepeatedTransactionLogsOnce(t *testing.T) {
 	t.Parallel()
 	log := &journal{}
 	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Logger = slog.New(slog.NewTextHandler(log, nil)) }), newReceiver(t)
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now(), last_status = 500, last_at = now()")
 	r.exec("CREATE SEQUENCE tries")
 	r.exec(`CREATE FUNCTION refuse_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

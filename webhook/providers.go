@@ -11,7 +11,7 @@ import (
 
 // Stripe verifies requests of Stripe. A secret is the complete text, with whsec_. The time is
 // signed, and the id is in the body. If Stripe sends an event again, the field pending_webhooks may
-// differ. So a known id with another body is a duplicate by default; see [Config.Changed].
+// differ. So a known id with another body is a duplicate by default; see [ReceiverConfig.Changed].
 func Stripe(secrets ...string) Scheme { return stripe{textKeys(secrets)} }
 
 type stripe struct{ keys }

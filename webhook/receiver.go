@@ -32,10 +32,10 @@ type acceptor interface {
 	AcceptAll(ctx context.Context, all ...inbox.Acceptance) ([]inbox.AcceptResult, error)
 }
 
-// Receiver is an [http.Handler] that receives webhooks from one source. Make it with [New]. It is
-// safe for concurrent use. Any number of processes may serve one source.
+// Receiver is an [http.Handler] that receives webhooks from one source. Make it with [NewReceiver].
+// It is safe for concurrent use. Any number of processes may serve one source.
 type Receiver struct {
-	cfg     Config
+	cfg     ReceiverConfig
 	in      acceptor
 	fault   error
 	inbox   *inbox.Inbox  // nil if a test has only an acceptor
@@ -51,12 +51,12 @@ type Receiver struct {
 	many    int                          // how many names there are
 }
 
-// New returns a receiver that stores events in an inbox, for the handler that cfg names. It does no
-// I/O. If cfg is not valid, [Receiver.Check] returns the faults, and each request is answered 500.
-// An inbox calls Check before it starts, so call New before inbox.Inbox.Run.
-func New(in *inbox.Inbox, cfg Config) *Receiver { return newReceiver(in, in, cfg) }
+// NewReceiver returns a receiver that stores events in an inbox, for the handler that cfg names. It
+// does no I/O. If cfg is not valid, [Receiver.Check] returns the faults, and each request is
+// answered 500. An inbox calls Check before it starts, so call NewReceiver before inbox.Inbox.Run.
+func NewReceiver(in *inbox.Inbox, cfg ReceiverConfig) *Receiver { return newReceiver(in, in, cfg) }
 
-func newReceiver(in acceptor, of *inbox.Inbox, cfg Config) *Receiver {
+func newReceiver(in acceptor, of *inbox.Inbox, cfg ReceiverConfig) *Receiver {
 	cfg = cfg.defaults()
 	r := &Receiver{cfg: cfg, in: in, inbox: of, signals: newSignals(cfg), tenants: make(map[string]map[string]Scheme)}
 	if err := cfg.validate(); err != nil {
@@ -76,7 +76,7 @@ func newReceiver(in acceptor, of *inbox.Inbox, cfg Config) *Receiver {
 // and before it starts.
 func (r *Receiver) Check(ctx context.Context) error { return r.check(ctx, r.intake) }
 
-// check is Check. The inbox may call it before New has returned, so it does not use r.intake.
+// check is Check. The inbox may call it before NewReceiver has returned, so it does not use r.intake.
 func (r *Receiver) check(ctx context.Context, intake *inbox.Intake) error {
 	faults := []error{r.fault}
 	if r.cfg.Scheme != nil {
@@ -145,7 +145,7 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	return res
 }
 
-// lateness is how long after Config.Patience the inbox may return an error that says what it waited
+// lateness is how long after ReceiverConfig.Patience the inbox may return an error that says what it waited
 // for.
 const lateness = 250 * time.Millisecond
 
@@ -230,7 +230,7 @@ func (r *Receiver) respelled(ctx context.Context, ev postroom.Event, within stri
 	if err != nil || len(known) == 0 || slices.Contains(known, own) {
 		return err
 	}
-	return postroom.Unrecoverable(fmt.Errorf("webhook: Config.Choose returned the tenant %.100q, and earlier %.100q for the same event: return the stored name of a tenant", tenant, names[known[0]]))
+	return postroom.Unrecoverable(fmt.Errorf("webhook: ReceiverConfig.Choose returned the tenant %.100q, and earlier %.100q for the same event: return the stored name of a tenant", tenant, names[known[0]]))
 }
 
 // choose returns the tenant and its scheme. If the tenant is unknown, it returns ErrUnknownTenant
@@ -245,7 +245,7 @@ func (r *Receiver) choose(ctx context.Context, req *http.Request, body []byte) (
 	switch {
 	//guard:webhook-tenant-has-a-name 3 false
 	case err == nil && scheme != nil && tenant == "":
-		return "", nil, postroom.Unrecoverable(errors.New("Config.Choose returned no tenant"))
+		return "", nil, postroom.Unrecoverable(errors.New("ReceiverConfig.Choose returned no tenant"))
 	case err == nil && scheme != nil:
 		r.chosen.Store(&scheme)
 		return tenant, scheme, nil
@@ -262,7 +262,7 @@ func (r *Receiver) choose(ctx context.Context, req *http.Request, body []byte) (
 	return "", other, ErrUnknownTenant
 }
 
-// chooseError is an error of Config.Choose.
+// chooseError is an error of ReceiverConfig.Choose.
 type chooseError struct{ err error }
 
 func (e *chooseError) Error() string { return "webhook: choose the secrets: " + e.err.Error() }

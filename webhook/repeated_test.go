@@ -38,7 +38,7 @@ func TestRecordsOfAttemptsWhoseAnswersAreLost(t *testing.T) {
 			r.in.Handle(inbox.Subscription{Name: "fanout"}, r.sender.FanOut())
 			to := newReceiver(t)
 			to.answer(tt.status)
-			r.add(webhook.NewEndpoint{ID: "a", URL: to.URL})
+			r.add(webhook.EndpointSpec{ID: "a", URL: to.URL})
 			r.emit("e", nil)
 			if tt.file == "succeeded" {
 				to.before = func() { losing.Lost.Store(false) }

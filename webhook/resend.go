@@ -18,9 +18,6 @@ import (
 // ErrEndpointDisabled says that an endpoint is disabled: enable it first.
 var ErrEndpointDisabled = errors.New("the endpoint is disabled")
 
-// TypeTest is the type of the events of [Sender.Test].
-const TypeTest = "webhook.test"
-
 // resendAtOnce is how many events of the log one transaction accepts at most. Together these events
 // have at most bytesAtOnce bytes.
 const resendAtOnce = 500
@@ -67,7 +64,7 @@ func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, b
 	}
 }
 
-// Test makes an event of type [TypeTest] due for an endpoint, even if the endpoint gets only other
+// Test makes an event of type webhook.test due for an endpoint, even if the endpoint gets only other
 // types, and returns the event's id. The inbox delivers this event like any other event.
 func (s *Sender) Test(ctx context.Context, endpoint string, by postroom.Audit) (id string, err error) {
 	made, err := uuid.NewV7()
@@ -75,7 +72,7 @@ func (s *Sender) Test(ctx context.Context, endpoint string, by postroom.Audit) (
 		err = s.mustBeEnabled(ctx, endpoint, by)
 	}
 	if err == nil {
-		ev := postroom.Event{ID: made.String(), Source: "/webhooks/test", Type: TypeTest, Time: time.Now(), Data: []byte(`{"test":true}`)}
+		ev := postroom.Event{ID: made.String(), Source: "/webhooks/test", Type: "webhook.test", Time: time.Now(), Data: []byte(`{"test":true}`)}
 		_, err = s.give(ctx, "webhook test", endpoint, by, []postroom.Event{ev})
 	}
 	if err != nil {

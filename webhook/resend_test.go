@@ -46,7 +46,7 @@ func TestResend(t *testing.T) {
 	}
 	r.exec("UPDATE postroom.outbox SET not_before = now() - interval '1 minute' WHERE event_id = 'cancelled'")
 	write("e2", "order.placed", "acme", 0)
-	r.add(webhook.NewEndpoint{ID: "e", Account: "acme", URL: to.URL, Types: []string{"order.placed"}})
+	r.add(webhook.EndpointSpec{ID: "e", Account: "acme", URL: to.URL, Types: []string{"order.placed"}})
 	r.run()
 	r.emit("e1", func(ev *postroom.Event) { ev.Headers = map[string]string{"tenant": "acme"} }) // it was given e1 before
 	r.eventually("the first delivery", func() bool { return len(to.requests()) > 0 })
@@ -65,7 +65,7 @@ func TestResend(t *testing.T) {
 	for _, request := range to.requests() {
 		got[request.header.Get("webhook-id")] = decoded(t, request.body).Type
 	}
-	if len(got) != 3 || got["e1"] != "order.placed" || got["e2"] != "order.placed" || got[id] != webhook.TypeTest {
+	if len(got) != 3 || got["e1"] != "order.placed" || got["e2"] != "order.placed" || got[id] != "webhook.test" {
 		t.Errorf("the endpoint got %v", got)
 	}
 	if n := one[int](r, "SELECT count(*) FROM postroom.audit WHERE action IN ('webhook resend', 'webhook test') AND details ->> 'endpoint' = 'e'"); n != 3 {
@@ -105,7 +105,7 @@ func TestResendLeavesOutWhatIsNoEvent(t *testing.T) {
 			}
 		}
 	}
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-time.Hour), ann); err != nil || n != 3 {
 		t.Errorf("resent %d events, %v; want 3", n, err)
 	}
@@ -135,7 +135,7 @@ func TestResendTakesNoEventThatTheInboxForgot(t *testing.T) {
 	const day = 24 * time.Hour
 	write("e1", "32 days")
 	write("e2", "20 days")
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-25*day), ann); err != nil || n != 1 { // no inbox has run: no row was removed
 		t.Fatalf("resent %d events, %v; want e2", n, err)
 	}
@@ -184,7 +184,7 @@ func TestInternalEventsAreNotSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-time.Hour), ann); err != nil || n != 1 {
 		t.Errorf("resent %d events, %v; want 1", n, err)
 	}
@@ -234,7 +234,7 @@ func TestLargeEventsAreTakenInParts(t *testing.T) {
 	const bound, large, endpoints, events = 4 << 20, 900 << 10, 12, 13
 	r := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Types = []string{"order.placed"} })
 	for n := range endpoints {
-		r.add(webhook.NewEndpoint{ID: fmt.Sprint("e", n), URL: "https://example.com"})
+		r.add(webhook.EndpointSpec{ID: fmt.Sprint("e", n), URL: "https://example.com"})
 	}
 	due := func() int { return one[int](r, "SELECT count(*) FROM postroom.held WHERE handler = 'webhooks'") }
 	for _, bytes := range []int{large, bound + 1<<20} {

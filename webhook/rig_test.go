@@ -105,7 +105,7 @@ func (r *rig) eventually(what string, cond func() bool) {
 }
 
 // add adds an endpoint and returns its secret.
-func (r *rig) add(e webhook.NewEndpoint) webhook.Secret {
+func (r *rig) add(e webhook.EndpointSpec) webhook.Secret {
 	r.Helper()
 	_, secret, err := r.store.Add(r.Context(), e, ann)
 	if err != nil {

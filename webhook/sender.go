@@ -117,8 +117,11 @@ func sendSchedule() postroom.Backoff {
 	}
 }
 
-// DisableAfter is how long an endpoint may fail, without any success, until a sender disables it.
-const DisableAfter = 5 * 24 * time.Hour
+// disableAfter is how long an endpoint may fail, without any success, until a sender disables it.
+const disableAfter = 5 * 24 * time.Hour
+
+// unsentWait is how long an event waits if it was not sent because of a fault on our side.
+const unsentWait = 15 * time.Second
 
 // alike is the VendorWindow of a delivery's step: how long receivers recognise a webhook-id. It is
 // very long, because a receiver must recognise a repeated request by its webhook-id, even if the
@@ -185,7 +188,7 @@ func NewSender(in *inbox.Inbox, cfg SenderConfig) *Sender {
 		delivered: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookDelivered, "{attempt}", "Attempts to deliver webhooks, by outcome."),
 	}
 	s.lanes = lanes.New(cfg.Workers, cfg.InFlight, func() int { return s.intake.Memory() })
-	s.out = outbound.New(outbound.Config{
+	s.out = outbound.NewTransport(outbound.Config{
 		Next: newTransport(cfg), Attempts: 1, AttemptTimeout: cfg.Timeout, Total: cfg.Timeout, Logger: cfg.Logger,
 		//guard:webhook-no-breaker remove
 		Breaker: outbound.Breaker{Off: true}, Budget: outbound.Budget{Off: true}, // these work for a host, which may have endpoints of several customers; the sender has pauses and lanes for each endpoint instead

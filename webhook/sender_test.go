@@ -47,11 +47,11 @@ func TestEventsGoToTheirEndpoints(t *testing.T) {
 		to.ServeHTTP(w, req)
 		_, _ = io.WriteString(w, "a body")
 	})
-	secret := r.add(webhook.NewEndpoint{ID: "all", Account: "acme", URL: to.URL + "/all"})
-	r.add(webhook.NewEndpoint{ID: "placed", Account: "acme", URL: to.URL, Types: []string{"order.placed"}, Secret: secret})
-	r.add(webhook.NewEndpoint{ID: "paid", Account: "acme", URL: to.URL, Types: []string{"order.paid"}})
-	r.add(webhook.NewEndpoint{ID: "disabled", Account: "acme", URL: to.URL})
-	r.add(webhook.NewEndpoint{ID: "other", Account: "other", URL: to.URL})
+	secret := r.add(webhook.EndpointSpec{ID: "all", Account: "acme", URL: to.URL + "/all"})
+	r.add(webhook.EndpointSpec{ID: "placed", Account: "acme", URL: to.URL, Types: []string{"order.placed"}, Secret: secret})
+	r.add(webhook.EndpointSpec{ID: "paid", Account: "acme", URL: to.URL, Types: []string{"order.paid"}})
+	r.add(webhook.EndpointSpec{ID: "disabled", Account: "acme", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "other", Account: "other", URL: to.URL})
 	if err := r.store.Disable(t.Context(), "disabled", ann); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestEventsGoToTheirEndpoints(t *testing.T) {
 func TestOddEventsAreSentInBase64(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, nil), newReceiver(t)
-	secret := r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	secret := r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.run()
 	for i, id := range []string{"order.7", "bücher-7"} {
 		r.emit(id, func(ev *postroom.Event) { ev.ContentType, ev.Data = "application/octet-stream", []byte{0, 1, 0xff} })
@@ -110,8 +110,8 @@ func TestReceiverTakesTheLargestEventOfASender(t *testing.T) {
 	r.in.Declare(inbox.Subscription{Name: "apply"})
 	secret := webhook.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	to := newReceiver(t)
-	to.Config.Handler = webhook.New(r.in, webhook.Config{Source: "/acme", Handler: "apply", Scheme: webhook.Standard(string(secret)), Patience: patience, Logger: silent})
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL, Secret: secret})
+	to.Config.Handler = webhook.NewReceiver(r.in, webhook.ReceiverConfig{Source: "/acme", Handler: "apply", Scheme: webhook.Standard(string(secret)), Patience: patience, Logger: silent})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL, Secret: secret})
 	r.run()
 	r.emit("e1", func(ev *postroom.Event) {
 		ev.ContentType, ev.Data = "application/octet-stream", make([]byte, postroom.MaxData)
@@ -126,7 +126,7 @@ func TestReceiverTakesTheLargestEventOfASender(t *testing.T) {
 func TestAttemptsAndReplaysKeepTheirID(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, nil), newReceiver(t)
-	old := r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	old := r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.run()
 	to.answer(500)
 	r.emit("e1", func(ev *postroom.Event) { ev.Time = time.Now().Add(-time.Hour) }) // each request has the time of its attempt
@@ -175,7 +175,7 @@ func TestAttemptsFollowTheDocumentedSchedule(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, nil), newReceiver(t)
 	to.answer(404) // this pauses no endpoint
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.run()
 	r.emit("e1", nil)
 	attempts := 0
@@ -223,7 +223,7 @@ func TestDefaultTimeOfAnAttempt(t *testing.T) {
 	r := newRig(t, func(cfg *webhook.SenderConfig) {
 		cfg.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(l))
 	})
-	r.add(webhook.NewEndpoint{ID: "e", URL: newReceiver(t).URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: newReceiver(t).URL})
 	r.run()
 	r.emit("e1", nil)
 	if left := devtest.Receive(t, patience, "an attempt", l.left); left > 20*time.Second || left < 11*time.Second {
@@ -261,7 +261,7 @@ func TestRequestsHaveTheTraceOfTheirAttempt(t *testing.T) {
 	r, to := newRig(t, func(cfg *webhook.SenderConfig) {
 		cfg.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(sampled{state}))
 	}), newReceiver(t)
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.runIn(baggage.ContextWithBaggage(t.Context(), bag))
 	for i, tt := range []struct {
 		set            propagation.TextMapPropagator
@@ -302,7 +302,7 @@ func TestNoProxyIsUsed(t *testing.T) {
 		r, to := newRig(t, func(cfg *webhook.SenderConfig) {
 			cfg.Resolver = resolver(func(string, int) (string, bool) { return "127.0.0.1", true })
 		}), newReceiver(t)
-		r.add(webhook.NewEndpoint{ID: "e", URL: "https://hooks.example.com" + to.URL[strings.LastIndex(to.URL, ":"):]})
+		r.add(webhook.EndpointSpec{ID: "e", URL: "https://hooks.example.com" + to.URL[strings.LastIndex(to.URL, ":"):]})
 		r.run()
 		r.emit("e1", nil)
 		r.eventually("an attempt", func() bool {
@@ -377,7 +377,7 @@ func TestAnswersOfEndpoints(t *testing.T) {
 			t.Parallel()
 			r, to, elsewhere := newRig(t, nil), newReceiver(t), newReceiver(t)
 			to.answer(tt.status, append(tt.header, "Location", elsewhere.URL)...)
-			r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+			r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 			r.run()
 			r.emit("e1", nil)
 			d := r.failed("e")
@@ -413,7 +413,7 @@ func TestSilentEndpointFails(t *testing.T) {
 	gone := newReceiver(t)
 	gone.Close()
 	for id, url := range map[string]string{"hangs": slow.URL, "resets": resets.URL, "refuses": gone.URL} {
-		r.add(webhook.NewEndpoint{ID: id, URL: url})
+		r.add(webhook.EndpointSpec{ID: id, URL: url})
 	}
 	r.run()
 	r.emit("e1", nil)
@@ -431,7 +431,7 @@ func TestSilentEndpointFails(t *testing.T) {
 func TestEndpointIsDisabledAfterFiveDays(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, nil), newReceiver(t)
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.run()
 	to.answer(500)
 	r.emit("e1", nil)
@@ -508,7 +508,7 @@ func TestInFlight(t *testing.T) {
 		begun <- struct{}{}
 		<-answer
 	})
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.run()
 	t.Cleanup(func() { close(answer) })
 	for n := range events {
@@ -555,7 +555,7 @@ func TestAnEndpointThatFailsGetsOneRequestAtATime(t *testing.T) {
 			<-answer
 		}
 	}
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.run()
 	t.Cleanup(func() { close(answer) })
 	for n := range most {
@@ -616,13 +616,13 @@ func TestBlockedAddresses(t *testing.T) {
 		"loopback": to.URL, "by-name": "https://inside.example.com" + port, "metadata": "https://metadata.example.com/latest", "private": "https://10.0.0.1",
 		"mapped": "https://[::ffff:127.0.0.1]" + port, "port": "https://93.184.215.14:22", "nat64": "https://[64:ff9b::a00:1]",
 	} {
-		r.add(webhook.NewEndpoint{ID: id, URL: url})
+		r.add(webhook.EndpointSpec{ID: id, URL: url})
 	}
 	for id, url := range map[string]string{"plain": "http://127.0.0.1", "user": "https://a:hunter2@example.com"} {
 		r.exec("INSERT INTO postroom.webhook_endpoint (id, url, secrets) VALUES ($1, $2, '{whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw}')", id, url)
 	}
-	r.add(webhook.NewEndpoint{ID: "dns", URL: "https://down.example.com"})
-	r.add(webhook.NewEndpoint{ID: "unknown", URL: "https://unknown.example.com"})
+	r.add(webhook.EndpointSpec{ID: "dns", URL: "https://down.example.com"})
+	r.add(webhook.EndpointSpec{ID: "unknown", URL: "https://unknown.example.com"})
 	r.run()
 	r.emit("e1", nil)
 	for _, id := range []string{"loopback", "by-name", "metadata", "private", "mapped", "port", "nat64", "plain", "user"} {
@@ -670,9 +670,9 @@ func TestAHostWithAForbiddenAddress(t *testing.T) {
 		})
 	})
 	port := func(l net.Listener) string { return fmt.Sprint(":", l.Addr().(*net.TCPAddr).Port) }
-	r.add(webhook.NewEndpoint{ID: "works", URL: "https://works.example.com" + port(listener)})
-	r.add(webhook.NewEndpoint{ID: "refuses", URL: "https://refuses.example.com" + port(closed)})
-	r.add(webhook.NewEndpoint{ID: "forbidden", URL: "https://forbidden.example.com" + port(listener)})
+	r.add(webhook.EndpointSpec{ID: "works", URL: "https://works.example.com" + port(listener)})
+	r.add(webhook.EndpointSpec{ID: "refuses", URL: "https://refuses.example.com" + port(closed)})
+	r.add(webhook.EndpointSpec{ID: "forbidden", URL: "https://forbidden.example.com" + port(listener)})
 	r.run()
 	r.emit("e1", nil)
 	r.eventually("the request to the allowed address", func() bool { return len(to.requests()) == 1 })
@@ -691,7 +691,7 @@ func TestLookupsOfAnEndpointFail(t *testing.T) {
 	r := newRig(t, func(cfg *webhook.SenderConfig) {
 		cfg.Resolver = resolver(func(name string, _ int) (string, bool) { return "", name == "" })
 	})
-	r.add(webhook.NewEndpoint{ID: "e", URL: "https://broken.example.com"})
+	r.add(webhook.EndpointSpec{ID: "e", URL: "https://broken.example.com"})
 	r.run()
 	r.emit("e1", nil)
 	if d := r.failed("e"); d.Class != "error" || d.Attempts != 1 || d.Dead {
@@ -723,7 +723,7 @@ func TestNoNameServerAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Resolver, cfg.Timeout = names, 4*time.Second })
-			r.add(webhook.NewEndpoint{ID: "e", URL: "https://example.com"})
+			r.add(webhook.EndpointSpec{ID: "e", URL: "https://example.com"})
 			r.run()
 			r.emit("e1", nil)
 			if d := r.failed("e"); d.Class != "snoozed" || d.Attempts != 0 || d.Dead {
@@ -809,7 +809,7 @@ func TestSenderWithThePoolOfASmallMachine(t *testing.T) {
 	if err := r.in.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.run()
 	for i := range 20 {
 		r.emit(fmt.Sprint("e", i), nil)
@@ -827,7 +827,7 @@ func TestSenderHasTheSchemaOfItsInbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	ep := webhook.NewEndpoints(pool, webhook.EndpointsConfig{Schema: "tenant2"})
-	if _, _, err := ep.Add(t.Context(), webhook.NewEndpoint{ID: "e", URL: "https://example.com"}, ann); err != nil {
+	if _, _, err := ep.Add(t.Context(), webhook.EndpointSpec{ID: "e", URL: "https://example.com"}, ann); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]error{"tenant2": nil, "": webhook.ErrUnknownEndpoint} {
@@ -890,10 +890,10 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	})
 	works, broken := newReceiver(t), newReceiver(t)
 	broken.answer(500)
-	r.add(webhook.NewEndpoint{ID: "works", URL: works.URL})
-	r.add(webhook.NewEndpoint{ID: "broken", URL: broken.URL})
-	r.add(webhook.NewEndpoint{ID: "inside", URL: "https://10.0.0.1"})
-	r.add(webhook.NewEndpoint{ID: "disabled", URL: works.URL})
+	r.add(webhook.EndpointSpec{ID: "works", URL: works.URL})
+	r.add(webhook.EndpointSpec{ID: "broken", URL: broken.URL})
+	r.add(webhook.EndpointSpec{ID: "inside", URL: "https://10.0.0.1"})
+	r.add(webhook.EndpointSpec{ID: "disabled", URL: works.URL})
 	if err := r.store.Disable(t.Context(), "disabled", ann); err != nil {
 		t.Fatal(err)
 	}
@@ -943,7 +943,7 @@ func TestDeliveriesAreCounted(t *testing.T) {
 func TestDatabaseClockThatIsAheadDisablesNoEndpoint(t *testing.T) {
 	defer clock.OverrideLatest(40 * 24 * time.Hour)()
 	r, to := newRig(t, nil), newReceiver(t)
-	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "e", URL: to.URL})
 	r.run()
 	to.answer(500)
 	r.emit("e1", nil)
@@ -972,7 +972,7 @@ func TestDatabaseClockThatIsAheadDisablesNoEndpoint(t *testing.T) {
 func TestAnAnswerBeforeAFailureIsNoSuccessAfterIt(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, nil), newReceiver(t)
-	r.add(webhook.NewEndpoint{ID: "ep", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "ep", URL: to.URL})
 	r.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$`)
 	r.exec(`CREATE TRIGGER refuse BEFORE DELETE ON postroom.held FOR EACH ROW WHEN (OLD.handler = 'webhooks') EXECUTE FUNCTION refuse()`)
 	r.run()
@@ -1008,7 +1008,7 @@ func TestASuccessEndsAFailureThatBeganMeanwhile(t *testing.T) {
 		}
 		to.ServeHTTP(w, req)
 	})
-	r.add(webhook.NewEndpoint{ID: "ep", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "ep", URL: to.URL})
 	r.run()
 	done := func() bool { return one[int](r, "SELECT count(*) FROM postroom.held WHERE event_id <> 'refused'") == 0 }
 	r.emit("first", nil) // after its success, two requests may run at the same time

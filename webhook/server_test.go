@@ -60,7 +60,7 @@ func TestSenderHangsUp(t *testing.T) {
 // The answer comes within Patience, whatever the store does.
 func TestPatience(t *testing.T) {
 	t.Parallel()
-	e := newEndpoint(t, func(c *webhook.Config) { c.Patience = time.Millisecond })
+	e := newEndpoint(t, func(c *webhook.ReceiverConfig) { c.Patience = time.Millisecond })
 	ended := make(chan error, 1)
 	e.in.during = func(ctx context.Context) error {
 		select {
@@ -82,7 +82,7 @@ func TestPatience(t *testing.T) {
 // By default, a request has three seconds.
 func TestDefaultPatience(t *testing.T) {
 	t.Parallel()
-	e := newEndpoint(t, func(c *webhook.Config) { c.Patience = 0 })
+	e := newEndpoint(t, func(c *webhook.ReceiverConfig) { c.Patience = 0 })
 	e.in.during = func(ctx context.Context) error {
 		if at, _ := ctx.Deadline(); time.Until(at) > 3*time.Second || time.Until(at) < time.Second {
 			t.Errorf("%s are left, want 3s", time.Until(at))
@@ -105,21 +105,21 @@ func TestPatienceWithFunctions(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})
 	t.Cleanup(func() { close(end) })
-	for name, set := range map[string]func(c *webhook.Config){
-		"Choose": func(c *webhook.Config) {
+	for name, set := range map[string]func(c *webhook.ReceiverConfig){
+		"Choose": func(c *webhook.ReceiverConfig) {
 			c.Choose = func(*http.Request) (string, webhook.Scheme, error) {
 				<-end
 				return "", nil, webhook.ErrUnknownTenant
 			}
 		},
-		"Scheme": func(c *webhook.Config) { c.Scheme = hangingScheme{end} },
-		"Event": func(c *webhook.Config) {
+		"Scheme": func(c *webhook.ReceiverConfig) { c.Scheme = hangingScheme{end} },
+		"Event": func(c *webhook.ReceiverConfig) {
 			c.Event = func(webhook.Message, http.Header, []byte) (postroom.Event, error) {
 				<-end
 				return postroom.Event{}, errors.New("too late")
 			}
 		},
-		"Key": func(c *webhook.Config) {
+		"Key": func(c *webhook.ReceiverConfig) {
 			c.Key = func(postroom.Event) string {
 				<-end
 				return ""
@@ -127,7 +127,7 @@ func TestPatienceWithFunctions(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newEndpoint(t, set, func(c *webhook.Config) { c.Patience = 50 * time.Millisecond })
+			e := newEndpoint(t, set, func(c *webhook.ReceiverConfig) { c.Patience = 50 * time.Millisecond })
 			answered := make(chan *httptest.ResponseRecorder, 1)
 			req := signed(t, "a", "{}")
 			go func() { answered <- e.do(req) }()
@@ -143,7 +143,7 @@ func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		head    string
-		set     func(c *webhook.Config)
+		set     func(c *webhook.ReceiverConfig)
 		status  int
 		outcome string
 	}{
@@ -151,14 +151,14 @@ func TestSlowBody(t *testing.T) {
 		"it comes in chunks":     {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked", nil, http.StatusRequestTimeout, "too_slow"},
 		"it is compressed":       {"POST / HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 2", nil, http.StatusUnsupportedMediaType, "encoded"},
 		"the method is another":  {"PUT / HTTP/1.1\r\nContent-Length: 2", nil, http.StatusMethodNotAllowed, "other_method"},
-		"it is too large":        {"POST / HTTP/1.1\r\nContent-Length: 101", func(c *webhook.Config) { c.MaxBody = 100 }, http.StatusRequestEntityTooLarge, "too_large"},
-		"the Config has a fault": {"POST / HTTP/1.1\r\nContent-Length: 2", func(c *webhook.Config) { c.Changed = 7 }, http.StatusInternalServerError, "misconfigured"},
+		"it is too large":        {"POST / HTTP/1.1\r\nContent-Length: 101", func(c *webhook.ReceiverConfig) { c.MaxBody = 100 }, http.StatusRequestEntityTooLarge, "too_large"},
+		"the Config has a fault": {"POST / HTTP/1.1\r\nContent-Length: 2", func(c *webhook.ReceiverConfig) { c.Changed = 7 }, http.StatusInternalServerError, "misconfigured"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := newEndpoint(t, func(c *webhook.Config) { c.Patience = 10 * time.Millisecond })
+			e := newEndpoint(t, func(c *webhook.ReceiverConfig) { c.Patience = 10 * time.Millisecond })
 			if tt.set != nil {
-				e = newEndpoint(t, func(c *webhook.Config) { c.Patience = 10 * time.Millisecond }, tt.set)
+				e = newEndpoint(t, func(c *webhook.ReceiverConfig) { c.Patience = 10 * time.Millisecond }, tt.set)
 			}
 			server := httptest.NewServer(e)
 			t.Cleanup(server.Close)

@@ -33,9 +33,9 @@ func TestFailingEndpointsDoNotStopOthersOnTheirHost(t *testing.T) {
 		to.ServeHTTP(w, req)
 	})
 	for n := range failing {
-		r.add(webhook.NewEndpoint{ID: fmt.Sprint("fails", n), Account: "one", URL: fmt.Sprint(to.URL, "/fails/", n)})
+		r.add(webhook.EndpointSpec{ID: fmt.Sprint("fails", n), Account: "one", URL: fmt.Sprint(to.URL, "/fails/", n)})
 	}
-	r.add(webhook.NewEndpoint{ID: "works", Account: "other", URL: to.URL + "/works"})
+	r.add(webhook.EndpointSpec{ID: "works", Account: "other", URL: to.URL + "/works"})
 	r.run()
 	r.emit("e1", tenantOf("one"))
 	r.eventually("all to fail or to wait", func() bool {
@@ -80,8 +80,8 @@ func TestAnEndpointThatDoesNotReadDoesNotStopOthersOnItsHost(t *testing.T) {
 	to.StartTLS()
 	t.Cleanup(to.Close)
 	t.Cleanup(func() { close(hangs) })
-	r.add(webhook.NewEndpoint{ID: "hangs", Account: "one", URL: to.URL + "/hangs"})
-	r.add(webhook.NewEndpoint{ID: "works", Account: "other", URL: to.URL + "/works"})
+	r.add(webhook.EndpointSpec{ID: "hangs", Account: "one", URL: to.URL + "/hangs"})
+	r.add(webhook.EndpointSpec{ID: "works", Account: "other", URL: to.URL + "/works"})
 	r.run()
 	large := []byte(`"` + strings.Repeat("x", postroom.MaxData-2) + `"`)
 	r.emit("e1", func(ev *postroom.Event) { tenantOf("one")(ev); ev.Data = large })

@@ -22,7 +22,7 @@ type signals struct {
 	tracer   trace.Tracer
 }
 
-func newSignals(cfg Config) *signals {
+func newSignals(cfg ReceiverConfig) *signals {
 	return &signals{
 		source:   cfg.Source,
 		span:     "receive " + cfg.Source,

@@ -46,7 +46,7 @@ func TestCheckRefusesTypesThatNoEventHas(t *testing.T) {
 		{webhook.HMAC{Name: "acme.eu", Secrets: []string{"s"}, Signature: "x", ID: "id"}, []string{"acme.eu.paid", "acme.>"}, ""},
 		{verifier(func() (webhook.Message, error) { return webhook.Message{}, errors.New("no") }), []string{"paid"}, ""}, // it does not tell its name
 	} {
-		e := newEndpoint(t, func(c *webhook.Config) { c.Scheme, c.Types = tt.scheme, tt.types })
+		e := newEndpoint(t, func(c *webhook.ReceiverConfig) { c.Scheme, c.Types = tt.scheme, tt.types })
 		err := e.Check(t.Context())
 		switch {
 		case tt.want == "" && err != nil:
@@ -55,7 +55,7 @@ func TestCheckRefusesTypesThatNoEventHas(t *testing.T) {
 			t.Errorf("%T %q: %v, want an unrecoverable error with %s", tt.scheme, tt.types, err, tt.want)
 		}
 	}
-	own := newEndpoint(t, func(c *webhook.Config) {
+	own := newEndpoint(t, func(c *webhook.ReceiverConfig) {
 		c.Scheme, c.Types = stripe, []string{"paid"}
 		c.Event = func(m webhook.Message, _ http.Header, body []byte) (postroom.Event, error) {
 			return postroom.Event{Type: "paid", ID: m.ID, Data: body}, nil
@@ -71,10 +71,10 @@ func TestCheckRefusesTypesThatNoEventHas(t *testing.T) {
 func TestTypesThatMatchNothingAreAFault(t *testing.T) {
 	t.Parallel()
 	ofUser := verifier(func() (webhook.Message, error) { return webhook.Message{Scheme: "acme", ID: "a", Type: "paid"}, nil })
-	for name, set := range map[string]func(*webhook.Config){
-		"a scheme":        func(c *webhook.Config) { c.Types = []string{"invoice.paid"} },
-		"a user's scheme": func(c *webhook.Config) { c.Scheme, c.Types = ofUser, []string{"paid"} },
-		"tenants": func(c *webhook.Config) {
+	for name, set := range map[string]func(*webhook.ReceiverConfig){
+		"a scheme":        func(c *webhook.ReceiverConfig) { c.Types = []string{"invoice.paid"} },
+		"a user's scheme": func(c *webhook.ReceiverConfig) { c.Scheme, c.Types = ofUser, []string{"paid"} },
+		"tenants": func(c *webhook.ReceiverConfig) {
 			c.Types = []string{"invoice.paid"}
 			c.Choose = func(*http.Request) (string, webhook.Scheme, error) { return "one", webhook.Standard(secret), nil }
 		},
@@ -105,18 +105,18 @@ func TestInboxChecksItsReceivers(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	for name, tt := range map[string]struct {
-		set  func(c *webhook.Config)
+		set  func(c *webhook.ReceiverConfig)
 		want string
 	}{
-		"an empty secret":                      {func(c *webhook.Config) { c.Scheme = webhook.Stripe("") }, "no secret"},
-		"no source":                            {func(c *webhook.Config) { c.Source = "" }, "Source is required"},
-		"an unknown handler":                   {func(c *webhook.Config) { c.Handler = "other" }, "no such handler"},
-		"a type of the provider":               {func(c *webhook.Config) { c.Types = []string{"charge.succeeded"} }, `"stripe."`},
-		"a type that the handler lacks":        {func(c *webhook.Config) { c.Types = []string{"stripe.charge.failed"} }, "which handler h does not take"},
-		"wildcards that the handler lacks":     {func(c *webhook.Config) { c.Types = []string{"stripe.refund.*"} }, "which handler h does not take"},
-		"a type that the handler has":          {func(c *webhook.Config) { c.Types = []string{"stripe.charge.succeeded"} }, ""},
-		"wildcards with a type of the handler": {func(c *webhook.Config) { c.Types = []string{"stripe.charge.*"} }, ""},
-		"no fault":                             {func(*webhook.Config) {}, ""},
+		"an empty secret":                      {func(c *webhook.ReceiverConfig) { c.Scheme = webhook.Stripe("") }, "no secret"},
+		"no source":                            {func(c *webhook.ReceiverConfig) { c.Source = "" }, "Source is required"},
+		"an unknown handler":                   {func(c *webhook.ReceiverConfig) { c.Handler = "other" }, "no such handler"},
+		"a type of the provider":               {func(c *webhook.ReceiverConfig) { c.Types = []string{"charge.succeeded"} }, `"stripe."`},
+		"a type that the handler lacks":        {func(c *webhook.ReceiverConfig) { c.Types = []string{"stripe.charge.failed"} }, "which handler h does not take"},
+		"wildcards that the handler lacks":     {func(c *webhook.ReceiverConfig) { c.Types = []string{"stripe.refund.*"} }, "which handler h does not take"},
+		"a type that the handler has":          {func(c *webhook.ReceiverConfig) { c.Types = []string{"stripe.charge.succeeded"} }, ""},
+		"wildcards with a type of the handler": {func(c *webhook.ReceiverConfig) { c.Types = []string{"stripe.charge.*"} }, ""},
+		"no fault":                             {func(*webhook.ReceiverConfig) {}, ""},
 	} {
 		for _, declared := range []bool{false, true} {
 			in := inbox.New(pool, nil, inbox.Config{Logger: silent})
@@ -125,9 +125,9 @@ func TestInboxChecksItsReceivers(t *testing.T) {
 			} else {
 				in.Handle(inbox.Subscription{Name: "h"}, muxOf("stripe.charge.succeeded"))
 			}
-			cfg := webhook.Config{Source: "/stripe", Handler: "h", Scheme: webhook.Stripe("s"), Logger: silent}
+			cfg := webhook.ReceiverConfig{Source: "/stripe", Handler: "h", Scheme: webhook.Stripe("s"), Logger: silent}
 			tt.set(&cfg)
-			webhook.New(in, cfg)
+			webhook.NewReceiver(in, cfg)
 			for what, start := range map[string]func(context.Context) error{"Check": in.Check, "Run": in.Run} {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				if tt.want == "" && what == "Run" {
@@ -146,7 +146,7 @@ func TestInboxChecksItsReceivers(t *testing.T) {
 	}
 	in := inbox.New(pool, nil, inbox.Config{Logger: silent})
 	in.Handle(inbox.Subscription{Name: "h"}, muxOf("stripe.charge.succeeded", "charge.refunded"))
-	webhook.New(in, webhook.Config{Source: "/stripe", Handler: "h", Scheme: webhook.Stripe("s"), Logger: silent})
+	webhook.NewReceiver(in, webhook.ReceiverConfig{Source: "/stripe", Handler: "h", Scheme: webhook.Stripe("s"), Logger: silent})
 	if err := in.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "the handler's Types has charge.refunded") {
 		t.Errorf("a handler with a type of the provider: %v", err)
 	}
@@ -160,7 +160,7 @@ func TestReceiverStoresTheTypesOfItsHandler(t *testing.T) {
 	r.exec("CREATE TABLE effect (id text)")
 	mux := &postroom.Mux{}
 	r.in.Handle(inbox.Subscription{Name: "h"}, mux)
-	receiver := webhook.New(r.in, webhook.Config{Source: "/acme", Handler: "h", Scheme: webhook.Standard(secret), Patience: patience, Logger: silent})
+	receiver := webhook.NewReceiver(r.in, webhook.ReceiverConfig{Source: "/acme", Handler: "h", Scheme: webhook.Standard(secret), Patience: patience, Logger: silent})
 	*mux = *muxOf("standard.paid") // it gets its handlers only now
 	r.run()
 	answer := func(id, kind string) {
@@ -224,7 +224,7 @@ func TestAccountHeaderInAnyCase(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.AccountHeader, cfg.Types = "Tenant-Id", []string{"order.placed"} }), newReceiver(t)
 	for _, account := range []string{"acme", "other", ""} {
-		r.add(webhook.NewEndpoint{ID: cmp.Or(account, "none"), Account: account, URL: to.URL + "/" + account})
+		r.add(webhook.EndpointSpec{ID: cmp.Or(account, "none"), Account: account, URL: to.URL + "/" + account})
 	}
 	log := outbox.New(outbox.Config{Source: "/shop"})
 	err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error {
@@ -286,7 +286,7 @@ func TestStatusFindsAReceiverThatTakesNothing(t *testing.T) {
 		}
 	}
 	receiverOf := func(source string) *webhook.Receiver {
-		return webhook.New(in, webhook.Config{
+		return webhook.NewReceiver(in, webhook.ReceiverConfig{
 			Source: source, Handler: "h", Scheme: webhook.Standard(secret), Types: []string{"standard.paid"}, Patience: patience, Logger: silent,
 		})
 	}
@@ -319,9 +319,9 @@ func TestStatusFindsASenderWithoutEndpoints(t *testing.T) {
 	r, to := newRig(t, func(cfg *webhook.SenderConfig) {
 		cfg.AccountHeader, cfg.Types = "tenant", []string{"order.placed", "order.paid"}
 	}), newReceiver(t)
-	r.add(webhook.NewEndpoint{ID: "wrong", Account: "acme", URL: to.URL, Types: []string{"placed"}})
-	r.add(webhook.NewEndpoint{ID: "right", Account: "acme", URL: to.URL, Types: []string{"order.placed", "order.lost"}})
-	r.add(webhook.NewEndpoint{ID: "all", Account: "acme", URL: to.URL})
+	r.add(webhook.EndpointSpec{ID: "wrong", Account: "acme", URL: to.URL, Types: []string{"placed"}})
+	r.add(webhook.EndpointSpec{ID: "right", Account: "acme", URL: to.URL, Types: []string{"order.placed", "order.lost"}})
+	r.add(webhook.EndpointSpec{ID: "all", Account: "acme", URL: to.URL})
 	r.run()
 	r.emit("e1", func(ev *postroom.Event) { ev.Headers = map[string]string{"account": "acme"} }) // another header
 	internal := postroom.Event{ID: "e2", Source: "/shop", Type: "order.internal"}

@@ -37,7 +37,7 @@ func TestCapturedRequestUnderOtherTypes(t *testing.T) {
 			}
 			in := inbox.New(pool, nil, inbox.Config{Logger: silent})
 			in.Declare(inbox.Subscription{Name: "apply"})
-			receiver := webhook.New(in, webhook.Config{Source: "/acme", Handler: "apply", Scheme: tt.scheme, Patience: patience, Logger: silent})
+			receiver := webhook.NewReceiver(in, webhook.ReceiverConfig{Source: "/acme", Handler: "apply", Scheme: tt.scheme, Patience: patience, Logger: silent})
 			captured := request(t, tt.scheme, "first", "paid", `{"id":"a"}`)
 			for _, kind := range []string{"paid", "refunded", "x", "y", "z"} {
 				req := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"id":"a"}`))
@@ -114,7 +114,7 @@ func TestReceiverTellsThatItIgnoresAll(t *testing.T) {
 		{"one was stored", append([]string{`{"type":"paid"}`}, slices.Repeat([]string{`{"type":"refunded"}`}, 20)...), ""},
 		{"no type", []string{`{"event":"paid"}`}, none},
 	} {
-		e := newEndpoint(t, func(c *webhook.Config) { c.Types = []string{"standard.paid"} })
+		e := newEndpoint(t, func(c *webhook.ReceiverConfig) { c.Types = []string{"standard.paid"} })
 		for i, body := range tt.bodies {
 			e.want(signed(t, fmt.Sprint("id", i), body), 200, "")
 		}

@@ -277,7 +277,7 @@ func (u noCompare) Abilities() port.Abilities {
 // blind replaces the relay with one that does not compare the streams, and waits until it leads.
 func (p *testSetup) blind() {
 	p.Helper()
-	r := relay.New(p.pool, noCompare{natsjs.NewPublisher(p.nc)}, relay.Config{Accept: []port.Risk{port.NotVerified}})
+	r := relay.New(p.pool, noCompare{natsjs.NewPublisher(p.nc)}, relay.Config{AcceptRisks: []port.Risk{port.NotVerified}})
 	p.ledAnew(func() {
 		p.stopRelay()
 		p.stopRelay = p.start(r)

@@ -20,7 +20,7 @@ func TestWebhookSend(t *testing.T) {
 	} {
 		in := inbox.New(pool, nil, inbox.Config{})
 		in.Declare(inbox.Subscription{Name: "h"})
-		server := httptest.NewServer(webhook.New(in, webhook.Config{Source: "/" + name, Handler: "h", Scheme: scheme}))
+		server := httptest.NewServer(webhook.NewReceiver(in, webhook.ReceiverConfig{Source: "/" + name, Handler: "h", Scheme: scheme}))
 		env := map[string]string{"WEBHOOK_SECRET": secret}
 		postroom(t, env, "webhook", "send", "--scheme", name, "--id", "w-1", "--type", "thing.made", "--times", "2", server.URL).want(t, exitOK).says(t, "w-1 200 OK")
 		var id, eventType string

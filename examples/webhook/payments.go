@@ -48,7 +48,7 @@ func newService(pool *pgxpool.Pool, log *slog.Logger, secrets ...string) (*inbox
 	// If a connection breaks, the events that were claimed over it run again after twice Timeout.
 	in.Handle(inbox.Subscription{Name: handlerName, Workers: workers, Timeout: 2 * time.Second}, postroom.JSON(apply))
 	mux := http.NewServeMux()
-	mux.Handle(source, webhook.New(in, webhook.Config{
+	mux.Handle(source, webhook.NewReceiver(in, webhook.ReceiverConfig{
 		Source: source, Handler: handlerName, Scheme: webhook.Standard(secrets...), Logger: log,
 		Types: []string{"standard." + authorized, "standard." + captured, "standard." + refunded}, // the endpoint answers 200 to webhooks of other types, and does not store them
 		Key: func(ev postroom.Event) string {

@@ -84,7 +84,7 @@ func endpoints(ctx context.Context, in *inbox.Inbox, db *demo.Database, secret s
 	}))
 	mux := http.NewServeMux()
 	for name, scheme := range schemes(key) {
-		receiver := webhook.New(in, webhook.Config{Source: "/webhooks/" + name, Handler: handler, Scheme: scheme, Logger: log})
+		receiver := webhook.NewReceiver(in, webhook.ReceiverConfig{Source: "/webhooks/" + name, Handler: handler, Scheme: scheme, Logger: log})
 		if err := receiver.Check(ctx); err != nil {
 			return nil, fmt.Errorf("set WEBHOOK_SECRET: %w", err)
 		}

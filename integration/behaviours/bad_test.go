@@ -209,7 +209,7 @@ var faults = []fault{
 		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "SET search_path = nowhere"), errOwn)
 	}},
 	{name: "a transaction that it made read-only", says: "read-only transaction", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {
-		postroom.Result(ctx, "took effect")
+		postroom.SetResult(ctx, "took effect")
 		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "SET TRANSACTION READ ONLY"))
 	}},
 	{name: "a value that panics when it is read", says: "no text", fail: func(ctx context.Context, tx pgx.Tx, handler, id string) error {

@@ -111,7 +111,7 @@ var ways = []way{
 		return errors.Join(exec(ctx, tx, insert, handler, id), exec(ctx, tx, "SET search_path = nowhere"))
 	}},
 	{"a text about it", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
-		postroom.Result(ctx, "wrote "+id)
+		postroom.SetResult(ctx, "wrote "+id)
 		return exec(ctx, tx, insert, handler, id)
 	}},
 	{"a goroutine that goes on with the transaction", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
@@ -202,7 +202,7 @@ var ways = []way{
 		return exec(ctx, tx, insert, handler, id)
 	}},
 	{"an outcome for the operator", func(ctx context.Context, tx pgx.Tx, handler, id string) error {
-		postroom.Result(ctx, "took effect")
+		postroom.SetResult(ctx, "took effect")
 		return exec(ctx, tx, insert, handler, id)
 	}},
 }

@@ -91,8 +91,8 @@ func placeAfter(ctx context.Context, tx pgx.Tx, order Order) error {
 
 // runRelayAfter publishes what is in the outbox.
 func runRelayAfter(ctx context.Context, pool *pgxpool.Pool, kafka message.Publisher) error {
-	r := relay.New(pool, postmill.Relay(kafka, postmill.RelayConfig{}), relay.Config{
-		Accept: []broker.Risk{broker.NotInspected, broker.NotVerified},
+	r := relay.New(pool, postmill.NewBroker(kafka, postmill.BrokerConfig{}), relay.Config{
+		AcceptRisks: []broker.Risk{broker.NotInspected, broker.NotVerified},
 	})
 	return r.Run(ctx)
 }

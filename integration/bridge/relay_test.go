@@ -54,9 +54,9 @@ type numbered struct {
 // newRelay returns a relay that publishes with one of Watermill's publishers, which fails at
 // random.
 func newRelay(pool *pgxpool.Pool, pub *flaky) *relay.Relay {
-	return relay.New(pool, postmill.Relay(pub, postmill.RelayConfig{}), relay.Config{
+	return relay.New(pool, postmill.NewBroker(pub, postmill.BrokerConfig{}), relay.Config{
 		Lease: time.Second, IdlePoll: 20 * time.Millisecond, DrainTimeout: time.Millisecond, Logger: quiet,
-		Accept: []broker.Risk{broker.NotInspected, broker.NotVerified},
+		AcceptRisks: []broker.Risk{broker.NotInspected, broker.NotVerified},
 	})
 }
 

@@ -74,7 +74,7 @@ func serveRelay(ctx context.Context, text []byte) error {
 func (j relayJob) config() relay.Config {
 	cfg := relay.Config{Lease: j.Lease, Retention: j.Retention, Logger: logger()}
 	if j.ShortWindow {
-		cfg.Accept = []broker.Risk{natsjs.ShortDuplicateWindow}
+		cfg.AcceptRisks = []broker.Risk{natsjs.ShortDuplicateWindow}
 	}
 	return cfg
 }

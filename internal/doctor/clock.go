@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/internal/eventlog"
 )
 
 // The doctor reports a warning or a fault if two clocks differ by more than these times.
@@ -51,7 +51,7 @@ func checkRoundTrip(ctx context.Context, e *examination) error {
 }
 
 func compareLease(e *examination, roundTrip time.Duration) {
-	needed, chosen := relay.LeaseFor(roundTrip), e.d.cfg.Lease
+	needed, chosen := eventlog.LeaseFor(roundTrip), e.d.cfg.Lease
 	took := roundTrip.Round(10 * time.Microsecond)
 	switch {
 	case chosen > 0 && needed > chosen:
@@ -59,14 +59,14 @@ func compareLease(e *examination, roundTrip time.Duration) {
 			"a statement takes %s from here to the database and back: the lease of %s is too short for the statements of a relay, and it may never lead", took, chosen)
 	case chosen > 0:
 		e.ok("", "a statement takes %s to the database and back: the lease of %s leaves time enough", took, chosen)
-	case needed > relay.LongestLease:
+	case needed > eventlog.LongestLease:
 		e.fault("", fmt.Sprintf("run relays nearer to the database, or give them a lease of %s or more (relay.Config.Lease, --lease)", needed.Round(time.Second)),
-			"a statement takes %s from here to the database and back: the longest lease that a relay chooses, %s, is too short for its statements, and it may never lead", took, relay.LongestLease)
-	case needed > relay.DefaultLease:
+			"a statement takes %s from here to the database and back: the longest lease that a relay chooses, %s, is too short for its statements, and it may never lead", took, eventlog.LongestLease)
+	case needed > eventlog.DefaultLease:
 		e.warn("", "run relays nearer to the database",
 			"a statement takes %s from here to the database and back: relays lengthen their lease to %s, so after a crash the next relay leads that much later; a relay with a shorter --lease may never lead", took, needed.Round(time.Second))
 	default:
-		e.ok("", "a statement takes %s to the database and back: the relays' lease of %s leaves time enough", took, relay.DefaultLease)
+		e.ok("", "a statement takes %s to the database and back: the relays' lease of %s leaves time enough", took, eventlog.DefaultLease)
 	}
 }
 

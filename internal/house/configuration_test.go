@@ -22,7 +22,7 @@ var configured = []struct{ dir, name string }{
 	{"outbound", "Config"},
 	{"outbound", "Budget"},
 	{"outbound", "Breaker"},
-	{"webhook", "Config"},
+	{"webhook", "ReceiverConfig"},
 	{"webhook", "HMAC"},
 	{"webhook", "SenderConfig"},
 	{"webhook", "EndpointsConfig"},
@@ -33,7 +33,7 @@ var configured = []struct{ dir, name string }{
 	{"deadletter", "ReplayOptions"},
 	{"postmill", "PublisherConfig"},
 	{"postmill", "SubscriberConfig"},
-	{"postmill", "RelayConfig"},
+	{"postmill", "BrokerConfig"},
 }
 
 // docs/reference/configuration.md has every setting with its doc comment. make api writes it.

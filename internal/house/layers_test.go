@@ -143,7 +143,7 @@ var layers = []struct {
 	{"internal/jcs", nil, "it turns one text into another"},
 	{"internal/lent", []string{guardPath, pgxAllPath}, "it lends a transaction to a user's code; it begins and ends none"},
 	{"internal/session", []string{pgxAllPath}, "it resets one connection"},
-	{"internal/doctor", []string{rootPath, module + "/internal/inspect", module + "/internal/messages", textPath, sqlFilePath, schemaPath, module + "/relay", natsjsPath, wirePath, wildcardPath, identityPath, consumerPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it examines a set-up with the parts' own checks and changes nothing"},
+	{"internal/doctor", []string{rootPath, module + "/internal/inspect", module + "/internal/messages", textPath, sqlFilePath, schemaPath, eventlogPath, natsjsPath, wirePath, wildcardPath, identityPath, consumerPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it examines a set-up with the parts' own checks and changes nothing"},
 	{"internal/sleep", nil, "it waits for a time or a context"},
 	{"internal/wire", []string{rootPath}, "it converts events to headers and back"},
 	{"internal/wildcard", nil, "it compares subjects with wildcards"},

@@ -117,7 +117,7 @@ type Decision struct {
 	// the beginning of each text.
 	Failures []held.Failure `json:"failures"`
 
-	// Result is the handler's own description of what it did: the text of postroom.Result.
+	// Result is the handler's own description of what it did: the text of postroom.SetResult.
 	Result string `json:"result,omitempty"`
 }
 

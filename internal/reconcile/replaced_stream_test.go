@@ -64,7 +64,7 @@ func TestWhatAStreamReplacedIsNotMissing(t *testing.T) {
 			log := pglog.New(pool)
 			go func() {
 				defer close(done)
-				_ = relay.New(pool, publisher, relay.Config{Accept: natsjs.Risks()}).Run(ctx) // the end of the test stops it
+				_ = relay.New(pool, publisher, relay.Config{AcceptRisks: natsjs.Risks()}).Run(ctx) // the end of the test stops it
 			}()
 			t.Cleanup(func() { stop(); <-done })
 			last := func(seq uint64) {

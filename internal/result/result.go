@@ -1,5 +1,5 @@
-// Package result passes a text from postroom.Result to the inbox. A handler calls postroom.Result,
-// and the inbox stores the text with the event.
+// Package result passes a text from postroom.SetResult to the inbox. A handler calls
+// postroom.SetResult, and the inbox stores the text with the event.
 package result
 
 import (

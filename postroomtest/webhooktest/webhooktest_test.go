@@ -75,7 +75,7 @@ func TestReceiverConforms(t *testing.T) {
 		{"hmac", hmac, []string{"X-Type"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			server := httptest.NewServer(webhook.New(in, webhook.Config{
+			server := httptest.NewServer(webhook.NewReceiver(in, webhook.ReceiverConfig{
 				Source: "/" + tt.name, Handler: "apply", Scheme: tt.scheme(newSecret, oldSecret), MaxBody: 10_000, Patience: time.Minute,
 				Logger: slog.New(slog.DiscardHandler),
 			}))

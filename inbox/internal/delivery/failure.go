@@ -32,6 +32,10 @@ const (
 	ClassDiscarded   = "discarded"       // the handler said that the event is of no use
 )
 
+// snoozeBound is how long a handler can snooze an event without an attempt that counts. After that
+// time each further snooze counts as an attempt. So the event becomes dead in the end.
+const snoozeBound = 24 * time.Hour
+
 // Failure is what went wrong with an event.
 type Failure struct {
 	Class string
@@ -45,7 +49,7 @@ type Failure struct {
 	unknown    bool          // no handler has the type of the event
 	unanswered bool          // the failure is permanent only because the outcome of this attempt's call is unknown
 	Waits      bool          // nothing failed: the event waits for its turn
-	Snoozed    bool          // the attempt does not count, unless the event has had only snoozes for postroom.SnoozeBound
+	Snoozed    bool          // the attempt does not count, unless the event has had only snoozes for snoozeBound
 	after      time.Duration // the least time until the next attempt
 	pace       time.Duration // if the other events of the key wait too: the time from each of them to the next; otherwise 0
 }
@@ -154,7 +158,7 @@ func (f *Failure) KeyWaits() (first, pace time.Duration, waits bool) {
 func (f Failure) Hold(schedule postroom.Backoff, attempts, most int, snoozed time.Duration, back int) Holding {
 	h := Holding{Failure: &f}
 	//guard:snoozes-end-after-a-day 2 true
-	if f.Snoozed && snoozed < postroom.SnoozeBound {
+	if f.Snoozed && snoozed < snoozeBound {
 		wait := max(f.after, shortestWait)
 		//guard:a-snooze-is-no-attempt 1 = @1.1
 		h.Attempts, h.After = max(attempts-max(back, 1), 0), &wait

@@ -83,8 +83,8 @@ func (i *Invoker) Run(ctx context.Context, tx Transaction, f func(ctx context.Co
 	return err
 }
 
-// RunNoting is Run for a handler that may call postroom.Result. If the handler succeeds and has
-// called postroom.Result, RunNoting calls the function note with the text of the result.
+// RunNoting is Run for a handler that may call postroom.SetResult. If the handler succeeds and has
+// called postroom.SetResult, RunNoting calls the function note with the text of the result.
 func (i *Invoker) RunNoting(ctx context.Context, tx Transaction, f func(ctx context.Context, tx pgx.Tx) error, note func(text string) error) error {
 	noting, said := result.With(ctx)
 	err := i.Run(noting, tx, f)

@@ -122,7 +122,7 @@ func (w *options) complete(cmd *cobra.Command, getenv func(string) string) error
 		return err
 	}
 	for _, name := range w.accept {
-		w.cfg.Accept = append(w.cfg.Accept, port.Risk(name))
+		w.cfg.AcceptRisks = append(w.cfg.AcceptRisks, port.Risk(name))
 	}
 	if w.cfg.Atomic && !cmd.Flags().Changed("window") { // with 0 the relay chooses its default for atomic batches
 		w.cfg.Window = 0

@@ -132,7 +132,7 @@ func row(e webhook.Endpoint) []string {
 }
 
 func add(getenv func(string) string) *cobra.Command {
-	var e webhook.NewEndpoint
+	var e webhook.EndpointSpec
 	cmd := &cobra.Command{
 		Use:   "add URL",
 		Short: "Add an endpoint, and print its secret",

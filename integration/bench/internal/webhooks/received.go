@@ -36,7 +36,7 @@ func scheme() webhook.Scheme {
 func Received(pool *pgxpool.Pool, schema string, log *slog.Logger) http.Handler {
 	in := inbox.New(pool, nil, inbox.Config{Schema: schema, Logger: log})
 	in.Declare(inbox.Subscription{Name: "bench"})
-	return webhook.New(in, webhook.Config{Source: "/bench", Handler: "bench", Scheme: scheme(), Logger: log})
+	return webhook.NewReceiver(in, webhook.ReceiverConfig{Source: "/bench", Handler: "bench", Scheme: scheme(), Logger: log})
 }
 
 // Send sends a signed webhook and reads the answer.

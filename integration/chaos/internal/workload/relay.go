@@ -24,7 +24,7 @@ func runRelay(ctx context.Context, w *worker) error {
 	defer nc.Close()
 	r := relay.New(pool, natsjs.NewPublisher(nc), relay.Config{
 		Lease: Lease, Atomic: w.Atomic, Retention: relay.KeepForever, Logger: w.log, MeterProvider: w.meters,
-		Accept: []broker.Risk{natsjs.ShortDuplicateWindow},
+		AcceptRisks: []broker.Risk{natsjs.ShortDuplicateWindow},
 	})
 	childproc.Tell("begins")
 	return r.Run(ctx)

@@ -45,9 +45,9 @@ type Answer struct {
 	Body   []byte
 }
 
-// External is a vendor for tests. It is an HTTP server that fails when the test tells it to, and
+// Vendor is a vendor for tests. It is an HTTP server that fails when the test tells it to, and
 // that remembers idempotency keys as good vendors do. It is safe for concurrent use.
-type External struct {
+type Vendor struct {
 	// URL is the server's URL, without a slash at its end.
 	URL string
 
@@ -70,52 +70,52 @@ type External struct {
 	works    []Request
 }
 
-// NewExternal returns a vendor. The vendor calls the function work once for each key, and for each
+// NewVendor returns a vendor. The vendor calls the function work once for each key, and for each
 // request without a key. It makes one call at a time. If the function is nil, the vendor answers
-// 200. NewExternal closes the server when the test ends.
-func NewExternal(t testing.TB, work func(r Request) Answer) *External {
+// 200. NewVendor closes the server when the test ends.
+func NewVendor(t testing.TB, work func(r Request) Answer) *Vendor {
 	t.Helper()
 	if work == nil {
 		work = func(Request) Answer { return Answer{} }
 	}
-	e := &External{work: work, done: map[string]Answer{}}
-	server := httptest.NewServer(e)
+	v := &Vendor{work: work, done: map[string]Answer{}}
+	server := httptest.NewServer(v)
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections) // this runs first: otherwise Close would wait for requests whose callers have not given up
-	e.URL = server.URL
-	return e
+	v.URL = server.URL
+	return v
 }
 
 // Next sets the behaviours of the vendor for the next requests, in this order. For later requests
 // the behaviour is [Answers].
-func (e *External) Next(all ...Behaviour) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.next = append(e.next, all...)
+func (v *Vendor) Next(all ...Behaviour) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.next = append(v.next, all...)
 }
 
 // Requests returns the requests that the vendor has got so far.
-func (e *External) Requests() []Request {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.requests)
+func (v *Vendor) Requests() []Request {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.requests)
 }
 
 // Works returns the requests for which the vendor has done the work.
-func (e *External) Works() []Request {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.works)
+func (v *Vendor) Works() []Request {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.works)
 }
 
 // ServeHTTP handles one request.
-func (e *External) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the caller gave up
 	}
 	req := Request{Method: r.Method, Path: r.URL.Path, Header: r.Header.Clone(), Key: r.Header.Get("Idempotency-Key"), Body: body}
-	behaviour := e.receive(req)
+	behaviour := v.receive(req)
 	switch behaviour {
 	case TimesOut:
 		<-r.Context().Done()
@@ -124,7 +124,7 @@ func (e *External) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	answer := e.answer(req)
+	answer := v.answer(req)
 	if behaviour == AnswersLate {
 		<-r.Context().Done()
 	}
@@ -133,8 +133,8 @@ func (e *External) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		times = 2
 	}
 	for range times {
-		if e.OnAnswer != nil {
-			e.OnAnswer(req, answer)
+		if v.OnAnswer != nil {
+			v.OnAnswer(req, answer)
 		}
 	}
 	if answer.Status != 0 {
@@ -144,34 +144,34 @@ func (e *External) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // receive records a request and returns the behaviour for it.
-func (e *External) receive(req Request) Behaviour {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.requests = append(e.requests, req)
-	if len(e.next) == 0 {
+func (v *Vendor) receive(req Request) Behaviour {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.requests = append(v.requests, req)
+	if len(v.next) == 0 {
 		return Answers
 	}
-	b := e.next[0]
-	e.next = e.next[1:]
+	b := v.next[0]
+	v.next = v.next[1:]
 	return b
 }
 
 // answer returns the answer to a request. If the work for the request is not done yet, it calls the
 // function work.
-func (e *External) answer(req Request) Answer {
-	e.working.Lock()
-	defer e.working.Unlock()
-	known := req.Key != "" && !e.Forgetful
-	if a, ok := e.done[req.Key]; ok && known {
+func (v *Vendor) answer(req Request) Answer {
+	v.working.Lock()
+	defer v.working.Unlock()
+	known := req.Key != "" && !v.Forgetful
+	if a, ok := v.done[req.Key]; ok && known {
 		return a
 	}
-	a := e.work(req)
+	a := v.work(req)
 	a.Body = bytes.Clone(a.Body)
 	if known {
-		e.done[req.Key] = a
+		v.done[req.Key] = a
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.works = append(e.works, req)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.works = append(v.works, req)
 	return a
 }
