@@ -75,7 +75,7 @@ func TestEndOfAWaitCancelsNoStatement(t *testing.T) {
 	if got := db.withDeadline.Load(); got != 0 {
 		t.Errorf("%d statements had a deadline, want none", got)
 	}
-	if left := n.number("SELECT count(*) FROM postroom.trial"); left != 0 {
+	if left := n.number("SELECT count(*) FROM postroom.dry_run"); left != 0 {
 		t.Errorf("%d dry runs are left", left)
 	}
 }
@@ -160,7 +160,7 @@ func TestDryRunLeavesNothing(t *testing.T) {
 	if after := n.contents(); !maps.Equal(after, before) {
 		t.Errorf("tables before: %v\nafter: %v", before, after)
 	}
-	n.want("dry runs left", 0, "SELECT count(*) FROM postroom.trial")
+	n.want("dry runs left", 0, "SELECT count(*) FROM postroom.dry_run")
 	for name, want := range map[string]struct {
 		verdict     deadletter.DryRunVerdict
 		class, text string
@@ -389,7 +389,7 @@ func TestPreview(t *testing.T) {
 		t.Errorf("DryRun of 6 = %+v, %v", trials, err)
 	}
 	for _, trial := range trials {
-		n.want("replays that have an event that is tried", 0, "SELECT count(*) FROM postroom.job_item WHERE held = $1", trial.ID)
+		n.want("replays that have an event that is tried", 0, "SELECT count(*) FROM postroom.replay_event WHERE held = $1", trial.ID)
 	}
 	for _, bad := range []deadletter.ReplayOptions{{Rate: -1}, {Rate: math.NaN()}, {Rate: math.Inf(1)}, {StopAt: new(2.0)}, {StopAt: new(math.NaN())}} {
 		if _, _, err := n.store.Preview(t.Context(), deadletter.Filter{}, bad); err == nil || errors.Is(err, deadletter.ErrNoMatch) {
@@ -418,7 +418,7 @@ func TestChosenEvents(t *testing.T) {
 	if job := n.replay(those, deadletter.ReplayOptions{}); job.Events != 2 || !job.Filter.IsZero() {
 		t.Errorf("the replay has %d events, and the filter %+v; want e4 and e5, and the filter of the operator", job.Events, job.Filter)
 	}
-	n.want("others in the replay", 0, "SELECT count(*) FROM postroom.job_item WHERE event_id NOT IN ('e4', 'e5')")
+	n.want("others in the replay", 0, "SELECT count(*) FROM postroom.replay_event WHERE event_id NOT IN ('e4', 'e5')")
 	n.discarded(these, 1)
 	n.want("the filter in the audit", 1, `SELECT count(*) FROM postroom.audit WHERE action = 'discard' AND details -> 'filter' = '{"handler": "h0"}'`)
 

@@ -44,7 +44,7 @@ func TestSearch(t *testing.T) {
 	// All died at the same time, so the id decides.
 	n.exec("UPDATE postroom.held SET dead_at = '2026-01-01' WHERE event_id LIKE 'e3_'")
 	var cause string
-	if err := n.pool.QueryRow(t.Context(), "SELECT encode(fingerprint, 'hex') FROM postroom.held WHERE event_id = 'e4'").Scan(&cause); err != nil {
+	if err := n.pool.QueryRow(t.Context(), "SELECT encode(cause, 'hex') FROM postroom.held WHERE event_id = 'e4'").Scan(&cause); err != nil {
 		t.Fatal(err)
 	}
 	id := n.number("SELECT id FROM postroom.held WHERE event_id = 'e12'")

@@ -105,7 +105,7 @@ func TestReplayOfSkippedEvents(t *testing.T) {
 	open := s.gate(e2)
 	defer open()
 	job := r.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{StopAt: new(1.0)})
-	r.want("items of one chain", 2, "SELECT count(*) FROM postroom.job_item WHERE chain = format(E'replay %s\tk', job) AND through = 2")
+	r.want("items of one chain", 2, "SELECT count(*) FROM postroom.replay_event WHERE chain = format(E'replay %s\tk', replay) AND through = 2")
 	finished := r.startReplay(job)
 	r.eventuallyHeld(with(all("running", e2), all("waiting", e4)))
 	open()
@@ -133,7 +133,7 @@ func (r *river) lates(key string, from, to int) {
 	r.Helper()
 	r.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'o', '/shop ' || format('%s-%s', $1::text, lpad(i::text, 5, '0'))
 		FROM generate_series($2::int, $3::int) i`, key, from, to)
-	r.exec(`INSERT INTO postroom.held (handler, dedupe_key, pos, dead_at, class, fingerprint, failures, first_failed_at, logged_at,
+	r.exec(`INSERT INTO postroom.held (handler, dedupe_key, pos, dead_at, class, cause, failures, first_failed_at, logged_at,
 			source, event_id, type, subject, event_key, content_type, data)
 		SELECT 'o', '/shop ' || id, i, now() - i * interval '1 second', 'late', '\x00112233445566778899aabbccddeeff',
 			'[{"at": "2026-01-01T00:00:00Z", "class": "late", "text": "it came late"}]', now(), now(),

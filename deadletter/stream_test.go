@@ -263,7 +263,7 @@ func (n *rig) reopened(f deadletter.Filter, want int64) {
 // outcomes returns the outcomes of the events of a replay.
 func (n *rig) outcomes(job deadletter.Replay) map[string]string {
 	n.Helper()
-	rows, _ := n.pool.Query(n.Context(), "SELECT event_id, coalesce(outcome, 'none') FROM postroom.job_item WHERE job = $1", job.ID)
+	rows, _ := n.pool.Query(n.Context(), "SELECT event_id, coalesce(outcome, 'none') FROM postroom.replay_event WHERE replay = $1", job.ID)
 	outcomes := map[string]string{}
 	var id, outcome string
 	if _, err := pgx.ForEachRow(rows, []any{&id, &outcome}, func() error {

@@ -230,10 +230,10 @@ func TestDryRunSurvivesErrorsWhoseMethodsFail(t *testing.T) {
 	b.publish("bad")
 	b.run()
 	b.eventually("it to be dead", func() bool { return b.held("h")["/shop bad"].State == "dead" })
-	b.exec("INSERT INTO postroom.trial (handler, held) SELECT handler, id FROM postroom.held")
+	b.exec("INSERT INTO postroom.dry_run (handler, held) SELECT handler, id FROM postroom.held")
 	b.eventually("the dry run to fail", func() bool {
 		var class *string
-		err := b.pool.QueryRow(t.Context(), "SELECT outcome->>'class' FROM postroom.trial").Scan(&class)
+		err := b.pool.QueryRow(t.Context(), "SELECT outcome->>'class' FROM postroom.dry_run").Scan(&class)
 		return err == nil && class != nil && *class == "panic"
 	})
 }

@@ -25,7 +25,7 @@ var later = fstest.MapFS{
 		CREATE CONSTRAINT TRIGGER note AFTER INSERT ON postroom.outbox DEFERRABLE FOR EACH ROW EXECUTE FUNCTION postroom.note();`),
 	"sql/0010_less.sql": file(`DROP TRIGGER note ON postroom.node;
 		TRUNCATE postroom.relay_checkpoint;
-		DROP TABLE postroom.trial;`),
+		DROP TABLE postroom.dry_run;`),
 }
 
 func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }

@@ -34,7 +34,7 @@ func TestBoundsSaySo(t *testing.T) {
 	if s := decode[inspect.Status](t, postroom(t, env, "status", "--json")); s.Discarded != 99_999 || s.MoreDiscarded {
 		t.Errorf("%d are discarded (more: %t), want 99,999", s.Discarded, s.MoreDiscarded)
 	}
-	if _, err := pool.Exec(t.Context(), "UPDATE postroom.held SET handler = 'outbox'; INSERT INTO postroom.archive SELECT 120000 + n AS id, discarded_at, audit, handler, dedupe_key, 120000 + n AS pos, dead_at, held_at, solitary, attempts, class, fingerprint, failures, first_failed_at, revision, replays, job, republish, logged_at, source, event_id, type, subject, event_key, content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers FROM postroom.archive, generate_series(1, 2) n WHERE archive.id = 20000"); err != nil {
+	if _, err := pool.Exec(t.Context(), "UPDATE postroom.held SET handler = 'outbox'; INSERT INTO postroom.archive SELECT 120000 + n AS id, discarded_at, audit, handler, dedupe_key, 120000 + n AS pos, dead_at, held_at, solitary, attempts, class, cause, failures, first_failed_at, revision, replays, replay, republish, logged_at, source, event_id, type, subject, event_key, content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers FROM postroom.archive, generate_series(1, 2) n WHERE archive.id = 20000"); err != nil {
 		t.Fatal(err)
 	}
 	if s := decode[inspect.Status](t, postroom(t, env, "status", "--json")); s.Discarded != 100_000 || !s.MoreDiscarded {

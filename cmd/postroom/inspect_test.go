@@ -236,7 +236,7 @@ func TestKeys(t *testing.T) {
 func TestTables(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	postroom(t, s.env, "tables").want(t, exitOK).says(t, "TABLE", "outbox", "job_item", "never", "inbox: swept up to page 0 of 0")
+	postroom(t, s.env, "tables").want(t, exitOK).says(t, "TABLE", "outbox", "replay_event", "never", "inbox: swept up to page 0 of 0")
 	s.exec(t, "UPDATE postroom.outbox SET created_at = now() - interval '50 hours'")
 	postroom(t, s.env, "tables", "--retention", "24h").want(t, exitOK).says(t, "2d2h         1d2h\n")
 	if got := decode[inspect.Tables](t, postroom(t, s.env, "tables", "--json").want(t, exitOK)); len(got.Tables) < 14 {

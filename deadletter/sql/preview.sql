@@ -15,13 +15,13 @@ WITH last AS MATERIALIZED (
     SELECT h.dead_at, h.id
     FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
     --guard:a-preview-leaves-out-what-another-replay-has true
-    WHERE NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running')
+    WHERE NOT EXISTS (SELECT FROM postroom.replay j WHERE j.id = h.replay AND j.state = 'running')
     ORDER BY h.dead_at, h.id
     OFFSET greatest($12::bigint, 1) - 1
     LIMIT CASE WHEN $12 IS NULL THEN 0 ELSE 1 END
 ), found AS (
     SELECT h.id, h.handler, h.type, h.key, h.class, h.solitary, h.dedupe_key, h.logged_at,
-           EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running') AS busy
+           EXISTS (SELECT FROM postroom.replay j WHERE j.id = h.replay AND j.state = 'running') AS busy
     FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
     WHERE h.dead_at <= coalesce((SELECT dead_at FROM last), 'infinity') -- so that the index is used
       AND (h.dead_at, h.id) <= (coalesce((SELECT dead_at FROM last), 'infinity'), coalesce((SELECT id FROM last), 9223372036854775807))

@@ -18,7 +18,7 @@ WITH wanted AS (
                 THEN h.event_key END AS event_key
     FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
     --guard:an-event-is-in-one-replay true
-    WHERE NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running')
+    WHERE NOT EXISTS (SELECT FROM postroom.replay j WHERE j.id = h.replay AND j.state = 'running')
     ORDER BY h.dead_at, h.id
     LIMIT $13
 ), chained AS (
@@ -36,13 +36,13 @@ WITH wanted AS (
     SELECT *, row_number() OVER (ORDER BY first, handler, together, pos, id) AS n
     FROM (SELECT *, min(dead_at) OVER (PARTITION BY handler, together) AS first FROM grouped) g
 ), items AS (
-    INSERT INTO postroom.job_item (job, n, through, held, handler, source, event_id, chain, dead_at)
+    INSERT INTO postroom.replay_event (replay, n, through, held, handler, source, event_id, chain, dead_at)
     SELECT $12, n, max(n) OVER (PARTITION BY handler, together), id, handler, source, event_id, chain, dead_at
     FROM sorted
 ), marked AS (
-    UPDATE postroom.held SET job = $12 WHERE id = ANY (ARRAY (SELECT id FROM sorted)) -- a join could read all rows of held
+    UPDATE postroom.held SET replay = $12 WHERE id = ANY (ARRAY (SELECT id FROM sorted)) -- a join could read all rows of held
 ), counted AS (
-    UPDATE postroom.job SET items = (SELECT count(*) FROM sorted) WHERE id = $12
+    UPDATE postroom.replay SET items = (SELECT count(*) FROM sorted) WHERE id = $12
 )
 SELECT count(*),
        count(*) FILTER (WHERE handler = 'outbox' AND logged_at < now() - coalesce(

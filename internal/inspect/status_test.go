@@ -44,7 +44,7 @@ func (p *rig) overrideRelayLease() {
 
 func TestFindings(t *testing.T) {
 	t.Parallel()
-	const job = `INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 5, now() - interval `
+	const job = `INSERT INTO postroom.replay (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 5, now() - interval `
 	tests := []struct {
 		name string
 		make func(p *rig)

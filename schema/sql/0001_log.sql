@@ -841,7 +841,7 @@ AS $$
         'SELECT, UPDATE ON postroom.relay',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.held, postroom.relay_checkpoint, postroom.refused',
         'SELECT, INSERT, UPDATE ON postroom.republish',
-        'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
+        'INSERT (actor, action, reason, events, handler, source, event_id, replay, details) ON postroom.audit',
         'SELECT ON postroom.saga_known',
         'SELECT (name, state, started_at, waits_since, waits_hour, deadline, ended_at) ON postroom.saga', -- the relay counts the instances, for metrics
         'EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped, postroom.header_bytes'

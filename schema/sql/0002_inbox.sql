@@ -112,7 +112,7 @@ CREATE TABLE postroom.held (
     attempts        postroom.attempts NOT NULL DEFAULT 0,
     last_attempt    int               CHECK (last_attempt > 0),
     class           postroom.class,
-    fingerprint     postroom.digest,
+    cause           postroom.digest,
     failures        postroom.failures,
     first_failed_at timestamptz,
     snoozed_at      timestamptz,
@@ -120,7 +120,7 @@ CREATE TABLE postroom.held (
     -- The actions of operators
     revision        int               NOT NULL DEFAULT 0,
     replays         int               NOT NULL DEFAULT 0 CHECK (replays >= 0),
-    job             bigint,
+    replay          bigint,
     republish       bigint,
 
     -- A copy of the event, because the log and the stream do not keep it for ever
@@ -168,7 +168,7 @@ COMMENT ON COLUMN postroom.held.dedupe_key IS
 COMMENT ON COLUMN postroom.held.pos IS
     'Orders the events of a key. For an outgoing event it is the event''s seq in the log.';
 COMMENT ON COLUMN postroom.held.key IS
-    'The event''s key, if the event blocks later events of the key, or waits behind an earlier event of the key. During a replay it may be a key that only the replay uses: see job_item.chain. NULL for a scheduled event, because no order is promised for such an event.';
+    'The event''s key, if the event blocks later events of the key, or waits behind an earlier event of the key. During a replay it may be a key that only the replay uses: see replay_event.chain. NULL for a scheduled event, because no order is promised for such an event.';
 COMMENT ON COLUMN postroom.held.next_at IS
     'When the event is due, by the clock of this database. While a process has claimed the event: when the claim ends. NULL: the event waits behind an earlier event of its key, or is dead.';
 COMMENT ON COLUMN postroom.held.dead_at IS
@@ -189,8 +189,8 @@ COMMENT ON COLUMN postroom.held.last_attempt IS
     'If an operator replayed the event: the number of the attempt after which the event is dead again. NULL: the handler''s subscription says how many attempts the event has, and an outgoing event has the default number.';
 COMMENT ON COLUMN postroom.held.class IS
     'The class of the event''s last failure.';
-COMMENT ON COLUMN postroom.held.fingerprint IS
-    'A digest of the handler, and of the class, the place and the wording of the last failure. The place is a function or a constraint. The wording has no values that differ between events. Failures with the same cause have the same fingerprint.';
+COMMENT ON COLUMN postroom.held.cause IS
+    'A digest of the handler, and of the class, the place and the wording of the last failure. The place is a function or a constraint. The wording has no values that differ between events. Failures with the same cause have the same digest.';
 COMMENT ON COLUMN postroom.held.failures IS
     'The last ten failures of the event.';
 COMMENT ON COLUMN postroom.held.first_failed_at IS
@@ -201,8 +201,8 @@ COMMENT ON COLUMN postroom.held.revision IS
     'How often an operator edited the event. In each revision, a step of an external handler has a new key for the vendor.';
 COMMENT ON COLUMN postroom.held.replays IS
     'How often an operator replayed an outgoing event. After each replay, the relay publishes the event under a new message id.';
-COMMENT ON COLUMN postroom.held.job IS
-    'The replay that last took the event into its list (job_item). NULL: no replay did.';
+COMMENT ON COLUMN postroom.held.replay IS
+    'The replay that last took the event into its list (replay_event). NULL: no replay did.';
 COMMENT ON COLUMN postroom.held.republish IS
     'For an outgoing event that was refused when a republish published it again: the id of the republish. Such an event blocks no key.';
 COMMENT ON COLUMN postroom.held.logged_at IS
@@ -243,7 +243,7 @@ CREATE INDEX held_waiting ON postroom.held (handler, held_at) WHERE coalesce(nex
 -- Operators list dead events: all, those of a handler, and those of one cause.
 CREATE INDEX held_dead ON postroom.held (dead_at, id) WHERE dead_at IS NOT NULL;
 CREATE INDEX held_dead_handler ON postroom.held (handler, dead_at, id) WHERE dead_at IS NOT NULL;
-CREATE INDEX held_dead_cause ON postroom.held (fingerprint, dead_at, id) WHERE dead_at IS NOT NULL;
+CREATE INDEX held_dead_cause ON postroom.held (cause, dead_at, id) WHERE dead_at IS NOT NULL;
 
 -- Ids and keys may be longer than an entry of a B-tree can be. So ids have a hash index. Keys have
 -- a B-tree of their first 255 characters. Very many events may have the same key: in a hash index,
@@ -523,9 +523,9 @@ AS $$
         'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.inbox, postroom.held, postroom.receipt, postroom.node',
         'SELECT, INSERT, UPDATE ON postroom.subscription, postroom.dedupe_window, postroom.filter',
-        'SELECT, UPDATE ON postroom.sweep, postroom.trial',
+        'SELECT, UPDATE ON postroom.sweep, postroom.dry_run',
         'INSERT ON postroom.archive', -- events that the handlers of the inbox discard
-        'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
+        'INSERT (actor, action, reason, events, handler, source, event_id, replay, details) ON postroom.audit',
         'SELECT (id) ON postroom.audit', -- INSERT … RETURNING id
         'EXECUTE ON FUNCTION postroom.key_lock, postroom.enter_key'
     ], role)

@@ -14,7 +14,7 @@ CREATE TABLE postroom.audit (
     handler  text,
     source   text,
     event_id text        COLLATE "C",
-    job      bigint,
+    replay   bigint,
     details  jsonb
 );
 COMMENT ON TABLE postroom.audit IS
@@ -29,12 +29,12 @@ COMMENT ON COLUMN postroom.audit.events IS
     'How many events the action was about.';
 COMMENT ON COLUMN postroom.audit.event_id IS
     'The event, if the action was on one event.';
-COMMENT ON COLUMN postroom.audit.job IS
+COMMENT ON COLUMN postroom.audit.replay IS
     'The replay, if the action was on a replay.';
 COMMENT ON COLUMN postroom.audit.details IS
     'More about the action, such as the filter and the options that the operator gave.';
 CREATE INDEX audit_event ON postroom.audit USING hash (event_id) WHERE event_id IS NOT NULL;
-CREATE INDEX audit_job ON postroom.audit (job) WHERE job IS NOT NULL;
+CREATE INDEX audit_replay ON postroom.audit (replay) WHERE replay IS NOT NULL;
 
 CREATE TABLE postroom.pause (
     handler   postroom.holder  COLLATE "C" PRIMARY KEY,
@@ -65,12 +65,12 @@ CREATE TABLE postroom.archive (
     solitary        boolean           NOT NULL,
     attempts        postroom.attempts NOT NULL,
     class           postroom.class,
-    fingerprint     postroom.digest,
+    cause           postroom.digest,
     failures        postroom.failures,
     first_failed_at timestamptz,
     revision        int               NOT NULL,
     replays         int               NOT NULL,
-    job             bigint,
+    replay          bigint,
     republish       bigint,
 
     logged_at       timestamptz       NOT NULL,
@@ -213,11 +213,11 @@ BEGIN
     INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id)
     VALUES (session_user, 'cancel', 'its producer called it off', 1, 'outbox', $1, $2)
     RETURNING audit.id INTO said;
-    INSERT INTO postroom.archive (id, audit, handler, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
-                                  first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
+    INSERT INTO postroom.archive (id, audit, handler, pos, dead_at, held_at, attempts, solitary, class, cause, failures,
+                                  first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, event_key,
                                   content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
     VALUES (event.id, said, event.handler, event.pos, event.dead_at, event.held_at, event.attempts, event.solitary, event.class,
-            event.fingerprint, event.failures, event.first_failed_at, event.revision, event.job, event.replays, event.republish,
+            event.cause, event.failures, event.first_failed_at, event.revision, event.replay, event.replays, event.republish,
             event.logged_at, event.source, event.event_id, event.type, event.subject, event.event_key, event.content_type,
             event.correlation_id, event.causation_id, event.occurred_at, event.trace_parent, event.trace_state, event.headers, event.data,
             event.raw_headers);
@@ -257,7 +257,7 @@ CREATE INDEX revision_event ON postroom.revision USING hash (event_id);
 --
 
 -- Several processes may run one replay. For each step, a process locks the row of the replay.
-CREATE TABLE postroom.job (
+CREATE TABLE postroom.replay (
     id               bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     created_at       timestamptz NOT NULL DEFAULT now(),
     actor            text        NOT NULL CHECK (octet_length(actor) BETWEEN 1 AND 255),
@@ -289,52 +289,52 @@ CREATE TABLE postroom.job (
     CHECK ((state = 'running') = (ended_at IS NULL)),
     -- In the years 1 to 9999, as JSON has it: one odd row must not take the list from operators.
     --guard:replays-have-times-that-tools-can-print 1 true
-    CONSTRAINT job_times CHECK (least(created_at, stepped_at, ended_at) >= '0001-01-01 00:00:00+00' AND greatest(created_at, stepped_at, ended_at) < '10000-01-01 00:00:00+00')
+    CONSTRAINT replay_times CHECK (least(created_at, stepped_at, ended_at) >= '0001-01-01 00:00:00+00' AND greatest(created_at, stepped_at, ended_at) < '10000-01-01 00:00:00+00')
 );
-COMMENT ON TABLE postroom.job IS
+COMMENT ON TABLE postroom.replay IS
     'Replays of dead events: what the operator asked for, and the progress of each replay.';
-COMMENT ON COLUMN postroom.job.filter IS
+COMMENT ON COLUMN postroom.replay.filter IS
     'The filter that the operator gave. The replay has events that were dead and matched the filter when the replay was created.';
-COMMENT ON COLUMN postroom.job.attempts IS
+COMMENT ON COLUMN postroom.replay.attempts IS
     'How many attempts each event has before it is dead again.';
-COMMENT ON COLUMN postroom.job.rate IS
+COMMENT ON COLUMN postroom.replay.rate IS
     'How many events are released in a second, at most. NULL: no limit.';
-COMMENT ON COLUMN postroom.job.canary IS
+COMMENT ON COLUMN postroom.replay.canary IS
     'How many events are released first. The other events wait until these events have ended. 0: no events are released first.';
-COMMENT ON COLUMN postroom.job.stop_at IS
+COMMENT ON COLUMN postroom.replay.stop_at IS
     'The replay stops if the share of failed events is larger than this. Only events count that ended since the replay began or was resumed.';
-COMMENT ON COLUMN postroom.job.as_new IS
+COMMENT ON COLUMN postroom.replay.as_new IS
     'true: outgoing events get the time of their release as logged_at, so that consumers do not hold them as too old.';
-COMMENT ON COLUMN postroom.job.state IS
+COMMENT ON COLUMN postroom.replay.state IS
     'running: events are released, or run. done: all events have ended. stopped: too many events failed. cancelled: an operator ended the replay.';
-COMMENT ON COLUMN postroom.job.phase IS
+COMMENT ON COLUMN postroom.replay.phase IS
     'canary: the first events decide whether the other events follow. rest: the other events are released. ending: no event is released, and the replay waits for the events that run.';
-COMMENT ON COLUMN postroom.job.verdict IS
+COMMENT ON COLUMN postroom.replay.verdict IS
     'The state that the replay gets when the events that run have ended. NULL: done.';
-COMMENT ON COLUMN postroom.job.items IS
+COMMENT ON COLUMN postroom.replay.items IS
     'How many events the replay has.';
-COMMENT ON COLUMN postroom.job.released IS
+COMMENT ON COLUMN postroom.replay.released IS
     'How many events the replay has released, so that they can run. Events that it took back, and released events that were discarded, do not count.';
-COMMENT ON COLUMN postroom.job.succeeded IS
+COMMENT ON COLUMN postroom.replay.succeeded IS
     'How many events took effect, or were published.';
-COMMENT ON COLUMN postroom.job.failed IS
+COMMENT ON COLUMN postroom.replay.failed IS
     'How many events are dead again.';
-COMMENT ON COLUMN postroom.job.passed_over IS
+COMMENT ON COLUMN postroom.replay.passed_over IS
     'How many events the replay skipped: they were no longer dead when their turn came, they were discarded, an earlier event of their key failed, or the replay stopped or was cancelled before they ran. In the last two cases the events stay dead.';
-COMMENT ON COLUMN postroom.job.before_succeeded IS
+COMMENT ON COLUMN postroom.replay.before_succeeded IS
     'How many events had succeeded when the replay was last resumed.';
-COMMENT ON COLUMN postroom.job.before_failed IS
+COMMENT ON COLUMN postroom.replay.before_failed IS
     'How many events had failed when the replay was last resumed. They do not count for stop_at, because the fault may have been corrected since then.';
-COMMENT ON COLUMN postroom.job.before_passed_over IS
+COMMENT ON COLUMN postroom.replay.before_passed_over IS
     'How many events stayed skipped when the replay was last resumed.';
-COMMENT ON COLUMN postroom.job.credit IS
+COMMENT ON COLUMN postroom.replay.credit IS
     'How many more events the rate allowed the replay to release at the time stepped_at.';
-COMMENT ON COLUMN postroom.job.stepped_at IS
+COMMENT ON COLUMN postroom.replay.stepped_at IS
     'When a process last made a step of the replay. NULL: no process has made a step. If no process makes steps of a running replay, the replay is idle: released events run, and no more events are released.';
-CREATE INDEX job_running ON postroom.job (id) WHERE state = 'running';
+CREATE INDEX replay_running ON postroom.replay (id) WHERE state = 'running';
 
-CREATE TABLE postroom.job_item (
-    job         bigint      NOT NULL REFERENCES postroom.job ON DELETE CASCADE,
+CREATE TABLE postroom.replay_event (
+    replay         bigint      NOT NULL REFERENCES postroom.replay ON DELETE CASCADE,
     n           int         NOT NULL,
     through     int         NOT NULL CHECK (through >= n),
     held        bigint      NOT NULL,
@@ -347,33 +347,33 @@ CREATE TABLE postroom.job_item (
     outcome     text        CHECK (outcome IN ('succeeded', 'failed', 'withdrawn', 'discarded', 'not_dead')),
     ended_at    timestamptz,
     failures    jsonb,
-    PRIMARY KEY (job, n),
-    UNIQUE (job, held),
+    PRIMARY KEY (replay, n),
+    UNIQUE (replay, held),
     CHECK ((outcome IS NULL) = (ended_at IS NULL))
 );
-COMMENT ON TABLE postroom.job_item IS
+COMMENT ON TABLE postroom.replay_event IS
     'The events of each replay, in the order in which they are released, with their outcomes. The list does not change after the replay is created.';
-COMMENT ON COLUMN postroom.job_item.n IS
+COMMENT ON COLUMN postroom.replay_event.n IS
     'The place of the event in the replay, from 1.';
-COMMENT ON COLUMN postroom.job_item.through IS
+COMMENT ON COLUMN postroom.replay_event.through IS
     'The events of a key are released together. through is the n of the last event that is released together with this event.';
-COMMENT ON COLUMN postroom.job_item.held IS
+COMMENT ON COLUMN postroom.replay_event.held IS
     'The id that the event has, or had, in held.';
-COMMENT ON COLUMN postroom.job_item.chain IS
+COMMENT ON COLUMN postroom.replay_event.chain IS
     'A key that only this replay uses: the event has it as held.key while it is released. The replay uses such a key if it has several events of one key of an ordered handler, and these events block no key. With it, the events run one after the other. NULL: the release does not change held.key.';
-COMMENT ON COLUMN postroom.job_item.dead_at IS
+COMMENT ON COLUMN postroom.replay_event.dead_at IS
     'When the event became dead, before the replay released it. If the replay takes the event back, the event gets this time again.';
-COMMENT ON COLUMN postroom.job_item.released_at IS
+COMMENT ON COLUMN postroom.replay_event.released_at IS
     'When the replay released the event. NULL: not yet.';
-COMMENT ON COLUMN postroom.job_item.outcome IS
+COMMENT ON COLUMN postroom.replay_event.outcome IS
     'succeeded: the event took effect, or was published. failed: the event is dead again. withdrawn: the event stayed dead, because the replay did not release it, or took it back before it took effect. discarded: the event is in archive. not_dead: the event was not dead when its turn came.';
-COMMENT ON COLUMN postroom.job_item.failures IS
+COMMENT ON COLUMN postroom.replay_event.failures IS
     'The last ten failures of the event before the replay released it. The replay copies them from the row of held, because that row is removed if the event succeeds.';
-CREATE INDEX job_item_open ON postroom.job_item (job, n) WHERE outcome IS NULL AND released_at IS NOT NULL;
-CREATE INDEX job_item_next ON postroom.job_item (job, n) WHERE outcome IS NULL AND released_at IS NULL;
-CREATE INDEX job_item_event ON postroom.job_item USING hash (event_id);
+CREATE INDEX replay_event_open ON postroom.replay_event (replay, n) WHERE outcome IS NULL AND released_at IS NOT NULL;
+CREATE INDEX replay_event_next ON postroom.replay_event (replay, n) WHERE outcome IS NULL AND released_at IS NULL;
+CREATE INDEX replay_event_event ON postroom.replay_event USING hash (event_id);
 
-CREATE TABLE postroom.trial (
+CREATE TABLE postroom.dry_run (
     id       bigint           GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     handler  postroom.handler COLLATE "C" NOT NULL,
     held     bigint           NOT NULL,
@@ -382,17 +382,17 @@ CREATE TABLE postroom.trial (
     taken_at timestamptz,
     outcome  jsonb
 );
-COMMENT ON TABLE postroom.trial IS
+COMMENT ON TABLE postroom.dry_run IS
     'Dry runs that operators ask for. A process that runs the handler runs the event in a transaction, rolls the transaction back, and writes the outcome here. The operator''s program reads the outcome and removes the row.';
-COMMENT ON COLUMN postroom.trial.held IS
+COMMENT ON COLUMN postroom.dry_run.held IS
     'The id of the dead event in held.';
-COMMENT ON COLUMN postroom.trial.outcome IS
+COMMENT ON COLUMN postroom.dry_run.outcome IS
     'The outcome of the dry run, as JSON. NULL: it has not ended.';
-COMMENT ON COLUMN postroom.trial.taken_by IS
+COMMENT ON COLUMN postroom.dry_run.taken_by IS
     'The process that does the dry run. NULL: no process has taken the dry run yet.';
-COMMENT ON COLUMN postroom.trial.taken_at IS
+COMMENT ON COLUMN postroom.dry_run.taken_at IS
     'When the process taken_by took the dry run.';
-CREATE INDEX trial_open ON postroom.trial (handler, id) WHERE taken_by IS NULL;
+CREATE INDEX dry_run_open ON postroom.dry_run (handler, id) WHERE taken_by IS NULL;
 
 --
 -- Searching
@@ -414,7 +414,7 @@ AS $$
       AND ($3 IS NULL OR h.type = $3)
       AND ($4 IS NULL OR h.event_key = $4)
       AND ($5 IS NULL OR h.class = $5)
-      AND ($6 IS NULL OR h.fingerprint = $6)
+      AND ($6 IS NULL OR h.cause = $6)
       AND ($7 IS NULL OR h.source = $7)
       AND ($8 IS NULL OR h.event_id = $8)
       AND ($9 IS NULL OR position(pg_catalog.convert_to($9, 'UTF8') IN h.data) > 0
@@ -438,7 +438,7 @@ AS $$
       AND ($3 IS NULL OR h.type = $3)
       AND ($4 IS NULL OR h.event_key = $4)
       AND ($5 IS NULL OR h.class = $5)
-      AND ($6 IS NULL OR h.fingerprint = $6)
+      AND ($6 IS NULL OR h.cause = $6)
       AND ($7 IS NULL OR h.source = $7)
       AND ($8 IS NULL OR h.event_id = $8)
       AND ($9 IS NULL OR position(pg_catalog.convert_to($9, 'UTF8') IN h.data) > 0
@@ -464,18 +464,18 @@ AS $$
         'SELECT ON postroom.migration, postroom.instance, postroom.outbox, postroom.unchecked, postroom.relay, postroom.relay_checkpoint,
                    postroom.refused, postroom.republish, postroom.inbox, postroom.held, postroom.receipt,
                    postroom.subscription, postroom.node, postroom.dedupe_window, postroom.sweep, postroom.filter,
-                   postroom.audit, postroom.pause, postroom.archive, postroom.revision, postroom.job, postroom.job_item,
-                   postroom.trial, postroom.idempotency, postroom.saga_definition, postroom.saga_known, postroom.saga,
+                   postroom.audit, postroom.pause, postroom.archive, postroom.revision, postroom.replay, postroom.replay_event,
+                   postroom.dry_run, postroom.idempotency, postroom.saga_definition, postroom.saga_known, postroom.saga,
                    postroom.saga_step, postroom.saga_decision', -- by their names, because the schema may have tables of others
         'SELECT (id, account, url, types, rotated_at, created_at, disabled_at, disabled_reason, failing_since, paused_until,
                  last_status, last_at) ON postroom.webhook_endpoint', -- all columns except secrets
         'UPDATE (disabled_at, disabled_reason, failing_since, paused_until) ON postroom.webhook_endpoint',
         'SELECT ON SEQUENCE postroom.outbox_seq_seq, postroom.relay_checkpoint_id_seq, postroom.republish_id_seq, postroom.held_id_seq,
-                            postroom.audit_id_seq, postroom.job_id_seq, postroom.trial_id_seq, postroom.saga_step_id_seq',
-        'INSERT, UPDATE, DELETE ON postroom.held, postroom.archive, postroom.job, postroom.job_item, postroom.trial,
+                            postroom.audit_id_seq, postroom.replay_id_seq, postroom.dry_run_id_seq, postroom.saga_step_id_seq',
+        'INSERT, UPDATE, DELETE ON postroom.held, postroom.archive, postroom.replay, postroom.replay_event, postroom.dry_run,
                                    postroom.revision, postroom.receipt, postroom.pause',
         'INSERT, UPDATE ON postroom.republish',
-        'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
+        'INSERT (actor, action, reason, events, handler, source, event_id, replay, details) ON postroom.audit',
         'UPDATE (at, discarded) ON postroom.inbox',
         --guard:operators-do-not-change-what-is-published do 'UPDATE ON postroom.relay'
         'UPDATE (only_one) ON postroom.relay', -- to lock the row; the column has only one possible value

@@ -169,7 +169,7 @@ AS $$
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
         'SELECT ON postroom.migration, postroom.instance', -- Endpoints.Check, Sender.Check
         'SELECT, INSERT, UPDATE, DELETE ON postroom.webhook_endpoint',
-        'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
+        'INSERT (actor, action, reason, events, handler, source, event_id, replay, details) ON postroom.audit',
         'SELECT (id) ON postroom.audit' -- INSERT … RETURNING id
     ], role)
 $$;

@@ -301,8 +301,8 @@ BEGIN
             ('republish_id_seq', (SELECT max(r.id) FROM postroom.republish r)),
             ('held_id_seq', greatest((SELECT max(h.id) FROM postroom.held h), (SELECT max(a.id) FROM postroom.archive a))),
             ('audit_id_seq', (SELECT max(a.id) FROM postroom.audit a)),
-            ('job_id_seq', (SELECT max(j.id) FROM postroom.job j)),
-            ('trial_id_seq', (SELECT max(t.id) FROM postroom.trial t)),
+            ('replay_id_seq', (SELECT max(j.id) FROM postroom.replay j)),
+            ('dry_run_id_seq', (SELECT max(t.id) FROM postroom.dry_run t)),
             ('saga_step_id_seq', (SELECT max(h.id) FROM postroom.saga_step h))) AS s (name, most)
     LOOP
         EXECUTE format('SELECT last_value - (NOT is_called)::int FROM %s.%I', 'postroom'::regnamespace, name) INTO was;

@@ -35,7 +35,7 @@ FROM (SELECT 1 FROM postroom.audit a WHERE action = 'edit'
       AND NOT EXISTS (SELECT FROM postroom.revision r WHERE r.event_id = a.event_id AND r.revision = 0)) lost
 UNION ALL
 SELECT 8, 'lost', 'the audit has every event of every replay', count(*)
-FROM postroom.job j
-WHERE NOT EXISTS (SELECT FROM postroom.audit a WHERE a.job = j.id AND a.action = 'replay' AND a.events = j.items)
-   OR j.items <> (SELECT count(*) FROM postroom.job_item i WHERE i.job = j.id AND i.outcome IS NOT NULL)
+FROM postroom.replay j
+WHERE NOT EXISTS (SELECT FROM postroom.audit a WHERE a.replay = j.id AND a.action = 'replay' AND a.events = j.items)
+   OR j.items <> (SELECT count(*) FROM postroom.replay_event i WHERE i.replay = j.id AND i.outcome IS NOT NULL)
 ORDER BY n;

@@ -10,7 +10,7 @@
 -- $1 handler   $2 dedupe key   $3 digest   $4 whether to decide the events; otherwise
 -- their rows of inbox exist already   $5 the column pos   $6 the time
 -- from now until the next attempt; NULL for a dead event   $7 attempts made
--- $8 solitary   $9 class, NULL if nothing failed   $10 fingerprint
+-- $8 solitary   $9 class, NULL if nothing failed   $10 cause
 -- $11 the failure   $12 to $25 the event   $26 its headers as they came
 -- $27 the key that it blocks or waits for, NULL for none   $28 whether to hold it only if
 -- it has to wait behind another event of its key   $29 the epoch in which it was read
@@ -27,7 +27,7 @@ WITH e AS (
                 $19::text[], $20::text[], $21::timestamptz[], $22::text[], $23::text[], $24::text[], $25::bytea[], $26::bytea[],
                 $27::text[], $28::bool[], $29::bigint[], $30::bool[])
         WITH ORDINALITY
-        AS e (handler, dedupe_key, digest, pos, after, attempts, solitary, class, fingerprint,
+        AS e (handler, dedupe_key, digest, pos, after, attempts, solitary, class, cause,
               failure, logged_at, source, event_id, type, subject, event_key, content_type,
               correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers, key, behind, epoch, snoozed, n)
 ), placed AS MATERIALIZED ( -- sorted: transactions that lock keys in different orders could wait for each other
@@ -48,11 +48,11 @@ WITH e AS (
     --planted:held-without-the-gate 2 true
     WHERE NOT $4::bool OR (handler, dedupe_key) IN (SELECT handler, dedupe_key FROM decided)
 ), stored AS (
-    INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, attempts, solitary, class, fingerprint, failures,
+    INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, attempts, solitary, class, cause, failures,
                                first_failed_at, snoozed_at, logged_at, source, event_id, type, subject, event_key, content_type,
                                correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
     SELECT handler, dedupe_key, key, pos, CASE WHEN NOT waits THEN now() + after END, CASE WHEN after IS NULL THEN now() END, attempts,
-           solitary, class, fingerprint,
+           solitary, class, cause,
            CASE WHEN class IS NOT NULL THEN pg_catalog.jsonb_build_array(failure::jsonb || pg_catalog.jsonb_build_object('at', now())) END,
            CASE WHEN class IS NOT NULL THEN now() END, CASE WHEN snoozed THEN now() END,
            coalesce(logged_at, now()), source, event_id, type, subject, event_key, content_type,
