@@ -229,7 +229,7 @@ func TestProducersCallNoFunctionOfAnother(t *testing.T) {
 		CREATE OPERATOR public.* (LEFTARG = numeric, RIGHTARG = int, FUNCTION = public.times)`)
 	for range 2 { // the second time, the ids are taken
 		exec(t, producer, `SELECT postroom.write('/shop', 'a', '{}'::jsonb, key => 'k', id => '1', headers => '{"a": "1"}', not_before => '2100-01-01')`)
-		exec(t, producer, `SELECT postroom.write('/shop', 'a', 'x'::bytea, id => '2')`)
+		exec(t, producer, `SELECT postroom.write('/shop', 'a', '1'::bytea, id => '2')`)
 	}
 	exec(t, producer, insertEvent("postroom", map[string]string{"headers": `'{"a": "1"}'`}))
 	exec(t, producer, "SELECT postroom.cancel('/shop', '1')")
