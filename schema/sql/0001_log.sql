@@ -202,7 +202,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.check_event FROM PUBLIC; -- write and check_unchecked call it
 COMMENT ON FUNCTION postroom.check_event IS
-    'Raises an error if an event breaks a rule: SQLSTATE 23514, with the name of the constraint of the domain.';
+    'Internal. Raises an error if an event breaks a rule: SQLSTATE 23514, with the name of the constraint of the domain.';
 
 --
 -- The log
@@ -332,7 +332,7 @@ $$;
 --guard:trigger-functions-are-for-the-owner remove
 REVOKE ALL ON FUNCTION postroom.check_unchecked() FROM PUBLIC; -- a trigger needs no right to run, only its creator does
 COMMENT ON FUNCTION postroom.check_unchecked() IS
-    'Trigger of unchecked: when a transaction commits, checks the events that the transaction inserted into outbox directly.';
+    'Internal. Trigger of unchecked: when a transaction commits, checks the events that the transaction inserted into outbox directly.';
 CREATE CONSTRAINT TRIGGER unchecked_rows AFTER INSERT ON postroom.unchecked
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION postroom.check_unchecked();
 
@@ -360,7 +360,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.unchecked() FROM PUBLIC; -- each INSERT of a producer calls it that gives no value for checked
 COMMENT ON FUNCTION postroom.unchecked() IS
-    'The default of outbox.checked: returns false, and makes the transaction check the event before it commits.';
+    'Internal. The default of outbox.checked: returns false, and makes the transaction check the event before it commits.';
 ALTER TABLE postroom.outbox ALTER COLUMN checked SET DEFAULT postroom.unchecked();
 
 --
@@ -445,7 +445,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.refuse_conflict FROM PUBLIC; -- producers call it
 COMMENT ON FUNCTION postroom.refuse_conflict(text, text[], bytea[]) IS
-    'Raises SQLSTATE 23PR1 if one of the ids belongs to an event with other content. Raises 40001 (serialization failure) if the log has no event with one of the ids, because the event was deleted meanwhile.';
+    'Internal. Raises SQLSTATE 23PR1 if one of the ids belongs to an event with other content. Raises 40001 (serialization failure) if the log has no event with one of the ids, because the event was deleted meanwhile.';
 
 --     SELECT postroom.write(source => '/shop', type => 'order.placed', data => '{"id": 7}', key => '7');
 --
@@ -624,7 +624,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.log_truncated() FROM PUBLIC; -- a trigger needs no right to run, only its creator does
 COMMENT ON FUNCTION postroom.log_truncated() IS
-    'Trigger of outbox: if a TRUNCATE empties the log of a restored database, resets relay.floor, because the old value would hide new events. It runs with the rights of the role that empties the log.';
+    'Internal. Trigger of outbox: if a TRUNCATE empties the log of a restored database, resets relay.floor, because the old value would hide new events. It runs with the rights of the role that empties the log.';
 CREATE TRIGGER outbox_truncated AFTER TRUNCATE ON postroom.outbox
     FOR EACH STATEMENT EXECUTE FUNCTION postroom.log_truncated();
 
@@ -745,7 +745,7 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN hashtextextended('postroom.event ' || $1::text, 0::bigint);
 REVOKE ALL ON FUNCTION postroom.event_lock FROM PUBLIC; -- relays and operators call it
 COMMENT ON FUNCTION postroom.event_lock(bigint) IS
-    'Returns the number of the advisory lock of an event of the log. A transaction that cancels or reschedules the event takes this lock.';
+    'Internal. Returns the number of the advisory lock of an event of the log. A transaction that cancels or reschedules the event takes this lock.';
 
 --
 -- Rows that are not valid events
@@ -766,7 +766,7 @@ RETURN CASE WHEN octet_length($1) <= $2 THEN $1
             ELSE left($1, $2) || '… (' || octet_length($1)::text || ' bytes, sha256 ' || left(encode(sha256(convert_to(left($1, 100000), 'UTF8')), 'hex'), 16) || ')' END;
 REVOKE ALL ON FUNCTION postroom.clipped FROM PUBLIC; -- who reads the log needs it: relays and operators
 COMMENT ON FUNCTION postroom.clipped(text, int) IS
-    'Returns the text. If the text has more bytes than the argument most, returns the beginning, the length and a digest of the first 100,000 characters.';
+    'Internal. Returns the text. If the text has more bytes than the argument most, returns the beginning, the length and a digest of the first 100,000 characters.';
 
 -- This must cost little, because a statement measures a page before it knows how many rows it may
 -- return. So it decompresses nothing: compressed headers count as the largest ones that the log accepts.
@@ -779,7 +779,7 @@ RETURN CASE
             ELSE pg_column_size($1) END;
 REVOKE ALL ON FUNCTION postroom.header_bytes FROM PUBLIC; -- who reads the log needs it: relays and operators
 COMMENT ON FUNCTION postroom.header_bytes(jsonb) IS
-    'Returns about how many bytes headers have at most. It is their size in the table, and more if they are compressed there.';
+    'Internal. Returns about how many bytes headers have at most. It is their size in the table, and more if they are compressed there.';
 
 CREATE FUNCTION postroom.clamped(at timestamptz)
 RETURNS timestamptz
@@ -787,7 +787,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN $1 <@ tstzrange('0001-01-01 00:00:00+00', '10000-01-01 00:00:00+00') THEN $1 END;
 REVOKE ALL ON FUNCTION postroom.clamped FROM PUBLIC; -- who reads the log needs it: relays and operators
 COMMENT ON FUNCTION postroom.clamped(timestamptz) IS
-    'Returns the time, or NULL if it is outside the years 1 to 9999.';
+    'Internal. Returns the time, or NULL if it is outside the years 1 to 9999.';
 
 --
 -- Rights
@@ -818,7 +818,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_all FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_all(text[], regrole) IS
-    'Grants privileges to a role. Each privilege is written as in GRANT, before TO. The other grant functions call this one.';
+    'Internal. Grants privileges to a role. Each privilege is written as in GRANT, before TO. The other grant functions call this one.';
 
 -- A producer appends events, and compares the id and the digest of existing events. It gets no
 -- right on seq and xid, because the relay finds new and late events by these columns. It also gets

@@ -467,7 +467,7 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN hashtextextended('postroom.key ' || octet_length($1)::text || ' ' || $1 || ' ' || $2, 0::bigint);
 REVOKE ALL ON FUNCTION postroom.key_lock FROM PUBLIC; -- inboxes and operators call it
 COMMENT ON FUNCTION postroom.key_lock(text, text) IS
-    'Returns the number of the advisory lock of a handler''s key. A transaction that decides, holds or settles an event of the key takes this lock.';
+    'Internal. Returns the number of the advisory lock of a handler''s key. A transaction that decides, holds or settles an event of the key takes this lock.';
 
 -- The function takes the lock first. So each later statement of the function sees all transactions
 -- that committed before the function got the lock, even if the calling statement began earlier. The
@@ -507,7 +507,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.enter_key FROM PUBLIC; -- inboxes call it
 COMMENT ON FUNCTION postroom.enter_key(text, text, bigint, bigint) IS
-    'Locks a handler''s key until the transaction ends, and returns whether the event at pos may run. free: it may, because no event of the key is held. behind: it must wait, because an earlier event of the key is held. late: it comes too late, because an event at the same place is held, or only later events of the key are held. stale: the caller must not decide the event, because epoch is no longer the epoch of the handler, or because the server was restarted or replaced since the reader took its lease.';
+    'Internal. Locks a handler''s key until the transaction ends, and returns whether the event at pos may run. free: it may, because no event of the key is held. behind: it must wait, because an earlier event of the key is held. late: it comes too late, because an event at the same place is held, or only later events of the key are held. stale: the caller must not decide the event, because epoch is no longer the epoch of the handler, or because the server was restarted or replaced since the reader took its lease.';
 
 --
 -- Rights

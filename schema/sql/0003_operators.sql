@@ -424,7 +424,7 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION postroom.dead_letters FROM PUBLIC; -- operators call it
 COMMENT ON FUNCTION postroom.dead_letters(bigint[], text, text, text, text, bytea, text, text, text, timestamptz, timestamptz) IS
-    'Returns the dead events that match all arguments. An argument that is NULL matches every event. An event matches the argument text if its data contains exactly these bytes, or if the text of one of its failures contains the argument. In the texts of failures, upper and lower case are the same. since and until are limits for dead_at.';
+    'Internal. Returns the dead events that match all arguments. An argument that is NULL matches every event. An event matches the argument text if its data contains exactly these bytes, or if the text of one of its failures contains the argument. In the texts of failures, upper and lower case are the same. since and until are limits for dead_at.';
 
 CREATE FUNCTION postroom.discarded(ids bigint[], handler text, type text, key text, class text, cause bytea, source text,
                                    event_id text, text text, since timestamptz, until timestamptz)
@@ -448,7 +448,7 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION postroom.discarded FROM PUBLIC; -- operators call it
 COMMENT ON FUNCTION postroom.discarded(bigint[], text, text, text, text, bytea, text, text, text, timestamptz, timestamptz) IS
-    'Returns the events of archive that match all arguments, as dead_letters does. since and until are limits for discarded_at.';
+    'Internal. Returns the events of archive that match all arguments, as dead_letters does. since and until are limits for discarded_at.';
 
 --
 -- Rights
