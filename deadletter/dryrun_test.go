@@ -361,9 +361,9 @@ func TestPreview(t *testing.T) {
 	n := newRig(t)
 	n.seed(100, 2, 1)
 	n.replay(deadletter.Filter{Handler: "h0"}, deadletter.ReplayOptions{Limit: 30})
-	n.exec("UPDATE postroom.held SET key = event_id, pos = id WHERE event_id IN ('e2', 'e4')")
+	n.exec("UPDATE postroom.held SET chain = event_id, pos = id WHERE event_id IN ('e2', 'e4')")
 	n.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h0', 'behind')`)
-	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, logged_at, source, event_id, type, subject, content_type, data)
+	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, chain, pos, logged_at, source, event_id, type, subject, content_type, data)
 		VALUES ('h0', 'behind', 'e2', 1000, now(), '/shop', 'behind', 'order.placed', 'order.placed', 'text/plain', '')`)
 	n.exec(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, done_at) VALUES
 		('h1', '/shop e1', 'a', 0, 'k', now()), ('h1', '/shop e1', 'b', 0, 'k', NULL), ('h1', '/shop e3', 'a', 0, 'k', now())`)

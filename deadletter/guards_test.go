@@ -54,11 +54,11 @@ func TestReplayReleasesOnlyDeadEvents(t *testing.T) {
 		only           []int64
 		held, outcomes string
 	}{
-		{"all are dead", "key = key", nil, "1 due, 2 due", "1 open, 2 open"},
+		{"all are dead", "chain = chain", nil, "1 due, 2 due", "1 open, 2 open"},
 		{"one is not dead any more", "dead_at = NULL, next_at = now(), claimed_by = 'w' WHERE id = 1", nil, "1 running, 2 due", "1 not_dead, 2 open"},
 		{"one is of another replay", "replay = 0 WHERE id = 1", nil, "1 dead, 2 due", "1 not_dead, 2 open"},
-		{"one comes behind a dead one of its key", "key = 'k', pos = id", []int64{2}, "1 dead, 2 waiting", "2 open"},
-		{"one comes before one of its key that is due", "key = 'k', pos = id, dead_at = nullif(dead_at, (SELECT dead_at FROM postroom.held WHERE id = 2)), next_at = CASE WHEN id = 2 THEN now() END", []int64{1}, "1 waiting, 2 due", "1 open"},
+		{"one comes behind a dead one of its key", "chain = 'k', pos = id", []int64{2}, "1 dead, 2 waiting", "2 open"},
+		{"one comes before one of its key that is due", "chain = 'k', pos = id, dead_at = nullif(dead_at, (SELECT dead_at FROM postroom.held WHERE id = 2)), next_at = CASE WHEN id = 2 THEN now() END", []int64{1}, "1 waiting, 2 due", "1 open"},
 	} {
 		n := newRig(t)
 		n.seed(2, 1, 1)
@@ -244,7 +244,7 @@ func TestCanaryNeedsAnEventThatSucceeds(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.seed(10, 1, 1)
-	n.exec("UPDATE postroom.held SET key = 'k', event_key = 'k', pos = id")
+	n.exec("UPDATE postroom.held SET chain = 'k', key = 'k', pos = id")
 	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Canary: 10})
 	n.stepped(job.ID)
 	n.want("released of the key", 10, "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL")
@@ -261,11 +261,11 @@ func TestOthersTakeThePlaceOfWhatTheCanaryLeftOut(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.seed(40, 1, 1)
-	n.exec("UPDATE postroom.held SET key = 'k', event_key = 'k', pos = id WHERE id > 35") // they died first
+	n.exec("UPDATE postroom.held SET chain = 'k', key = 'k', pos = id WHERE id > 35") // they died first
 	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Canary: 10, StopAt: new(0.1)})
 	n.stepped(job.ID)
 	n.exec("UPDATE postroom.held SET dead_at = now(), next_at = NULL WHERE id = 36") // the first of the key: four wait behind it
-	n.exec("DELETE FROM postroom.held WHERE dead_at IS NULL AND key IS NULL")        // they succeeded
+	n.exec("DELETE FROM postroom.held WHERE dead_at IS NULL AND chain IS NULL")      // they succeeded
 	for range 2 {
 		n.stepped(job.ID)
 	}

@@ -209,7 +209,7 @@ func TestLettersWithoutAValueDoNotMatch(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', n::text FROM generate_series(1, 6000) n")
-	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, event_key, content_type, data)
+	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, key, content_type, data)
 		SELECT 'h', n::text, now() - n * interval '1 s', 'x', now(), '/shop', n::text, 'a.b', 'a.b', CASE WHEN n = 6000 THEN 'k' END, 'text/plain', ''
 		FROM generate_series(1, 6000) n`)
 	n.exec(`INSERT INTO postroom.archive (id, audit, discarded_at, handler, dedupe_key, held_at, attempts, solitary, class, revision, replays, logged_at,

@@ -192,8 +192,8 @@ func (p *plans) fill() {
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || i % 3, '/shop e' || i FROM generate_series(1, 60000) i`)
 	p.do(`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, content_type, data)
 		SELECT '/shop', 'o' || i, decode(md5(i::text), 'hex'), 'order.placed', 'order.placed', 'text/plain', '1' FROM generate_series(1, 30000) i`)
-	p.do(`INSERT INTO postroom.held (id, handler, dedupe_key, key, pos, dead_at, next_at, attempts, class, cause, failures, logged_at,
-			source, event_id, type, subject, event_key, content_type, data, replay)
+	p.do(`INSERT INTO postroom.held (id, handler, dedupe_key, chain, pos, dead_at, next_at, attempts, class, cause, failures, logged_at,
+			source, event_id, type, subject, key, content_type, data, replay)
 		OVERRIDING SYSTEM VALUE
 		SELECT i, 'h' || i % 3, '/shop e' || i, CASE WHEN i % 10 = 0 THEN 'k' || i END, i, CASE WHEN i <= 10000 THEN now() - i * interval '1 s' END,
 			CASE WHEN i > 10000 THEN now() END, 5, 'error', decode(md5((i % 5)::text), 'hex'), '[{"text": "declined"}]', now(),

@@ -288,8 +288,8 @@ func (n *rig) wantConsistent() {
 	n.Helper()
 	n.want("events that wait for nothing", 0, `SELECT count(*) FROM postroom.held h
 		WHERE next_at IS NULL AND dead_at IS NULL AND NOT EXISTS (
-			SELECT FROM postroom.held o WHERE o.handler = h.handler AND o.key = h.key AND o.pos < h.pos AND (o.next_at IS NOT NULL OR o.dead_at IS NOT NULL))`)
-	n.want("keys of replays", 0, "SELECT count(*) FROM postroom.held WHERE key LIKE 'replay %'")
+			SELECT FROM postroom.held o WHERE o.handler = h.handler AND o.chain = h.chain AND o.pos < h.pos AND (o.next_at IS NOT NULL OR o.dead_at IS NOT NULL))`)
+	n.want("keys of replays", 0, "SELECT count(*) FROM postroom.held WHERE chain LIKE 'replay %'")
 }
 
 // startReplay runs a replay in another goroutine.

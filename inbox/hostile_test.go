@@ -201,7 +201,7 @@ func TestErrorsWhoseMethodsFailAreFailedAttempts(t *testing.T) {
 			stop()
 			for _, tt := range hostiles {
 				var class, text string
-				err := b.pool.QueryRow(t.Context(), "SELECT class, failures->0->>'text' FROM postroom.held WHERE event_key = $1", tt.name).Scan(&class, &text)
+				err := b.pool.QueryRow(t.Context(), "SELECT class, failures->0->>'text' FROM postroom.held WHERE key = $1", tt.name).Scan(&class, &text)
 				if err != nil || class != tt.class || !strings.Contains(text, tt.text) || len(text) > 2300 {
 					t.Errorf("%s: class %q, text of %d bytes %.300q, %v; want class %q and %q", tt.name, class, len(text), text, err, tt.class, tt.text)
 				}

@@ -40,7 +40,7 @@ func (d *depot) insertDead(handler string, n int) {
 	d.Helper()
 	d.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT $1, '/shop e' || i FROM generate_series(1, $2::int) i", handler, n)
 	d.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, cause, failures, first_failed_at, logged_at,
-			source, event_id, type, subject, event_key, content_type, data)
+			source, event_id, type, subject, key, content_type, data)
 		SELECT $1, '/shop e' || i, now() - interval '1 hour', 5, 'error', decode(md5('a'), 'hex'), '[{"text": "no"}]', now(), now(),
 			'/shop', 'e' || i, $3, $3, 'k' || i % 1000, 'text/plain', ''
 		FROM generate_series(1, $2::int) i`, handler, n, d.typed("placed"))

@@ -24,7 +24,7 @@ func withDead(t *testing.T, n int) (*pgxpool.Pool, []string) {
 	for _, sql := range []string{
 		`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'billing.charge', '/shop e' || i FROM generate_series(1, $1::int) i`,
 		`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, cause, failures, first_failed_at, logged_at,
-			source, event_id, type, subject, event_key, content_type, data)
+			source, event_id, type, subject, key, content_type, data)
 		SELECT 'billing.charge', '/shop e' || i, now() - i * interval '1 minute', 5, 'error', decode(md5('a'), 'hex'),
 			'[{"at": "2026-01-31T03:00:00Z", "class": "error", "text": "card declined\u001b[31m"}]', now(), now(),
 			'/shop', 'e' || i, 'order.placed', 'order.placed', 'k' || i, 'application/json', '{"amount": 7}'

@@ -58,8 +58,8 @@ CROSS JOIN LATERAL (SELECT count(*) AS events, min(dead_at) AS first, max(dead_a
                             AND (h.cause, h.dead_at) < (last.cause, coalesce($5::timestamptz, 'infinity'))
                           ORDER BY h.cause DESC, h.dead_at DESC, h.id DESC
                           LIMIT (SELECT most FROM bound)) h) n
-CROSS JOIN LATERAL (SELECT pg_catalog.array_agg(DISTINCT type COLLATE "C") AS types, pg_catalog.count(DISTINCT event_key COLLATE "C") AS keys
-                    FROM (SELECT h.type, h.event_key FROM postroom.held h
+CROSS JOIN LATERAL (SELECT pg_catalog.array_agg(DISTINCT type COLLATE "C") AS types, pg_catalog.count(DISTINCT key COLLATE "C") AS keys
+                    FROM (SELECT h.type, h.key FROM postroom.held h
                           WHERE h.dead_at IS NOT NULL AND (h.cause, h.dead_at) >= (last.cause, coalesce($4::timestamptz, '-infinity'))
                             AND (h.cause, h.dead_at) < (last.cause, coalesce($5::timestamptz, 'infinity'))
                           ORDER BY h.cause DESC, h.dead_at DESC, h.id DESC

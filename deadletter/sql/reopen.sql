@@ -11,11 +11,11 @@ WITH back AS (
     RETURNING *
 ), held AS (
     INSERT INTO postroom.held (id, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, cause, failures,
-                               first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, event_key,
+                               first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, key,
                                content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
     OVERRIDING SYSTEM VALUE
     SELECT id, handler, dedupe_key, pos, coalesce(dead_at, now()), held_at, attempts, solitary, coalesce(class, 'cancelled'), cause, failures,
-           first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, event_key,
+           first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, key,
            content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
     FROM back
     RETURNING 1

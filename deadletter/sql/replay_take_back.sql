@@ -11,7 +11,7 @@ WITH withdrawn AS (
     UPDATE postroom.held
     --guard:what-is-taken-back-is-as-it-was 1.2 = now()
     --guard:a-replay-that-is-taken-back-holds-up-no-event 3 remove
-    SET dead_at = i.dead_at, next_at = NULL, key = CASE WHEN i.chain IS NULL THEN held.key END,
+    SET dead_at = i.dead_at, next_at = NULL, chain = CASE WHEN i.chain IS NULL THEN held.chain END,
         --guard:what-is-taken-back-ends-former-claims 1 remove
         epoch = held.epoch + 1, claimed_by = NULL, solitary = solitary OR claimed_by IS NOT NULL
     FROM postroom.replay_event i

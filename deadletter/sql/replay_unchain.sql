@@ -4,6 +4,6 @@
 -- Locks   the held rows.
 -- Index   held_pkey (id), replay_event's unique (replay, held).
 -- Called  by replayStep.recordOutcomes, after replay_outcomes.sql and replay_stuck.sql.
-UPDATE postroom.held SET key = NULL
+UPDATE postroom.held SET chain = NULL
 FROM postroom.replay_event i
-WHERE i.replay = $1 AND i.held = held.id AND held.id = ANY ($2::bigint[]) AND held.key = i.chain AND held.dead_at IS NOT NULL;
+WHERE i.replay = $1 AND i.held = held.id AND held.id = ANY ($2::bigint[]) AND held.chain = i.chain AND held.dead_at IS NOT NULL;

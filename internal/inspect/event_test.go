@@ -205,7 +205,7 @@ func TestSearchOfALongStreamIsBoundedInTime(t *testing.T) {
 func TestEventShowsEditsReplaysAndSteps(t *testing.T) {
 	t.Parallel()
 	p := newRig(t)
-	p.hold("pay", "1", "dead_at, class, revision, attempts, failures, key, pos",
+	p.hold("pay", "1", "dead_at, class, revision, attempts, failures, chain, pos",
 		`now(), 'panic', 1, 12, '[{"at": "2026-01-01T00:00:00+00:00", "class": "panic", "text": "boom", "frame": "main.pay", "stack": "…"}]', 'k', 1`)
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('mail', 'welcome:7'), ('other', 'welcome:7')") // the key of a DedupeKey function
 	p.exec(`INSERT INTO postroom.inbox (handler, dedupe_key, failures, result) VALUES ('ship', '/shop 1', '[{"at": "2026-01-01T00:00:00+00:00", "class": "error", "text": "not yet"}]', 'parcel 7')`)

@@ -40,13 +40,13 @@ func TestKeys(t *testing.T) {
 				state, class = "dead_at", "now()"
 			}
 			key := fmt.Sprintf("'k%d'", k)
-			p.hold(handler, fmt.Sprintf("%d-1", k), state+", class, failures, key, pos", class+`, 'error', '[{"text": "first"}, {"text": "last"}]', `+key+", 1")
+			p.hold(handler, fmt.Sprintf("%d-1", k), state+", class, failures, chain, pos", class+`, 'error', '[{"text": "first"}, {"text": "last"}]', `+key+", 1")
 			for n := range k {
-				p.hold(handler, fmt.Sprintf("%d-%d", k, n+2), "key, pos", fmt.Sprintf("%s, %d", key, n+2))
+				p.hold(handler, fmt.Sprintf("%d-%d", k, n+2), "chain, pos", fmt.Sprintf("%s, %d", key, n+2))
 			}
 		}
 	}
-	p.holdOutgoing(7, "next_at, key", "now(), 'k1'")
+	p.holdOutgoing(7, "next_at, chain", "now(), 'k1'")
 
 	tests := []struct {
 		name   string
@@ -93,7 +93,7 @@ func TestKeysArePagedByTheNumberLookedAt(t *testing.T) {
 	t.Parallel()
 	p := newRig(t)
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', n::text FROM generate_series(1, 12000) n")
-	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, chain, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'h', n, to_char(n, 'FM00000'), 1, CASE WHEN n <> 11000 THEN now() END, CASE WHEN n = 11000 THEN now() END, 'x', now(), '/s', n, 'a', 'a', 'a', ''
 		FROM generate_series(1, 12000) n`)
 	first := p.keys(inspect.KeyFilter{State: held.Dead})

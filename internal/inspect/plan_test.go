@@ -136,11 +136,11 @@ func (p *plans) fill() {
 		FROM generate_series(1, 30000) n`)
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || n % 4, '/shop ' || n FROM generate_series(1, 40000) n`)
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, '/held ' || n FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
-	p.do(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, event_key, content_type, data)
+	p.do(`INSERT INTO postroom.held (handler, dedupe_key, chain, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, key, content_type, data)
 		SELECT 'h' || h, '/held ' || n, 'k' || n % 12000, n, CASE WHEN n <= 12000 AND n % 2 = 0 THEN now() END,
 		       CASE WHEN n <= 12000 AND n % 2 = 1 THEN now() END, 'x', now(), '/held', n::text, 'a.b', 'a.b', 'k' || n % 12000, 'text/plain', repeat('x', 300)::bytea
 		FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
-	p.do(`INSERT INTO postroom.held (handler, pos, key, next_at, logged_at, source, event_id, type, subject, content_type, data)
+	p.do(`INSERT INTO postroom.held (handler, pos, chain, next_at, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'outbox', n, 'k' || n, now(), now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 20000) n`)
 	p.do(`INSERT INTO postroom.archive (id, audit, handler, dedupe_key, dead_at, held_at, attempts, solitary, class, revision, replays, logged_at, source,
 		                                event_id, type, subject, content_type, data)

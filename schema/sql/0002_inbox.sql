@@ -95,7 +95,7 @@ CREATE TABLE postroom.held (
     handler         postroom.holder   COLLATE "C" NOT NULL,
     dedupe_key      text              COLLATE "C",
     pos             bigint,
-    key             text              COLLATE "C",
+    chain           text              COLLATE "C",
 
     -- Its state, and when it is due
     -- in the years 1 to 9999, as JSON has it: lists have these times as places where a page begins
@@ -129,7 +129,7 @@ CREATE TABLE postroom.held (
     event_id        text              COLLATE "C" NOT NULL,
     type            text              NOT NULL,
     subject         text              NOT NULL,
-    event_key       text              COLLATE "C",
+    key             text              COLLATE "C",
     content_type    text              NOT NULL,
     correlation_id  text,
     causation_id    text,
@@ -145,7 +145,7 @@ CREATE TABLE postroom.held (
     CONSTRAINT held_decided FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox,
     CONSTRAINT held_outgoing_or_decided CHECK ((handler = 'outbox') = (dedupe_key IS NULL)),
     CONSTRAINT held_outgoing_pos CHECK (handler <> 'outbox' OR pos IS NOT NULL),
-    CONSTRAINT held_key_has_pos CHECK (key IS NULL OR pos IS NOT NULL),
+    CONSTRAINT held_chain_has_pos CHECK (chain IS NULL OR pos IS NOT NULL),
     -- The relay reads them as it reads those of the log. Other programs may publish messages with larger headers.
     --guard:a-held-event-has-headers-that-a-relay-can-read 1 true
     CONSTRAINT held_outgoing_headers CHECK (handler <> 'outbox' OR headers IS NULL OR headers::postroom.stored_headers IS NOT NULL),
@@ -153,7 +153,7 @@ CREATE TABLE postroom.held (
     -- Exactly one of three cases is true: an event is due at a time, is dead, or waits behind an
     -- earlier event of its key.
     CONSTRAINT held_due_or_dead CHECK (num_nonnulls(next_at, dead_at) <= 1),
-    CONSTRAINT held_reachable CHECK (next_at IS NOT NULL OR dead_at IS NOT NULL OR key IS NOT NULL),
+    CONSTRAINT held_reachable CHECK (next_at IS NOT NULL OR dead_at IS NOT NULL OR chain IS NOT NULL),
     --guard:a-dead-event-says-why 1 true
     CONSTRAINT held_dead_why CHECK (dead_at IS NULL OR class IS NOT NULL),
     --guard:a-claim-ends 1 true
@@ -167,8 +167,8 @@ COMMENT ON COLUMN postroom.held.dedupe_key IS
     'The event''s dedupe_key in inbox. NULL: an outgoing event.';
 COMMENT ON COLUMN postroom.held.pos IS
     'Orders the events of a key. For an outgoing event it is the event''s seq in the log.';
-COMMENT ON COLUMN postroom.held.key IS
-    'The event''s key, if the event blocks later events of the key, or waits behind an earlier event of the key. During a replay it may be a key that only the replay uses: see replay_event.chain. NULL for a scheduled event, because no order is promised for such an event.';
+COMMENT ON COLUMN postroom.held.chain IS
+    'The chain of the event: its events run one after the other. It is the event''s key, if the event blocks later events of the key, or waits behind an earlier event of the key. During a replay it may be a name that only the replay uses: see replay_event.chain. NULL for a scheduled event, because no order is promised for such an event.';
 COMMENT ON COLUMN postroom.held.next_at IS
     'When the event is due, by the clock of this database. While a process has claimed the event: when the claim ends. NULL: the event waits behind an earlier event of its key, or is dead.';
 COMMENT ON COLUMN postroom.held.dead_at IS
@@ -207,7 +207,7 @@ COMMENT ON COLUMN postroom.held.republish IS
     'For an outgoing event that was refused when a republish published it again: the id of the republish. Such an event blocks no key.';
 COMMENT ON COLUMN postroom.held.logged_at IS
     'When the event was written or, for a scheduled event, the time for which it was scheduled. If a message does not have this time: when the stream stored the message. A replay with --as-new changes the value to the time at which the replay made the event due again. The relay sends the value in the header postroom-logged-at.';
-COMMENT ON COLUMN postroom.held.event_key IS
+COMMENT ON COLUMN postroom.held.key IS
     'The key that the producer gave the event.';
 COMMENT ON COLUMN postroom.held.data IS
     'The body of the event.';
@@ -230,10 +230,10 @@ CREATE INDEX held_due ON postroom.held (handler, next_at, pos) WHERE next_at IS 
 CREATE INDEX held_alone ON postroom.held (handler, next_at) WHERE solitary OR claimed_by IS NOT NULL;
 
 -- The events of a key in their order. At most one of them is due.
---guard:a-place-in-a-key-is-taken-once do CREATE INDEX held_key_pos ON postroom.held (handler, key, pos) WHERE key IS NOT NULL
-CREATE UNIQUE INDEX held_key_pos ON postroom.held (handler, key, pos) WHERE key IS NOT NULL;
---guard:one-event-of-a-key-is-due do CREATE INDEX held_key_due ON postroom.held (handler, key) WHERE key IS NOT NULL AND next_at IS NOT NULL
-CREATE UNIQUE INDEX held_key_due ON postroom.held (handler, key) WHERE key IS NOT NULL AND next_at IS NOT NULL;
+--guard:a-place-in-a-key-is-taken-once do CREATE INDEX held_chain_pos ON postroom.held (handler, chain, pos) WHERE chain IS NOT NULL
+CREATE UNIQUE INDEX held_chain_pos ON postroom.held (handler, chain, pos) WHERE chain IS NOT NULL;
+--guard:one-event-of-a-key-is-due do CREATE INDEX held_chain_due ON postroom.held (handler, chain) WHERE chain IS NOT NULL AND next_at IS NOT NULL
+CREATE UNIQUE INDEX held_chain_due ON postroom.held (handler, chain) WHERE chain IS NOT NULL AND next_at IS NOT NULL;
 
 -- Events that wait behind an earlier event of their key. With this index, statements that count them
 -- do not read events in other states, of which there may be very many. The condition is written in a way
@@ -249,7 +249,7 @@ CREATE INDEX held_dead_cause ON postroom.held (cause, dead_at, id) WHERE dead_at
 -- a B-tree of their first 255 characters. Very many events may have the same key: in a hash index,
 -- their entries would be one chain of pages, and each insert would read the complete chain.
 CREATE INDEX held_event ON postroom.held USING hash (event_id);
-CREATE INDEX held_event_key ON postroom.held (left(event_key, 255)) WHERE event_key IS NOT NULL;
+CREATE INDEX held_key ON postroom.held (left(key, 255)) WHERE key IS NOT NULL;
 
 --
 -- External handlers
@@ -488,7 +488,7 @@ BEGIN
         RETURN NULL;
     END IF;
     --guard:a-term-enters-no-key-on-another-server 1.2 true
-    SELECT s.epoch = $4 AND s.floor_server = pg_postmaster_start_time(), EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2) INTO reads, waits
+    SELECT s.epoch = $4 AND s.floor_server = pg_postmaster_start_time(), EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.chain = $2) INTO reads, waits
     FROM postroom.subscription s WHERE s.handler = $1;
     --guard:a-reader-that-was-replaced-enters-no-key 2 = NULL
     IF reads IS NOT TRUE THEN
@@ -497,11 +497,11 @@ BEGIN
     IF NOT waits THEN
         RETURN 'free';
     END IF;
-    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos = $3;
+    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.chain = $2 AND held.pos = $3;
     IF FOUND THEN
         RETURN 'late';
     END IF;
-    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos < $3 ORDER BY held.pos DESC LIMIT 1;
+    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.chain = $2 AND held.pos < $3 ORDER BY held.pos DESC LIMIT 1;
     RETURN CASE WHEN FOUND THEN 'behind' ELSE 'late' END;
 END
 $$;

@@ -78,7 +78,7 @@ CREATE TABLE postroom.archive (
     event_id        text              COLLATE "C" NOT NULL,
     type            text              NOT NULL,
     subject         text              NOT NULL,
-    event_key       text,
+    key             text,
     content_type    text              NOT NULL,
     correlation_id  text,
     causation_id    text,
@@ -166,7 +166,7 @@ BEGIN
         INTO recorded FROM postroom.relay r;
         SELECT h.* INTO event FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = place AND h.republish IS NULL FOR UPDATE;
         IF FOUND THEN
-            late := event.key IS NOT NULL OR event.dead_at IS NULL AND event.next_at <= clock_timestamp();
+            late := event.chain IS NOT NULL OR event.dead_at IS NULL AND event.next_at <= clock_timestamp();
         ELSE
             late :=
                 --guard:cancel-of-what-was-published 1 false
@@ -205,7 +205,7 @@ BEGIN
                CASE WHEN octet_length(o.data) > 16777216 THEN substring(o.data, 1, 16777216) ELSE o.data END,
                coalesce(postroom.clamped(greatest(o.created_at, o.not_before)), postroom.clamped(o.created_at), now()), place, 'outbox',
                nextval('postroom.held_id_seq'), now(), 0, false, 0, 0
-        INTO event.source, event.event_id, event.type, event.subject, event.event_key, event.content_type, event.correlation_id,
+        INTO event.source, event.event_id, event.type, event.subject, event.key, event.content_type, event.correlation_id,
              event.causation_id, event.occurred_at, event.trace_parent, event.trace_state, event.headers, event.data, event.logged_at,
              event.pos, event.handler, event.id, event.held_at, event.attempts, event.solitary, event.revision, event.replays
         FROM postroom.outbox o WHERE o.seq = place;
@@ -214,11 +214,11 @@ BEGIN
     VALUES (session_user, 'cancel', 'its producer called it off', 1, 'outbox', $1, $2)
     RETURNING audit.id INTO said;
     INSERT INTO postroom.archive (id, audit, handler, pos, dead_at, held_at, attempts, solitary, class, cause, failures,
-                                  first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, event_key,
+                                  first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, key,
                                   content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
     VALUES (event.id, said, event.handler, event.pos, event.dead_at, event.held_at, event.attempts, event.solitary, event.class,
             event.cause, event.failures, event.first_failed_at, event.revision, event.replay, event.replays, event.republish,
-            event.logged_at, event.source, event.event_id, event.type, event.subject, event.event_key, event.content_type,
+            event.logged_at, event.source, event.event_id, event.type, event.subject, event.key, event.content_type,
             event.correlation_id, event.causation_id, event.occurred_at, event.trace_parent, event.trace_state, event.headers, event.data,
             event.raw_headers);
     RETURN true;
@@ -360,7 +360,7 @@ COMMENT ON COLUMN postroom.replay_event.through IS
 COMMENT ON COLUMN postroom.replay_event.held IS
     'The id that the event has, or had, in held.';
 COMMENT ON COLUMN postroom.replay_event.chain IS
-    'A key that only this replay uses: the event has it as held.key while it is released. The replay uses such a key if it has several events of one key of an ordered handler, and these events block no key. With it, the events run one after the other. NULL: the release does not change held.key.';
+    'A key that only this replay uses: the event has it as held.chain while it is released. The replay uses such a key if it has several events of one key of an ordered handler, and these events block no key. With it, the events run one after the other. NULL: the release does not change held.chain.';
 COMMENT ON COLUMN postroom.replay_event.dead_at IS
     'When the event became dead, before the replay released it. If the replay takes the event back, the event gets this time again.';
 COMMENT ON COLUMN postroom.replay_event.released_at IS
@@ -412,7 +412,7 @@ AS $$
       AND ($1 IS NULL OR h.id = ANY ($1))
       AND ($2 IS NULL OR h.handler = $2)
       AND ($3 IS NULL OR h.type = $3)
-      AND ($4 IS NULL OR h.event_key = $4)
+      AND ($4 IS NULL OR h.key = $4)
       AND ($5 IS NULL OR h.class = $5)
       AND ($6 IS NULL OR h.cause = $6)
       AND ($7 IS NULL OR h.source = $7)
@@ -436,7 +436,7 @@ AS $$
     WHERE ($1 IS NULL OR h.id = ANY ($1))
       AND ($2 IS NULL OR h.handler = $2)
       AND ($3 IS NULL OR h.type = $3)
-      AND ($4 IS NULL OR h.event_key = $4)
+      AND ($4 IS NULL OR h.key = $4)
       AND ($5 IS NULL OR h.class = $5)
       AND ($6 IS NULL OR h.cause = $6)
       AND ($7 IS NULL OR h.source = $7)

@@ -5,7 +5,7 @@
 -- Index   none; it reads everything.
 -- Called  by night.prove, when all parts have stopped.
 WITH given_up AS (
-    SELECT event_key AS id FROM postroom.archive WHERE handler = 'billing.charge'
+    SELECT key AS id FROM postroom.archive WHERE handler = 'billing.charge'
 ), charged AS (
     SELECT o.id, count(c.id) AS charges,
            count(*) FILTER (WHERE c.cents = translate(o.amount, '.,', '')::bigint * (SELECT percent FROM rate r WHERE r.currency = o.currency) / 100) AS right_charges

@@ -18,8 +18,8 @@
 -- Locks   the new rows.
 -- Index   outbox_pkey (seq), held_outgoing (pos).
 -- Called  by Term.Record.
-INSERT INTO postroom.held (handler, pos, key, class, cause, attempts, first_failed_at, failures, dead_at, next_at, republish, logged_at,
-                           source, event_id, type, subject, event_key, content_type, correlation_id, causation_id,
+INSERT INTO postroom.held (handler, pos, chain, class, cause, attempts, first_failed_at, failures, dead_at, next_at, republish, logged_at,
+                           source, event_id, type, subject, key, content_type, correlation_id, causation_id,
                            occurred_at, trace_parent, trace_state, headers, data, raw_headers)
 SELECT 'outbox', o.seq, h.key, h.class, h.cause, h.attempts,
        CASE WHEN h.class IS NOT NULL THEN now() END,

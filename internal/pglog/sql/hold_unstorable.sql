@@ -10,7 +10,7 @@
 -- Index   outbox_pkey (seq), held_outgoing (pos).
 -- Called  by Term.Record, for one event at a time.
 INSERT INTO postroom.held AS held
-       (handler, pos, key, class, cause, attempts, first_failed_at, failures, dead_at, republish, logged_at,
+       (handler, pos, chain, class, cause, attempts, first_failed_at, failures, dead_at, republish, logged_at,
         source, event_id, type, subject, content_type, data, raw_headers)
 SELECT 'outbox', one.seq, $3::text, $4::text, $7::bytea, $6::int, now(),
        jsonb_build_array(jsonb_build_object('at', now(), 'class', $4::text, 'text', $5::text)), now(), $8::bigint, now(),

@@ -22,7 +22,7 @@ SET next_at = now() + $3::interval,
              WHEN jsonb_array_length(failures) >= 10 THEN failures - 0 ELSE coalesce(failures, '[]') END
         || ($7::jsonb || pg_catalog.jsonb_build_object('at', now())), failures),
     first_failed_at = coalesce(first_failed_at, now()), snoozed_at = CASE WHEN $9::bool THEN coalesce(snoozed_at, now()) END,
-    claimed_by = NULL, key = CASE WHEN $8::bool THEN NULL ELSE key END
+    claimed_by = NULL, chain = CASE WHEN $8::bool THEN NULL ELSE chain END
 --guard:a-failure-is-noted-by-the-owner-of-the-claim 2 true
 --guard:a-recorded-failure-is-not-recorded-again 3 true
 WHERE id = $1 AND epoch = $2 AND claimed_by IS NOT NULL

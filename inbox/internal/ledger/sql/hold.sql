@@ -18,7 +18,7 @@
 --
 -- Locks   the keys, in their order; the new rows. Waits for a transaction that is
 --         deciding the same event.
--- Index   inbox's primary key, held_owed (handler, dedupe_key), held_key_pos.
+-- Index   inbox's primary key, held_owed (handler, dedupe_key), held_chain_pos.
 -- Called  by DB.Store, Handler.StoreIn, Handler.HoldIn and Accepts.holdConflicts.
 WITH e AS (
     SELECT *
@@ -28,11 +28,11 @@ WITH e AS (
                 $27::text[], $28::bool[], $29::bigint[], $30::bool[])
         WITH ORDINALITY
         AS e (handler, dedupe_key, digest, pos, after, attempts, solitary, class, cause,
-              failure, logged_at, source, event_id, type, subject, event_key, content_type,
-              correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers, key, behind, epoch, snoozed, n)
+              failure, logged_at, source, event_id, type, subject, key, content_type,
+              correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers, chain, behind, epoch, snoozed, n)
 ), placed AS MATERIALIZED ( -- sorted: transactions that lock keys in different orders could wait for each other
-    SELECT *, CASE WHEN key IS NULL THEN 'free' ELSE postroom.enter_key(handler, key, pos, epoch) END AS place
-    FROM (SELECT * FROM e ORDER BY handler, key, pos) e
+    SELECT *, CASE WHEN chain IS NULL THEN 'free' ELSE postroom.enter_key(handler, chain, pos, epoch) END AS place
+    FROM (SELECT * FROM e ORDER BY handler, chain, pos) e
 ), chosen AS (
     SELECT * FROM placed WHERE place = 'behind' OR place = 'free' AND NOT behind
 ), decided AS (
@@ -42,20 +42,20 @@ WITH e AS (
     ON CONFLICT (handler, dedupe_key) DO NOTHING
     RETURNING handler, dedupe_key
 ), owed AS (
-    SELECT *, key IS NOT NULL AND (place = 'behind' OR row_number() OVER (PARTITION BY handler, key ORDER BY pos) > 1) AS waits
+    SELECT *, chain IS NOT NULL AND (place = 'behind' OR row_number() OVER (PARTITION BY handler, chain ORDER BY pos) > 1) AS waits
     FROM chosen
     --guard:inbox-row-as-the-gate-of-a-failure 2 true
     --planted:held-without-the-gate 2 true
     WHERE NOT $4::bool OR (handler, dedupe_key) IN (SELECT handler, dedupe_key FROM decided)
 ), stored AS (
-    INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, attempts, solitary, class, cause, failures,
-                               first_failed_at, snoozed_at, logged_at, source, event_id, type, subject, event_key, content_type,
+    INSERT INTO postroom.held (handler, dedupe_key, chain, pos, next_at, dead_at, attempts, solitary, class, cause, failures,
+                               first_failed_at, snoozed_at, logged_at, source, event_id, type, subject, key, content_type,
                                correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
-    SELECT handler, dedupe_key, key, pos, CASE WHEN NOT waits THEN now() + after END, CASE WHEN after IS NULL THEN now() END, attempts,
+    SELECT handler, dedupe_key, chain, pos, CASE WHEN NOT waits THEN now() + after END, CASE WHEN after IS NULL THEN now() END, attempts,
            solitary, class, cause,
            CASE WHEN class IS NOT NULL THEN pg_catalog.jsonb_build_array(failure::jsonb || pg_catalog.jsonb_build_object('at', now())) END,
            CASE WHEN class IS NOT NULL THEN now() END, CASE WHEN snoozed THEN now() END,
-           coalesce(logged_at, now()), source, event_id, type, subject, event_key, content_type,
+           coalesce(logged_at, now()), source, event_id, type, subject, key, content_type,
            correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers::jsonb, data, raw_headers
     FROM owed
     --guard:an-event-that-the-handler-decided-is-held-once remove

@@ -196,7 +196,7 @@ func (o *office) count(ctx context.Context) error {
 		{"inbox rows", "SELECT count(*) FROM postroom.inbox", o.rows/2 + u},
 		{"held events", "SELECT count(*) FROM postroom.held", o.held()},
 		{"dead ones", "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL", 40 * u},
-		{"held keys", "SELECT count(DISTINCT (handler, key)) FROM postroom.held WHERE key IS NOT NULL", o.accounts},
+		{"held keys", "SELECT count(DISTINCT (handler, chain)) FROM postroom.held WHERE chain IS NOT NULL", o.accounts},
 		{"discarded events", "SELECT count(*) FROM postroom.archive", 10 * u},
 		{"actions of operators", "SELECT count(*) FROM postroom.audit", 40 * u},
 		{"events of replays", "SELECT count(*) FROM postroom.replay_event", 40 * u},
