@@ -798,7 +798,8 @@ COMMENT ON FUNCTION postroom.clamped(timestamptz) IS
 --
 --     SELECT postroom.grant_producer('shop_app'), postroom.grant_relay('shop_relay');
 --
--- Call the functions as the owner of the tables, once for each role and again after a migration.
+-- Call the functions as the owner of the tables, once for each role. Migrate repeats the grants; after
+-- a migration with another tool, call the functions again.
 -- Each function grants rights only in its own schema. It sets the search path, because the owner of
 -- the tables calls it. A function is in the file of its part, but
 -- also grants rights on tables and functions of later files. So call it after all migrations.
@@ -841,7 +842,7 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_producer FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_producer(regrole) IS
-    'Grants a role only the rights that a producer needs: to write events and to cancel them. Call the function as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that a producer needs: to write events and to cancel them. Call the function as the owner of the tables. migrate up and schema.Migrate repeat the grant; after a migration with another tool, call the function again.';
 
 CREATE FUNCTION postroom.grant_relay(role regrole)
 RETURNS void
@@ -864,4 +865,4 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_relay FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_relay(regrole) IS
-    'Grants a role only the rights that a relay needs. Call the function as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that a relay needs. Call the function as the owner of the tables. migrate up and schema.Migrate repeat the grant; after a migration with another tool, call the function again.';

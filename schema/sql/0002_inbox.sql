@@ -532,4 +532,4 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_inbox FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_inbox(regrole) IS
-    'Grants a role the rights that an inbox needs. The handlers of the inbox may need more rights. Call the function as the owner of the tables, and again after a migration.';
+    'Grants a role the rights that an inbox needs. The handlers of the inbox may need more rights. Call the function as the owner of the tables. migrate up and schema.Migrate repeat the grant; after a migration with another tool, call the function again.';

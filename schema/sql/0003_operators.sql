@@ -485,4 +485,4 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_operator FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_operator(regrole) IS
-    'Grants a role only the rights that an operator needs. The role can read everything except secrets, and cannot change or remove a row of audit. Call the function as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that an operator needs. The role can read everything except secrets, and cannot change or remove a row of audit. Call the function as the owner of the tables. migrate up and schema.Migrate repeat the grant; after a migration with another tool, call the function again.';

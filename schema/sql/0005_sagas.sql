@@ -338,4 +338,4 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_sagas FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_sagas(regrole) IS
-    'Grants a role the rights to begin and run sagas. The role also needs grant_producer and grant_inbox. Call the function as the owner of the tables, and again after a migration.';
+    'Grants a role the rights to begin and run sagas. The role also needs grant_producer and grant_inbox. Call the function as the owner of the tables. migrate up and schema.Migrate repeat the grant; after a migration with another tool, call the function again.';
