@@ -21,6 +21,9 @@ func TestTheReferenceListsEveryFunction(t *testing.T) {
 	}
 	_, section, _ := strings.Cut(string(page), "\n## What you may rely on\n")
 	section, _, _ = strings.Cut(section, "\nIn Postroom's indexes")
+	section, views, _ := strings.Cut(section, "\nYour queries may read these views.")
+	views, after, _ := strings.Cut(views, "\nAll other functions")
+	section += "\nAll other functions" + after
 	relied, internal, found := strings.Cut(section, "\nAll other functions are internal.")
 	if !found {
 		t.Fatal("docs/reference/schema.md has no list of functions")
@@ -37,6 +40,30 @@ func TestTheReferenceListsEveryFunction(t *testing.T) {
 		if slices.Sort(listed); err != nil || len(has) == 0 || !slices.Equal(listed, has) {
 			t.Errorf("functions that are %s:\nthe page lists %q\nthe schema has  %q (%v)", name, listed, has, err)
 		}
+	}
+}
+
+// The two views have each held event once, with the columns that the reference names, in the state
+// that the command line shows.
+func TestViewsOfHeldEvents(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', k FROM unnest('{a,b,c,d,e}'::text[]) k")
+	for _, values := range []string{
+		"handler='h'; dedupe_key='a'; dead_at=now(); class='error'; cause=decode(repeat('0a', 16), 'hex'); failures='[{\"text\": \"first\"}, {\"text\": \"last\"}]'",
+		"handler='h'; dedupe_key='b'; next_at=now() + interval '1 h'; class='error'",
+		"handler='h'; dedupe_key='c'; chain='k'; pos=1; next_at=now()",
+		"handler='h'; dedupe_key='d'; chain='k'; pos=2",
+		"handler='h'; dedupe_key='e'; next_at=now() + interval '1 h'; claimed_by='p'",
+		"handler='outbox'; pos=1; next_at=now() + interval '1 h'",
+	} {
+		exec(t, pool, insertHeld(values))
+	}
+	if got := one[string](t, pool, "SELECT string_agg(concat_ws(' ', handler, class, cause, error), '; ') FROM postroom.dead"); got != "h error "+strings.Repeat("0a", 16)+" last" {
+		t.Errorf("dead has %s", got)
+	}
+	if got := one[string](t, pool, "SELECT string_agg(concat_ws(' ', handler, state, blocked_key), '; ' ORDER BY id) FROM postroom.waiting"); got != "h retrying; h due k; h waiting k; h running; outbox scheduled" {
+		t.Errorf("waiting has %s", got)
 	}
 }
 

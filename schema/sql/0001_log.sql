@@ -851,7 +851,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
-        'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause',
+        'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause, postroom.dead, postroom.waiting',
         'SELECT, DELETE ON postroom.outbox',
         'SELECT ON SEQUENCE postroom.outbox_seq_seq',
         'SELECT, UPDATE ON postroom.relay',

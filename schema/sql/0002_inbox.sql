@@ -520,7 +520,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
-        'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause',
+        'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause, postroom.dead, postroom.waiting',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.inbox, postroom.held, postroom.receipt, postroom.node',
         'SELECT, INSERT, UPDATE ON postroom.subscription, postroom.dedupe_window, postroom.filter',
         'SELECT, UPDATE ON postroom.sweep, postroom.dry_run',

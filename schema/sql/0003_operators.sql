@@ -395,6 +395,67 @@ COMMENT ON COLUMN postroom.dry_run.taken_at IS
 CREATE INDEX dry_run_open ON postroom.dry_run (handler, id) WHERE taken_by IS NULL;
 
 --
+-- What users may read
+--
+-- The columns have the names that they have in the JSON of the command line. Users may rely on these
+-- two views; held itself may change. A view reads held with the rights of its owner, so only roles
+-- that may read held get it. The conditions on a state are those of internal/held/sql/of_event.sql.
+
+CREATE VIEW postroom.dead AS
+    SELECT h.id, h.handler::text, h.dead_at, h.held_at, h.first_failed_at, h.attempts::int, h.class::text, encode(h.cause, 'hex') AS cause,
+           h.failures -> -1 ->> 'text' AS error, h.failures::jsonb, h.key, h.chain AS blocked_key, h.revision, h.replay AS replay_id,
+           h.logged_at, h.source, h.event_id, h.type, h.subject, h.content_type, h.correlation_id, h.causation_id, h.headers, h.data
+    FROM postroom.held h
+    WHERE h.dead_at IS NOT NULL;
+COMMENT ON VIEW postroom.dead IS
+    'The dead events. Users may rely on the names and types of the columns.';
+COMMENT ON COLUMN postroom.dead.handler IS
+    'The handler of the event. outbox: an outgoing event that the broker refused.';
+COMMENT ON COLUMN postroom.dead.cause IS
+    'Failures with the same cause have the same value, in hexadecimal digits as on the command line.';
+COMMENT ON COLUMN postroom.dead.error IS
+    'The text of the last failure.';
+COMMENT ON COLUMN postroom.dead.failures IS
+    'The last ten failures, each with at, class and text.';
+COMMENT ON COLUMN postroom.dead.blocked_key IS
+    'The key whose later events wait behind this event. NULL: no event waits.';
+COMMENT ON COLUMN postroom.dead.replay_id IS
+    'The replay that last had the event.';
+
+CREATE VIEW postroom.waiting AS
+    SELECT h.id, h.handler::text,
+           CASE WHEN h.next_at IS NULL THEN 'waiting'
+                WHEN h.claimed_by IS NOT NULL THEN CASE WHEN h.next_at > now() OR h.handler = 'outbox' THEN 'running' ELSE 'abandoned' END
+                WHEN h.next_at <= now() THEN 'due'
+                WHEN h.class IS NULL AND h.chain IS NULL THEN 'scheduled'
+                ELSE 'retrying' END AS state,
+           h.next_at, h.held_at, h.first_failed_at, h.attempts::int, h.class::text, encode(h.cause, 'hex') AS cause,
+           h.failures -> -1 ->> 'text' AS error, h.failures::jsonb, h.claimed_by::text, h.key, h.chain AS blocked_key, h.revision, h.replay AS replay_id,
+           h.logged_at, h.source, h.event_id, h.type, h.subject, h.content_type, h.correlation_id, h.causation_id, h.headers, h.data
+    FROM postroom.held h
+    WHERE h.dead_at IS NULL;
+COMMENT ON VIEW postroom.waiting IS
+    'The held events that are not dead: they run when they are due. Users may rely on the names and types of the columns.';
+COMMENT ON COLUMN postroom.waiting.handler IS
+    'The handler of the event. outbox: an outgoing event.';
+COMMENT ON COLUMN postroom.waiting.state IS
+    'scheduled: at next_at it is published for the first time. retrying: at next_at it is tried again. due: next_at has come. running: a process runs it. abandoned: the process that ran it died or stalled. waiting: it waits behind an earlier event of its key.';
+COMMENT ON COLUMN postroom.waiting.next_at IS
+    'When the event is due. While a process runs it: when the claim of the process ends. NULL: it waits behind an earlier event of its key.';
+COMMENT ON COLUMN postroom.waiting.cause IS
+    'Failures with the same cause have the same value, in hexadecimal digits as on the command line.';
+COMMENT ON COLUMN postroom.waiting.error IS
+    'The text of the last failure.';
+COMMENT ON COLUMN postroom.waiting.failures IS
+    'The last ten failures, each with at, class and text.';
+COMMENT ON COLUMN postroom.waiting.claimed_by IS
+    'The process that runs the event.';
+COMMENT ON COLUMN postroom.waiting.blocked_key IS
+    'The key in whose order the event runs: it waits behind earlier events of the key, or later ones wait behind it.';
+COMMENT ON COLUMN postroom.waiting.replay_id IS
+    'The replay that last had the event.';
+
+--
 -- Searching
 --
 -- Lists, counts and replays use the conditions of these two functions. If an argument is NULL,
@@ -462,7 +523,7 @@ AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
         'SELECT ON postroom.migration, postroom.instance, postroom.outbox, postroom.unchecked, postroom.relay, postroom.relay_checkpoint,
-                   postroom.refused, postroom.republish, postroom.inbox, postroom.held, postroom.receipt,
+                   postroom.refused, postroom.republish, postroom.inbox, postroom.held, postroom.dead, postroom.waiting, postroom.receipt,
                    postroom.subscription, postroom.node, postroom.dedupe_window, postroom.sweep, postroom.filter,
                    postroom.audit, postroom.pause, postroom.archive, postroom.revision, postroom.replay, postroom.replay_event,
                    postroom.dry_run, postroom.idempotency, postroom.saga_definition, postroom.saga_known, postroom.saga,
