@@ -33,6 +33,7 @@ decide_saga           owner   fixed    operator
 discarded             caller  callers  operator
 enter_key             caller  callers  inbox
 event_lock            caller  bound    operator relay
+forget                owner   fixed    operator
 grant_all             caller  fixed    -
 grant_idempotency     caller  fixed    -
 grant_inbox           caller  fixed    -
@@ -46,6 +47,7 @@ key_lock              caller  bound    inbox operator
 log_truncated         caller  fixed    -
 raise_sequences       caller  fixed    -
 refuse_conflict       caller  callers  producer
+retry                 caller  fixed    operator
 unchecked             owner   fixed    producer
 write                 caller  callers  producer
 `

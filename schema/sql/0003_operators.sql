@@ -512,6 +512,125 @@ COMMENT ON FUNCTION postroom.discarded(bigint[], text, text, text, text, bytea, 
     'Internal. Returns the events of archive that match all arguments, as dead_letters does. since and until are limits for discarded_at.';
 
 --
+-- Acts of operators in SQL
+--
+-- Each act writes a row of audit in its transaction, as the command line and package deadletter do.
+
+-- The function changes only events that wait for another attempt: not scheduled ones, and not those
+-- that run, are dead or wait behind another. It passes over rows that another transaction has locked.
+-- Called  by operators. It runs with their rights.
+CREATE FUNCTION postroom.retry(handler text, actor text, reason text DEFAULT '', most int DEFAULT 10000)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    moved bigint;
+BEGIN
+    WITH due AS MATERIALIZED (
+        SELECT h.id FROM postroom.held h
+        WHERE h.handler = $1 AND h.next_at > clock_timestamp() AND h.claimed_by IS NULL
+          --guard:retry-publishes-no-scheduled-event 1 true
+          AND (h.class IS NOT NULL OR h.chain IS NOT NULL)
+        ORDER BY h.next_at, h.pos
+        LIMIT $4
+        FOR UPDATE SKIP LOCKED
+    ), now_due AS (
+        UPDATE postroom.held h SET next_at = clock_timestamp(), epoch = h.epoch + 1 FROM due WHERE h.id = due.id RETURNING h.id
+    )
+    SELECT count(*) INTO moved FROM now_due;
+    IF moved > 0 THEN
+        INSERT INTO postroom.audit (actor, action, reason, events, handler) VALUES ($2, 'retry', $3, moved, $1);
+    END IF;
+    RETURN moved;
+END
+$$;
+REVOKE ALL ON FUNCTION postroom.retry FROM PUBLIC; -- operators call it
+COMMENT ON FUNCTION postroom.retry(text, text, text, int) IS
+    'Makes the events of a handler that wait for another attempt due now: at most so many as most says, those first that would be due first. The handler outbox means events that the broker refused. Returns how many events it made due; if these are as many as most says, call it again. actor and reason go into audit.';
+
+-- The function runs with the rights of the tables' owner, because no operator may delete from the log.
+-- It refuses an event that the relay has not published or that is held, so that no event is lost. If an
+-- event is cancelled, it waits until the relay has passed it, because only the row of archive keeps the
+-- relay from holding it. The row of
+-- inbox stays: because of it, the handler does not run again if the stream delivers the event again.
+-- Called  by operators.
+CREATE FUNCTION postroom.forget(source text, id text, actor text, reason text, dedupe_key text DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    place    bigint;
+    recorded boolean;
+    holder   text;
+    copies   bigint[];
+    handlers text[];
+    decided  text := coalesce($5, $1 || ' ' || $2);
+    n        bigint;
+    changed  bigint := 0;
+BEGIN
+    IF coalesce($4, '') = '' THEN
+        RAISE EXCEPTION 'the reason is empty: say why' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT h.handler INTO holder FROM postroom.held h WHERE h.event_id = $2 AND h.source = $1 LIMIT 1;
+    --guard:forget-loses-no-event-that-is-held false
+    IF holder IS NOT NULL THEN
+        RAISE EXCEPTION 'the event is held for %', holder
+            USING ERRCODE = 'object_in_use', HINT = 'Wait until it has ended, or give it up: cancel it, or discard it if it is dead.';
+    END IF;
+    SELECT o.seq INTO place FROM postroom.outbox o WHERE o.source = $1 AND o.event_id = $2;
+    IF place IS NOT NULL THEN
+        -- as cancel has it; while the relay catches up with a backlog, no event of the backlog counts as published
+        SELECT place <= r.high AND NOT r.pending @> place
+               AND (place <= r.floor OR coalesce((SELECT pg_visible_in_snapshot(o.xid, r.snap) FROM postroom.outbox o WHERE o.seq = place), true))
+        INTO recorded FROM postroom.relay r;
+        --guard:forget-loses-no-event-that-is-not-published false
+        IF recorded IS NOT TRUE THEN
+            RAISE EXCEPTION 'the event is not published yet' USING ERRCODE = 'object_in_use', HINT = 'Wait until the relay has published it, or cancel it.';
+        END IF;
+    END IF;
+
+    copies := ARRAY(SELECT a.id FROM postroom.archive a WHERE a.event_id = $2 AND a.source = $1
+                    UNION SELECT i.held FROM postroom.replay_event i WHERE i.event_id = $2 AND i.source = $1);
+    WITH RECURSIVE known (handler) AS ( -- one entry of the primary key for each handler
+        (SELECT i.handler::text FROM postroom.inbox i ORDER BY i.handler LIMIT 1)
+        UNION ALL
+        SELECT (SELECT i.handler::text FROM postroom.inbox i WHERE i.handler > known.handler ORDER BY i.handler LIMIT 1) FROM known WHERE known.handler IS NOT NULL
+    )
+    SELECT array_agg(known.handler) INTO handlers FROM known WHERE known.handler IS NOT NULL;
+
+    DELETE FROM postroom.refused f WHERE f.seq = place;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    changed := changed + n;
+    DELETE FROM postroom.outbox o WHERE o.seq = place;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    changed := changed + n;
+    DELETE FROM postroom.revision r WHERE r.held = ANY (copies);
+    GET DIAGNOSTICS n = ROW_COUNT;
+    changed := changed + n;
+    DELETE FROM postroom.archive a WHERE a.event_id = $2 AND a.source = $1;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    changed := changed + n;
+    DELETE FROM postroom.receipt r WHERE r.handler = ANY (handlers) AND r.dedupe_key = decided;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    changed := changed + n;
+    UPDATE postroom.inbox i SET failures = NULL, result = NULL
+    WHERE i.handler = ANY (handlers) AND i.dedupe_key = decided AND (i.failures IS NOT NULL OR i.result IS NOT NULL);
+    GET DIAGNOSTICS n = ROW_COUNT;
+    changed := changed + n;
+    UPDATE postroom.replay_event i SET failures = NULL WHERE i.event_id = $2 AND i.source = $1 AND i.failures IS NOT NULL;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    changed := changed + n;
+    IF changed > 0 THEN
+        INSERT INTO postroom.audit (actor, action, reason, events, source, event_id) VALUES ($3, 'forget', $4, 1, $1, $2);
+    END IF;
+    RETURN changed;
+END
+$$;
+REVOKE ALL ON FUNCTION postroom.forget FROM PUBLIC; -- operators call it
+COMMENT ON FUNCTION postroom.forget(text, text, text, text, text) IS
+    'Removes the content of one event from the database: from the log, the archive, earlier versions, the results of steps and handlers, and the texts of failures. Raises SQLSTATE 55006 and changes nothing if the event is not published yet, or is held. Returns how many rows it removed or emptied. actor and reason go into audit. dedupe_key: the key of the event at handlers that have a DedupeKey function.';
+
+--
 -- Rights
 --
 
@@ -541,7 +660,8 @@ AS $$
         --guard:operators-do-not-change-what-is-published do 'UPDATE ON postroom.relay'
         'UPDATE (only_one) ON postroom.relay', -- to lock the row; the column has only one possible value
         'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.clipped, postroom.clamped,
-                             postroom.header_bytes, postroom.dead_letters, postroom.discarded, postroom.decide_saga'
+                             postroom.header_bytes, postroom.dead_letters, postroom.discarded, postroom.decide_saga,
+                             postroom.retry, postroom.forget'
     ], role)
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_operator FROM PUBLIC; -- the owner calls it
