@@ -51,7 +51,8 @@ type Event struct {
 	NotBefore time.Time
 
 	// ContentType is the media type of Data (CloudEvents datacontenttype).
-	// Empty means application/json.
+	// Empty means application/json. If it is a type of JSON, the outbox refuses Data that is not
+	// JSON.
 	ContentType string
 
 	// Data is the body, at most [MaxData] bytes. It may be empty.

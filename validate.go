@@ -52,7 +52,8 @@ func (ev Event) ValidateAccepted() error {
 }
 
 // Validate returns all faults of ev, joined into one error. Each fault is a [*FieldError]. Validate
-// returns nil for an event that the outbox will accept. An empty ID, Source or Subject is not a
+// returns nil for an event that the outbox will accept. But only the outbox finds Data that is not JSON
+// although ContentType says so. An empty ID, Source or Subject is not a
 // fault, because the outbox sets it.
 func (ev Event) Validate() error {
 	var faults []error

@@ -187,8 +187,8 @@ func (c *chaos) wantAll(keys, each int) {
 	}
 	c.wantOnce("o", int64(keys*each+late))
 	c.want("late events that passed an earlier one of their replay", 0, `
-		SELECT count(*) FROM postroom.job_item a
-		JOIN postroom.job_item b ON b.job = a.job AND b.chain = a.chain AND b.n > a.n AND b.outcome = 'succeeded'
+		SELECT count(*) FROM postroom.replay_event a
+		JOIN postroom.replay_event b ON b.replay = a.replay AND b.chain = a.chain AND b.n > a.n AND b.outcome = 'succeeded'
 		JOIN effect ea ON ea.id = a.event_id
 		JOIN effect eb ON eb.id = b.event_id
 		WHERE a.chain LIKE E'replay %\tlate%' AND a.outcome = 'succeeded' AND ea.n > eb.n`)

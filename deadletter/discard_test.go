@@ -64,7 +64,7 @@ func TestDiscardAndReopen(t *testing.T) {
 	if got, err := n.store.Reopen(t.Context(), deadletter.Filter{IDs: []int64{id}}, deadletter.ChangeOptions{}, by); err != nil || got != 1 {
 		t.Fatalf("Reopen = %d, %v", got, err)
 	}
-	n.want("reopened, as it died", 1, "SELECT count(*) FROM postroom.held WHERE id = $1 AND dead_at = $2::timestamptz AND next_at IS NULL AND key IS NULL AND class = 'error'", id, diedAt)
+	n.want("reopened, as it died", 1, "SELECT count(*) FROM postroom.held WHERE id = $1 AND dead_at = $2::timestamptz AND next_at IS NULL AND chain IS NULL AND class = 'error'", id, diedAt)
 	n.want("archived", 0, "SELECT count(*) FROM postroom.archive")
 	n.want("in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'reopen' AND actor = 'bob' AND reason = 'test data' AND events = 1 AND event_id = 'e1'")
 	if _, err := n.store.Reopen(t.Context(), deadletter.Filter{IDs: []int64{id}}, deadletter.ChangeOptions{}, by); !errors.Is(err, deadletter.ErrNoMatch) {

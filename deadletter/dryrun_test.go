@@ -75,7 +75,7 @@ func TestEndOfAWaitCancelsNoStatement(t *testing.T) {
 	if got := db.withDeadline.Load(); got != 0 {
 		t.Errorf("%d statements had a deadline, want none", got)
 	}
-	if left := n.number("SELECT count(*) FROM postroom.trial"); left != 0 {
+	if left := n.number("SELECT count(*) FROM postroom.dry_run"); left != 0 {
 		t.Errorf("%d dry runs are left", left)
 	}
 }
@@ -160,7 +160,7 @@ func TestDryRunLeavesNothing(t *testing.T) {
 	if after := n.contents(); !maps.Equal(after, before) {
 		t.Errorf("tables before: %v\nafter: %v", before, after)
 	}
-	n.want("dry runs left", 0, "SELECT count(*) FROM postroom.trial")
+	n.want("dry runs left", 0, "SELECT count(*) FROM postroom.dry_run")
 	for name, want := range map[string]struct {
 		verdict     deadletter.DryRunVerdict
 		class, text string
@@ -361,9 +361,9 @@ func TestPreview(t *testing.T) {
 	n := newRig(t)
 	n.seed(100, 2, 1)
 	n.replay(deadletter.Filter{Handler: "h0"}, deadletter.ReplayOptions{Limit: 30})
-	n.exec("UPDATE postroom.held SET key = event_id, pos = id WHERE event_id IN ('e2', 'e4')")
+	n.exec("UPDATE postroom.held SET chain = event_id, pos = id WHERE event_id IN ('e2', 'e4')")
 	n.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h0', 'behind')`)
-	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, logged_at, source, event_id, type, subject, content_type, data)
+	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, chain, pos, logged_at, source, event_id, type, subject, content_type, data)
 		VALUES ('h0', 'behind', 'e2', 1000, now(), '/shop', 'behind', 'order.placed', 'order.placed', 'text/plain', '')`)
 	n.exec(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, done_at) VALUES
 		('h1', '/shop e1', 'a', 0, 'k', now()), ('h1', '/shop e1', 'b', 0, 'k', NULL), ('h1', '/shop e3', 'a', 0, 'k', now())`)
@@ -389,7 +389,7 @@ func TestPreview(t *testing.T) {
 		t.Errorf("DryRun of 6 = %+v, %v", trials, err)
 	}
 	for _, trial := range trials {
-		n.want("replays that have an event that is tried", 0, "SELECT count(*) FROM postroom.job_item WHERE held = $1", trial.ID)
+		n.want("replays that have an event that is tried", 0, "SELECT count(*) FROM postroom.replay_event WHERE held = $1", trial.ID)
 	}
 	for _, bad := range []deadletter.ReplayOptions{{Rate: -1}, {Rate: math.NaN()}, {Rate: math.Inf(1)}, {StopAt: new(2.0)}, {StopAt: new(math.NaN())}} {
 		if _, _, err := n.store.Preview(t.Context(), deadletter.Filter{}, bad); err == nil || errors.Is(err, deadletter.ErrNoMatch) {
@@ -418,7 +418,7 @@ func TestChosenEvents(t *testing.T) {
 	if job := n.replay(those, deadletter.ReplayOptions{}); job.Events != 2 || !job.Filter.IsZero() {
 		t.Errorf("the replay has %d events, and the filter %+v; want e4 and e5, and the filter of the operator", job.Events, job.Filter)
 	}
-	n.want("others in the replay", 0, "SELECT count(*) FROM postroom.job_item WHERE event_id NOT IN ('e4', 'e5')")
+	n.want("others in the replay", 0, "SELECT count(*) FROM postroom.replay_event WHERE event_id NOT IN ('e4', 'e5')")
 	n.discarded(these, 1)
 	n.want("the filter in the audit", 1, `SELECT count(*) FROM postroom.audit WHERE action = 'discard' AND details -> 'filter' = '{"handler": "h0"}'`)
 

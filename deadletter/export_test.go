@@ -202,15 +202,15 @@ func TestPurgeTakesOldReplays(t *testing.T) {
 	n.die("billing", declined, events(3)...)
 	n.handle("billing", nil)
 	old := n.runReplay(n.replay(deadletter.Filter{EventID: "e1"}, deadletter.ReplayOptions{}))
-	n.exec("UPDATE postroom.job SET ended_at = now() - interval '2 hours' WHERE id = $1", old.ID)
+	n.exec("UPDATE postroom.replay SET ended_at = now() - interval '2 hours' WHERE id = $1", old.ID)
 	lately := n.runReplay(n.replay(deadletter.Filter{EventID: "e2"}, deadletter.ReplayOptions{}))
 	running := n.replay(deadletter.Filter{EventID: "e3"}, deadletter.ReplayOptions{})
 	hourAgo := time.Now().Add(-time.Hour)
 	if got, err := n.store.Purge(t.Context(), io.Discard, deadletter.PurgeOptions{Before: hourAgo}, n.by); err != nil || got != 0 {
 		t.Errorf("Purge = %d, %v", got, err)
 	}
-	n.want("replays", 2, "SELECT count(*) FROM postroom.job WHERE id IN ($1, $2)", lately.ID, running.ID)
-	n.want("events of replays", 2, "SELECT count(*) FROM postroom.job_item")
+	n.want("replays", 2, "SELECT count(*) FROM postroom.replay WHERE id IN ($1, $2)", lately.ID, running.ID)
+	n.want("events of replays", 2, "SELECT count(*) FROM postroom.replay_event")
 	n.want("replays in the audit", 3, "SELECT count(*) FROM postroom.audit WHERE action = 'replay'")
 	n.want("the purge in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'purge' AND details ->> 'replays' = '1'")
 	if _, err := n.store.Purge(t.Context(), io.Discard, deadletter.PurgeOptions{Before: hourAgo}, n.by); !errors.Is(err, deadletter.ErrNoMatch) {

@@ -21,7 +21,7 @@ func TestFailuresAreKeptAfterASuccessfulReplay(t *testing.T) {
 		t.Fatalf("result: %+v", done)
 	}
 	n.want("held", 0, "SELECT count(*) FROM postroom.held")
-	journey, err := inspect.New(n.pool, nil, inspect.Config{}).Event(t.Context(), "", n.texts("SELECT event_id FROM postroom.job_item")[0])
+	journey, err := inspect.New(n.pool, nil, inspect.Config{}).Event(t.Context(), "", n.texts("SELECT event_id FROM postroom.replay_event")[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ type Filter struct {
 	Discarded bool `json:"discarded,omitempty"`
 
 	// chosen has the events that Choose or Preview chose. It takes the place of IDs. It is not
-	// exported, so that the audit and the table job do not get very many ids.
+	// exported, so that the audit and the table replay do not get very many ids.
 	chosen []int64
 }
 

@@ -21,7 +21,7 @@ func TestGroupsOfMany(t *testing.T) {
 	// The five causes are in three handlers.
 	n.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'g' || (id % 5) % 3, dedupe_key FROM postroom.held")
 	n.exec("UPDATE postroom.held SET handler = 'g' || (id % 5) % 3")
-	n.want("handlers and causes", 5, "SELECT count(DISTINCT (handler, fingerprint)) FROM postroom.held")
+	n.want("handlers and causes", 5, "SELECT count(DISTINCT (handler, cause)) FROM postroom.held")
 	began := time.Now()
 	list, err := n.store.Groups(t.Context(), deadletter.Filter{})
 	took := time.Since(began)
@@ -60,7 +60,7 @@ func TestGroupsByAnyProperty(t *testing.T) {
 	n := newRig(t)
 	n.seed(600, 3, 3) // each cause belongs to one handler
 	n.exec("UPDATE postroom.held SET type = 'order.paid' WHERE event_id LIKE 'e1%' AND handler = 'h1'")
-	n.exec("UPDATE postroom.held SET fingerprint = NULL WHERE handler = 'h2'")
+	n.exec("UPDATE postroom.held SET cause = NULL WHERE handler = 'h2'")
 	since := time.Now().Add(-100 * time.Second)
 	for name, tt := range map[string]struct {
 		f             deadletter.Filter

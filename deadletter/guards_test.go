@@ -35,7 +35,7 @@ func (n *rig) stepped(id int64) {
 // outcomesOf returns the outcomes of the events of a replay, in the order of their ids.
 func (n *rig) outcomesOf(id int64) string {
 	n.Helper()
-	return strings.Join(n.texts("SELECT held || ' ' || coalesce(outcome, 'open') FROM postroom.job_item WHERE job = $1 ORDER BY held", id), ", ")
+	return strings.Join(n.texts("SELECT held || ' ' || coalesce(outcome, 'open') FROM postroom.replay_event WHERE replay = $1 ORDER BY held", id), ", ")
 }
 
 func (n *rig) wantSame(what, got, want string) {
@@ -54,11 +54,11 @@ func TestReplayReleasesOnlyDeadEvents(t *testing.T) {
 		only           []int64
 		held, outcomes string
 	}{
-		{"all are dead", "key = key", nil, "1 due, 2 due", "1 open, 2 open"},
+		{"all are dead", "chain = chain", nil, "1 due, 2 due", "1 open, 2 open"},
 		{"one is not dead any more", "dead_at = NULL, next_at = now(), claimed_by = 'w' WHERE id = 1", nil, "1 running, 2 due", "1 not_dead, 2 open"},
-		{"one is of another replay", "job = 0 WHERE id = 1", nil, "1 dead, 2 due", "1 not_dead, 2 open"},
-		{"one comes behind a dead one of its key", "key = 'k', pos = id", []int64{2}, "1 dead, 2 waiting", "2 open"},
-		{"one comes before one of its key that is due", "key = 'k', pos = id, dead_at = nullif(dead_at, (SELECT dead_at FROM postroom.held WHERE id = 2)), next_at = CASE WHEN id = 2 THEN now() END", []int64{1}, "1 waiting, 2 due", "1 open"},
+		{"one is of another replay", "replay = 0 WHERE id = 1", nil, "1 dead, 2 due", "1 not_dead, 2 open"},
+		{"one comes behind a dead one of its key", "chain = 'k', pos = id", []int64{2}, "1 dead, 2 waiting", "2 open"},
+		{"one comes before one of its key that is due", "chain = 'k', pos = id, dead_at = nullif(dead_at, (SELECT dead_at FROM postroom.held WHERE id = 2)), next_at = CASE WHEN id = 2 THEN now() END", []int64{1}, "1 waiting, 2 due", "1 open"},
 	} {
 		n := newRig(t)
 		n.seed(2, 1, 1)
@@ -130,8 +130,8 @@ func TestCancelTakesBackEventsThatHaveNotBegun(t *testing.T) {
 	n.wantSame("released", n.heldNow(), "1 dead, 2 due, 3 due, 4 due, 5 due, 6 dead, 7 due, 8 due")
 	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 1") // another operator released it
 	n.exec("UPDATE postroom.held SET claimed_by = 'w', next_at = now() + interval '1 minute' WHERE id = 4")
-	n.exec("UPDATE postroom.job_item SET outcome = 'failed', ended_at = now() WHERE held = 2") // it has been released again since then
-	n.exec("UPDATE postroom.job SET failed = 1")
+	n.exec("UPDATE postroom.replay_event SET outcome = 'failed', ended_at = now() WHERE held = 2") // it has been released again since then
+	n.exec("UPDATE postroom.replay SET failed = 1")
 
 	// While the cancel waits to take the events back, event 3 begins to run, and event 8 dies.
 	tx, err := n.pool.Begin(t.Context())
@@ -244,7 +244,7 @@ func TestCanaryNeedsAnEventThatSucceeds(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.seed(10, 1, 1)
-	n.exec("UPDATE postroom.held SET key = 'k', event_key = 'k', pos = id")
+	n.exec("UPDATE postroom.held SET chain = 'k', key = 'k', pos = id")
 	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Canary: 10})
 	n.stepped(job.ID)
 	n.want("released of the key", 10, "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL")
@@ -261,11 +261,11 @@ func TestOthersTakeThePlaceOfWhatTheCanaryLeftOut(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.seed(40, 1, 1)
-	n.exec("UPDATE postroom.held SET key = 'k', event_key = 'k', pos = id WHERE id > 35") // they died first
+	n.exec("UPDATE postroom.held SET chain = 'k', key = 'k', pos = id WHERE id > 35") // they died first
 	job := n.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{Canary: 10, StopAt: new(0.1)})
 	n.stepped(job.ID)
 	n.exec("UPDATE postroom.held SET dead_at = now(), next_at = NULL WHERE id = 36") // the first of the key: four wait behind it
-	n.exec("DELETE FROM postroom.held WHERE dead_at IS NULL AND key IS NULL")        // they succeeded
+	n.exec("DELETE FROM postroom.held WHERE dead_at IS NULL AND chain IS NULL")      // they succeeded
 	for range 2 {
 		n.stepped(job.ID)
 	}
@@ -339,11 +339,11 @@ func TestPurgeOfTheHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.exec("DELETE FROM postroom.held WHERE id IN (3, 4)") // they were settled
-	n.exec(`INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, state, ended_at)
+	n.exec(`INSERT INTO postroom.replay (actor, filter, attempts, canary, stop_at, as_new, phase, items, state, ended_at)
 		SELECT 'ann', '{}', 1, 0, 1, false, 'rest', 0, 'done', now() - i * interval '40 min' FROM generate_series(1, 3) i`)
 	if _, err := n.store.Purge(t.Context(), io.Discard, deadletter.PurgeOptions{Before: time.Now().Add(-time.Hour)}, n.by); err != nil && !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Fatal(err)
 	}
 	n.wantSame("revisions of", strings.Join(n.texts("SELECT DISTINCT held::text FROM postroom.revision ORDER BY 1"), " "), "1 2 4")
-	n.want("replays", 1, "SELECT count(*) FROM postroom.job")
+	n.want("replays", 1, "SELECT count(*) FROM postroom.replay")
 }

@@ -157,8 +157,8 @@ func (n *rig) seed(count, handlers, causes int) {
 	n.Helper()
 	n.exec(`INSERT INTO postroom.inbox (handler, dedupe_key)
 		SELECT 'h' || i % $2, '/shop e' || i FROM generate_series(1, $1::int) i`, count, handlers)
-	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, fingerprint, failures, first_failed_at, logged_at,
-			source, event_id, type, subject, event_key, content_type, data)
+	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, cause, failures, first_failed_at, logged_at,
+			source, event_id, type, subject, key, content_type, data)
 		SELECT 'h' || i % $2, '/shop e' || i, now() - i * interval '1 second', 5, 'error', decode(md5((i % $3)::text), 'hex'),
 			jsonb_build_array(jsonb_build_object('at', now(), 'class', 'error', 'text', 'cause ' || i % $3)), now(), now(),
 			'/shop', 'e' || i, 'order.placed', 'order.placed', 'k' || i % 100, 'application/json', convert_to('{"n":' || i || '}', 'UTF8')

@@ -44,7 +44,7 @@ func TestSearch(t *testing.T) {
 	// All died at the same time, so the id decides.
 	n.exec("UPDATE postroom.held SET dead_at = '2026-01-01' WHERE event_id LIKE 'e3_'")
 	var cause string
-	if err := n.pool.QueryRow(t.Context(), "SELECT encode(fingerprint, 'hex') FROM postroom.held WHERE event_id = 'e4'").Scan(&cause); err != nil {
+	if err := n.pool.QueryRow(t.Context(), "SELECT encode(cause, 'hex') FROM postroom.held WHERE event_id = 'e4'").Scan(&cause); err != nil {
 		t.Fatal(err)
 	}
 	id := n.number("SELECT id FROM postroom.held WHERE event_id = 'e12'")
@@ -209,7 +209,7 @@ func TestLettersWithoutAValueDoNotMatch(t *testing.T) {
 	t.Parallel()
 	n := newRig(t)
 	n.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', n::text FROM generate_series(1, 6000) n")
-	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, event_key, content_type, data)
+	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, key, content_type, data)
 		SELECT 'h', n::text, now() - n * interval '1 s', 'x', now(), '/shop', n::text, 'a.b', 'a.b', CASE WHEN n = 6000 THEN 'k' END, 'text/plain', ''
 		FROM generate_series(1, 6000) n`)
 	n.exec(`INSERT INTO postroom.archive (id, audit, discarded_at, handler, dedupe_key, held_at, attempts, solitary, class, revision, replays, logged_at,

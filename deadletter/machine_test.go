@@ -75,9 +75,9 @@ func TestReplaysDoAsTheirModel(t *testing.T) {
 // and three events of each of two keys.
 func newMachine(t *rapid.T, n *rig) *machine {
 	m := &machine{T: t, n: n, states: map[int64]itemState{}, died: map[int64]time.Time{}, jobs: map[int64]*replaying{}, abandoned: map[int64]bool{}}
-	n.exec("TRUNCATE postroom.held, postroom.inbox, postroom.job, postroom.job_item, postroom.archive, postroom.audit RESTART IDENTITY CASCADE")
+	n.exec("TRUNCATE postroom.held, postroom.inbox, postroom.replay, postroom.replay_event, postroom.archive, postroom.audit RESTART IDENTITY CASCADE")
 	n.seed(18, 1, 3)
-	n.exec("UPDATE postroom.held SET key = 'k' || id % 2, event_key = 'k' || id % 2, pos = id WHERE id > 12")
+	n.exec("UPDATE postroom.held SET chain = 'k' || id % 2, key = 'k' || id % 2, pos = id WHERE id > 12")
 	for id := range int64(18) {
 		m.states[id+1] = isDead
 	}
@@ -162,7 +162,7 @@ func (m *machine) replay(t *rapid.T) {
 	}
 	m.audits++
 	made := &replaying{id: job.ID, options: job.Options, state: job.State, runs: map[int64]int{}}
-	for _, text := range m.n.texts("SELECT held::text FROM postroom.job_item WHERE job = $1 ORDER BY n", job.ID) {
+	for _, text := range m.n.texts("SELECT held::text FROM postroom.replay_event WHERE replay = $1 ORDER BY n", job.ID) {
 		var id int64
 		if _, err := fmt.Sscan(text, &id); err != nil {
 			t.Fatal(err)
@@ -198,7 +198,7 @@ func (m *machine) free(f deadletter.Filter) []int64 {
 
 // owns reports whether the replay is the last one that contained the event.
 func (m *machine) owns(job, event int64) bool {
-	return m.n.number("SELECT count(*) FROM postroom.held WHERE id = $1 AND job = $2", event, job) == 1
+	return m.n.number("SELECT count(*) FROM postroom.held WHERE id = $1 AND replay = $2", event, job) == 1
 }
 
 // step makes one step of a replay. Only dead events of this replay may have changed.
@@ -251,10 +251,10 @@ func (m *machine) know(t *rapid.T, j *replaying) {
 	if job.Remaining() != 0 || job.EndedAt.IsZero() {
 		t.Fatalf("%+v ended with events left", job)
 	}
-	m.n.want("items without an outcome", 0, "SELECT count(*) FROM postroom.job_item WHERE job = $1 AND outcome IS NULL", j.id)
+	m.n.want("items without an outcome", 0, "SELECT count(*) FROM postroom.replay_event WHERE replay = $1 AND outcome IS NULL", j.id)
 	if job.State == deadletter.ReplayDone && j.resumed == 0 {
 		m.n.want("events without a key that were left out of a replay that is done", 0,
-			"SELECT count(*) FROM postroom.job_item i JOIN postroom.held h ON h.id = i.held WHERE i.job = $1 AND i.outcome = 'withdrawn' AND h.key IS NULL", j.id)
+			"SELECT count(*) FROM postroom.replay_event i JOIN postroom.held h ON h.id = i.held WHERE i.replay = $1 AND i.outcome = 'withdrawn' AND h.chain IS NULL", j.id)
 	}
 }
 
@@ -327,10 +327,10 @@ func (m *machine) running(t *rapid.T) int64 {
 // due.
 func (m *machine) succeed(t *rapid.T) {
 	id := m.running(t)
-	m.n.exec(`WITH gone AS (DELETE FROM postroom.held WHERE id = $1 RETURNING key, pos)
+	m.n.exec(`WITH gone AS (DELETE FROM postroom.held WHERE id = $1 RETURNING chain, pos)
 		UPDATE postroom.held h SET next_at = now() FROM gone
-		WHERE h.key = gone.key AND h.dead_at IS NULL
-		  AND h.pos = (SELECT min(o.pos) FROM postroom.held o WHERE o.key = gone.key AND o.id <> $1)`, id)
+		WHERE h.chain = gone.chain AND h.dead_at IS NULL
+		  AND h.pos = (SELECT min(o.pos) FROM postroom.held o WHERE o.chain = gone.chain AND o.id <> $1)`, id)
 	m.states[id] = isDone
 }
 
@@ -375,9 +375,9 @@ func (m *machine) cancel(t *rapid.T) {
 
 // ending checks that after a stop or a cancel each released event of a replay belongs to a process.
 func (m *machine) ending(j *replaying) {
-	m.n.want("released by a replay that is ending, and not begun", 0, `SELECT count(*) FROM postroom.held h JOIN postroom.job_item i ON i.held = h.id
-		JOIN postroom.job ON job.id = i.job AND job.phase = 'ending'
-		WHERE i.job = $1 AND i.outcome IS NULL AND h.job = $1 AND h.dead_at IS NULL AND (h.claimed_by IS NULL OR h.next_at < now())`, j.id)
+	m.n.want("released by a replay that is ending, and not begun", 0, `SELECT count(*) FROM postroom.held h JOIN postroom.replay_event i ON i.held = h.id
+		JOIN postroom.replay ON replay.id = i.replay AND replay.phase = 'ending'
+		WHERE i.replay = $1 AND i.outcome IS NULL AND h.replay = $1 AND h.dead_at IS NULL AND (h.claimed_by IS NULL OR h.next_at < now())`, j.id)
 }
 
 func (m *machine) resume(t *rapid.T) {
@@ -406,11 +406,11 @@ func (m *machine) resume(t *rapid.T) {
 func (m *machine) check(*rapid.T) {
 	m.see()
 	m.n.want("audit rows", m.audits, "SELECT count(*) FROM postroom.audit")
-	m.n.want("events that run for two replays", 0, `SELECT count(*) FROM (SELECT held FROM postroom.job_item i JOIN postroom.job j ON j.id = i.job
+	m.n.want("events that run for two replays", 0, `SELECT count(*) FROM (SELECT held FROM postroom.replay_event i JOIN postroom.replay j ON j.id = i.replay
 		WHERE j.state = 'running' AND i.outcome IS NULL GROUP BY held HAVING count(*) > 1) twice`)
-	m.n.want("keys of which two are due, or one behind a dead one", 0, `SELECT count(*) FROM postroom.held h WHERE h.key IS NOT NULL AND h.next_at IS NOT NULL
-		AND EXISTS (SELECT FROM postroom.held o WHERE o.key = h.key AND o.pos < h.pos)`)
-	m.n.want("outcomes that are not what became of the event", 0, `SELECT count(*) FROM postroom.job_item i
+	m.n.want("keys of which two are due, or one behind a dead one", 0, `SELECT count(*) FROM postroom.held h WHERE h.chain IS NOT NULL AND h.next_at IS NOT NULL
+		AND EXISTS (SELECT FROM postroom.held o WHERE o.chain = h.chain AND o.pos < h.pos)`)
+	m.n.want("outcomes that are not what became of the event", 0, `SELECT count(*) FROM postroom.replay_event i
 		WHERE i.outcome = 'succeeded' AND (EXISTS (SELECT FROM postroom.held WHERE id = i.held) OR EXISTS (SELECT FROM postroom.archive WHERE id = i.held))`)
 	if m.n.Failed() {
 		m.FailNow()
@@ -435,10 +435,10 @@ func (m *machine) finish() {
 		m.see()
 		for _, id := range slices.Sorted(maps.Keys(m.states)) {
 			if m.states[id] == isRunning {
-				m.n.exec(`WITH gone AS (DELETE FROM postroom.held WHERE id = $1 RETURNING key)
+				m.n.exec(`WITH gone AS (DELETE FROM postroom.held WHERE id = $1 RETURNING chain)
 					UPDATE postroom.held h SET next_at = now() FROM gone
-					WHERE h.key = gone.key AND h.dead_at IS NULL
-					  AND h.pos = (SELECT min(o.pos) FROM postroom.held o WHERE o.key = gone.key AND o.id <> $1)`, id)
+					WHERE h.chain = gone.chain AND h.dead_at IS NULL
+					  AND h.pos = (SELECT min(o.pos) FROM postroom.held o WHERE o.chain = gone.chain AND o.id <> $1)`, id)
 				m.states[id] = isDone
 			}
 		}

@@ -70,7 +70,7 @@ func TestDiscardOfAHeadOfAKey(t *testing.T) {
 		r.wantEffects("k", names("k", 2, 41+waiting)...)
 
 		r.reopened(only(e1), 1)
-		r.want("reopened, without a key", 1, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND key IS NULL AND event_id = $1", e1)
+		r.want("reopened, without a key", 1, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND chain IS NULL AND event_id = $1", e1)
 		s.set(false, e1)
 		open := s.gate(e1)
 		defer open()
@@ -105,7 +105,7 @@ func TestReplayOfSkippedEvents(t *testing.T) {
 	open := s.gate(e2)
 	defer open()
 	job := r.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{StopAt: new(1.0)})
-	r.want("items of one chain", 2, "SELECT count(*) FROM postroom.job_item WHERE chain = format(E'replay %s\tk', job) AND through = 2")
+	r.want("items of one chain", 2, "SELECT count(*) FROM postroom.replay_event WHERE chain = format(E'replay %s\tk', replay) AND through = 2")
 	finished := r.startReplay(job)
 	r.eventuallyHeld(with(all("running", e2), all("waiting", e4)))
 	open()
@@ -133,8 +133,8 @@ func (r *river) lates(key string, from, to int) {
 	r.Helper()
 	r.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'o', '/shop ' || format('%s-%s', $1::text, lpad(i::text, 5, '0'))
 		FROM generate_series($2::int, $3::int) i`, key, from, to)
-	r.exec(`INSERT INTO postroom.held (handler, dedupe_key, pos, dead_at, class, fingerprint, failures, first_failed_at, logged_at,
-			source, event_id, type, subject, event_key, content_type, data)
+	r.exec(`INSERT INTO postroom.held (handler, dedupe_key, pos, dead_at, class, cause, failures, first_failed_at, logged_at,
+			source, event_id, type, subject, key, content_type, data)
 		SELECT 'o', '/shop ' || id, i, now() - i * interval '1 second', 'late', '\x00112233445566778899aabbccddeeff',
 			'[{"at": "2026-01-01T00:00:00Z", "class": "late", "text": "it came late"}]', now(), now(),
 			'/shop', id, $4::text || '.placed', $4::text || '.placed', $1::text, 'application/json', '1'
@@ -144,7 +144,7 @@ func (r *river) lates(key string, from, to int) {
 // dead returns when each held event died.
 func (n *rig) dead() []string {
 	n.Helper()
-	return n.texts("SELECT format('%s %s %s', event_id, extract(epoch FROM dead_at), key) FROM postroom.held WHERE dead_at IS NOT NULL ORDER BY event_id")
+	return n.texts("SELECT format('%s %s %s', event_id, extract(epoch FROM dead_at), chain) FROM postroom.held WHERE dead_at IS NOT NULL ORDER BY event_id")
 }
 
 // An ordered handler replays late events of a key. They run in their order, although the last of
@@ -237,7 +237,7 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 				got, err := r.store.GetReplay(t.Context(), job.ID)
 				return err == nil && got.Phase == deadletter.PhaseEnding && got.State == deadletter.ReplayRunning
 			})
-			r.want("of the chain, dead as before", 2, "SELECT count(*) FROM postroom.held WHERE event_key = 'k' AND key IS NULL AND dead_at < now() - interval '100 seconds'")
+			r.want("of the chain, dead as before", 2, "SELECT count(*) FROM postroom.held WHERE key = 'k' AND chain IS NULL AND dead_at < now() - interval '100 seconds'")
 			open()
 			if done := <-finished; done.State != tt.end || done.Remaining() != 0 {
 				t.Errorf("result: %+v", done)
@@ -268,7 +268,7 @@ func TestReplayOfLongKeys(t *testing.T) {
 	r.publish("z", 1, 1)
 	r.eventuallyEffects("z", 1)
 	r.lates("k", 1, 3)
-	r.exec("UPDATE postroom.held SET event_key = repeat('ä', 127)")
+	r.exec("UPDATE postroom.held SET key = repeat('ä', 127)")
 	if job := r.runReplay(r.replay(deadletter.Filter{All: true}, deadletter.ReplayOptions{})); job.Succeeded != 3 {
 		t.Errorf("replay: %+v", job)
 	}

@@ -317,8 +317,8 @@ func TestReplayAsNew(t *testing.T) {
 	if _, err := o.store.CreateReplay(t.Context(), deadletter.Filter{All: true}, deadletter.ReplayOptions{}, o.by); !errors.Is(err, deadletter.ErrTooOld) {
 		t.Errorf("Replay = %v, want ErrTooOld", err)
 	}
-	o.want("replays", 0, "SELECT count(*) FROM postroom.job")
-	o.want("marked events", 0, "SELECT count(*) FROM postroom.held WHERE job IS NOT NULL")
+	o.want("replays", 0, "SELECT count(*) FROM postroom.replay")
+	o.want("marked events", 0, "SELECT count(*) FROM postroom.held WHERE replay IS NOT NULL")
 	forecasts, _, err := o.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
 	if err != nil || len(forecasts) != 1 || forecasts[0].TooOld != 1 || !forecasts[0].HasProcess {
 		t.Errorf("Preview = %+v, %v", forecasts, err)

@@ -192,8 +192,8 @@ func (p *plans) fill() {
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || i % 3, '/shop e' || i FROM generate_series(1, 60000) i`)
 	p.do(`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, content_type, data)
 		SELECT '/shop', 'o' || i, decode(md5(i::text), 'hex'), 'order.placed', 'order.placed', 'text/plain', '1' FROM generate_series(1, 30000) i`)
-	p.do(`INSERT INTO postroom.held (id, handler, dedupe_key, key, pos, dead_at, next_at, attempts, class, fingerprint, failures, logged_at,
-			source, event_id, type, subject, event_key, content_type, data, job)
+	p.do(`INSERT INTO postroom.held (id, handler, dedupe_key, chain, pos, dead_at, next_at, attempts, class, cause, failures, logged_at,
+			source, event_id, type, subject, key, content_type, data, replay)
 		OVERRIDING SYSTEM VALUE
 		SELECT i, 'h' || i % 3, '/shop e' || i, CASE WHEN i % 10 = 0 THEN 'k' || i END, i, CASE WHEN i <= 10000 THEN now() - i * interval '1 s' END,
 			CASE WHEN i > 10000 THEN now() END, 5, 'error', decode(md5((i % 5)::text), 'hex'), '[{"text": "declined"}]', now(),
@@ -206,8 +206,8 @@ func (p *plans) fill() {
 			'order.placed', 'order.placed', 'text/plain', '1'
 		FROM generate_series(100001, 105000) i`)
 	p.do(`INSERT INTO postroom.audit (actor, action, events, source, event_id) SELECT 'ann', 'discard', 1, '/shop', 'e' || 100000 + i FROM generate_series(1, 20000) i`)
-	p.do(`INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items) SELECT 'ann', '{}', 1, 0, 1, false, 'rest', 7500 FROM generate_series(1, 12) i`)
-	p.do(`INSERT INTO postroom.job_item (job, n, through, held, handler, source, event_id, dead_at, released_at, outcome, ended_at)
+	p.do(`INSERT INTO postroom.replay (actor, filter, attempts, canary, stop_at, as_new, phase, items) SELECT 'ann', '{}', 1, 0, 1, false, 'rest', 7500 FROM generate_series(1, 12) i`)
+	p.do(`INSERT INTO postroom.replay_event (replay, n, through, held, handler, source, event_id, dead_at, released_at, outcome, ended_at)
 		SELECT CASE WHEN i <= 7500 THEN 1 ELSE 2 + i % 10 END, i, i, i, 'h' || i % 3, '/shop', 'e' || i, now(), CASE WHEN i <= 5500 THEN now() END,
 			CASE WHEN i <= 5000 THEN 'failed' END, CASE WHEN i <= 5000 THEN now() END
 		FROM generate_series(1, 10000) i`)
@@ -219,7 +219,7 @@ func (p *plans) fill() {
 
 var (
 	pagesRead = regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
-	wholeRead = regexp.MustCompile(`Seq Scan on (outbox|inbox|held|archive|job_item|audit|receipt|revision)\b.*`)
+	wholeRead = regexp.MustCompile(`Seq Scan on (outbox|inbox|held|archive|replay_event|audit|receipt|revision)\b.*`)
 )
 
 // want runs a statement, after another in its transaction. The statement may read at most that many

@@ -104,7 +104,7 @@ func TestNoRelayWaitsForAHandlerThatAnOperatorWaitsFor(t *testing.T) {
 	n := newRig(t)
 	n.holdOutgoing(1, 100)
 	n.seed(1, 1, 1)
-	n.exec("UPDATE postroom.held SET key = 'k', pos = 1 WHERE handler = 'h0'")
+	n.exec("UPDATE postroom.held SET chain = 'k', pos = 1 WHERE handler = 'h0'")
 	n.meanwhile(n.begin("SELECT pg_advisory_xact_lock(postroom.key_lock('h0', 'k'))"), func() error {
 		_, err := n.store.Discard(n.Context(), deadletter.Filter{All: true}, deadletter.ChangeOptions{}, n.by)
 		return err

@@ -38,8 +38,8 @@ func TestKeysOfReplaysDifferFromKeysOfEvents(t *testing.T) {
 	n := newRig(t)
 	n.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, ordered) VALUES ('h0', 'S', now(), true)`)
 	n.seed(4, 1, 1)
-	n.exec("UPDATE postroom.held SET pos = id, event_key = 'k'")
-	n.exec("UPDATE postroom.held SET pos = 1, event_key = 'replay 1 k', key = 'replay 1 k' WHERE id = 4") // the form of such keys in an earlier version
+	n.exec("UPDATE postroom.held SET pos = id, key = 'k'")
+	n.exec("UPDATE postroom.held SET pos = 1, key = 'replay 1 k', chain = 'replay 1 k' WHERE id = 4") // the form of such keys in an earlier version
 	n.release(n.replay(deadletter.Filter{Key: "k"}, deadletter.ReplayOptions{}))
 	n.want("due", 1, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL")
 	n.want("waiting behind it", 2, "SELECT count(*) FROM postroom.held WHERE next_at IS NULL AND dead_at IS NULL")
@@ -52,7 +52,7 @@ func TestLongIDsAndKeys(t *testing.T) {
 	n := newRig(t)
 	n.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, ordered) VALUES ('h0', 'S', now(), true)`)
 	n.seed(3, 1, 1)
-	n.exec(`UPDATE postroom.held SET pos = id, event_key = long, event_id = id || long
+	n.exec(`UPDATE postroom.held SET pos = id, key = long, event_id = id || long
 		FROM (SELECT string_agg(md5(i::text), '') AS long FROM generate_series(1, 200) i) l`)
 	if _, err := n.store.Edit(t.Context(), 1, deadletter.Edit{Data: []byte("{}")}, n.by); err != nil {
 		t.Error(err)

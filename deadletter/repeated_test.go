@@ -38,7 +38,7 @@ func TestActsWhoseAnswersAreLost(t *testing.T) {
 				err = nil
 			}
 			if err == nil {
-				err = look.QueryRow(ctx, "SELECT max(id) FROM postroom.job").Scan(&replay)
+				err = look.QueryRow(ctx, "SELECT max(id) FROM postroom.replay").Scan(&replay)
 			}
 			return "a replay", err
 		},

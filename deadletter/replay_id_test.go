@@ -47,7 +47,7 @@ func TestReplayTellsItsIDWithAnError(t *testing.T) {
 		}
 		job, err := replay(n, deadletter.New(pool, deadletter.Config{}), ctx)
 		pool.Close()
-		n.want("replays", 1, "SELECT count(*) FROM postroom.job WHERE id = $1", job.ID)
+		n.want("replays", 1, "SELECT count(*) FROM postroom.replay WHERE id = $1", job.ID)
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s = %v, want the end of the context", name, err)
 		}

@@ -42,8 +42,8 @@ func TestReplay(t *testing.T) {
 	}
 	n.wantOnce("billing", 40)
 	n.want("dead at another handler", 1, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND handler = 'other'")
-	n.want("in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'replay' AND actor = 'ann' AND events = 40 AND job = $1", job.ID)
-	n.want("items that succeeded", 40, "SELECT count(*) FROM postroom.job_item WHERE job = $1 AND outcome = 'succeeded' AND ended_at IS NOT NULL", job.ID)
+	n.want("in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'replay' AND actor = 'ann' AND events = 40 AND replay = $1", job.ID)
+	n.want("items that succeeded", 40, "SELECT count(*) FROM postroom.replay_event WHERE replay = $1 AND outcome = 'succeeded' AND ended_at IS NOT NULL", job.ID)
 	if _, err := n.store.CreateReplay(t.Context(), deadletter.Filter{Handler: "billing"}, deadletter.ReplayOptions{}, n.by); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("a replay of nothing = %v", err)
 	}
@@ -88,7 +88,7 @@ func TestCanaryStops(t *testing.T) {
 		t.Errorf("%d calls, want those that failed: %d", got, job.Failed)
 	}
 	n.want("dead as before", 50, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND next_at IS NULL")
-	n.want("with their time of death", int64(50-job.Failed), `SELECT count(*) FROM postroom.held JOIN postroom.job_item i ON i.held = held.id
+	n.want("with their time of death", int64(50-job.Failed), `SELECT count(*) FROM postroom.held JOIN postroom.replay_event i ON i.held = held.id
 		WHERE held.dead_at = i.dead_at AND i.outcome = 'withdrawn'`)
 }
 
@@ -209,8 +209,8 @@ func TestTwoReplaysOfOneFilter(t *testing.T) {
 		})
 	}
 	made.Wait()
-	n.want("events in replays", 1000, "SELECT count(*) FROM postroom.job_item")
-	n.want("different ones", 1000, "SELECT count(DISTINCT held) FROM postroom.job_item")
+	n.want("events in replays", 1000, "SELECT count(*) FROM postroom.replay_event")
+	n.want("different ones", 1000, "SELECT count(DISTINCT held) FROM postroom.replay_event")
 	n.handle("h0", nil)
 	var operators sync.WaitGroup
 	for _, job := range jobs {
@@ -228,7 +228,7 @@ func TestTwoReplaysOfOneFilter(t *testing.T) {
 	}
 	operators.Wait()
 	n.wantOnce("h0", 1000)
-	n.want("released", 1000, "SELECT sum(released) FROM postroom.job")
+	n.want("released", 1000, "SELECT sum(released) FROM postroom.replay")
 }
 
 // A cancelled replay leaves the events that have not begun as they were. If it is resumed, it
@@ -281,7 +281,7 @@ func TestCancelAndResume(t *testing.T) {
 		t.Errorf("done: %+v", done)
 	}
 	n.wantOnce("billing", 60)
-	if got := strings.Join(n.texts("SELECT action FROM postroom.audit WHERE job = $1 ORDER BY id", job.ID), " "); got != "replay cancel resume" {
+	if got := strings.Join(n.texts("SELECT action FROM postroom.audit WHERE replay = $1 ORDER BY id", job.ID), " "); got != "replay cancel resume" {
 		t.Errorf("audit: %s", got)
 	}
 }
@@ -299,7 +299,7 @@ func TestResumeAfterAStop(t *testing.T) {
 		t.Errorf("stopped: %+v", job)
 	}
 	stop()
-	n.exec("UPDATE postroom.job SET stop_at = 0.01") // earlier failures do not count
+	n.exec("UPDATE postroom.replay SET stop_at = 0.01") // earlier failures do not count
 	n.handle("h0", nil)
 	resumed, err := n.store.ResumeReplay(t.Context(), job.ID, n.by)
 	if err != nil || resumed.Remaining() != all-canary || resumed.State != deadletter.ReplayRunning || !resumed.EndedAt.IsZero() {
@@ -348,7 +348,7 @@ func TestResumeOfAnIdleReplayIsRecorded(t *testing.T) {
 	if _, err := n.store.ResumeReplay(t.Context(), job.ID, postroom.Audit{Actor: "bob", Reason: "ann's machine died"}); !errors.Is(err, deadletter.ErrReplayRunning) {
 		t.Fatalf("Resume = %v", err)
 	}
-	n.want("rows of the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'resume' AND actor = 'bob' AND job = $1 AND events = 5", job.ID)
+	n.want("rows of the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'resume' AND actor = 'bob' AND replay = $1 AND events = 5", job.ID)
 }
 
 // The same events come again while a replay runs. The inbox recognises them.

@@ -29,7 +29,7 @@ func TestRepublishedEventKeepsItsRepublish(t *testing.T) {
 	}
 	e1 := name("k", 1)
 	o.eventuallyHeld(all("dead", e1))
-	o.want("held for the republish", 1, "SELECT count(*) FROM postroom.held WHERE republish = $1 AND key IS NULL", r.ID)
+	o.want("held for the republish", 1, "SELECT count(*) FROM postroom.held WHERE republish = $1 AND chain IS NULL", r.ID)
 	by := postroom.Audit{Actor: "ann", Reason: "why"}
 	if n, err := o.store.Discard(t.Context(), only(e1), deadletter.ChangeOptions{}, by); err != nil || n != 1 {
 		t.Fatalf("Discard = %d, %v", n, err)

@@ -263,7 +263,7 @@ func (n *rig) reopened(f deadletter.Filter, want int64) {
 // outcomes returns the outcomes of the events of a replay.
 func (n *rig) outcomes(job deadletter.Replay) map[string]string {
 	n.Helper()
-	rows, _ := n.pool.Query(n.Context(), "SELECT event_id, coalesce(outcome, 'none') FROM postroom.job_item WHERE job = $1", job.ID)
+	rows, _ := n.pool.Query(n.Context(), "SELECT event_id, coalesce(outcome, 'none') FROM postroom.replay_event WHERE replay = $1", job.ID)
 	outcomes := map[string]string{}
 	var id, outcome string
 	if _, err := pgx.ForEachRow(rows, []any{&id, &outcome}, func() error {
@@ -288,8 +288,8 @@ func (n *rig) wantConsistent() {
 	n.Helper()
 	n.want("events that wait for nothing", 0, `SELECT count(*) FROM postroom.held h
 		WHERE next_at IS NULL AND dead_at IS NULL AND NOT EXISTS (
-			SELECT FROM postroom.held o WHERE o.handler = h.handler AND o.key = h.key AND o.pos < h.pos AND (o.next_at IS NOT NULL OR o.dead_at IS NOT NULL))`)
-	n.want("keys of replays", 0, "SELECT count(*) FROM postroom.held WHERE key LIKE 'replay %'")
+			SELECT FROM postroom.held o WHERE o.handler = h.handler AND o.chain = h.chain AND o.pos < h.pos AND (o.next_at IS NOT NULL OR o.dead_at IS NOT NULL))`)
+	n.want("keys of replays", 0, "SELECT count(*) FROM postroom.held WHERE chain LIKE 'replay %'")
 }
 
 // startReplay runs a replay in another goroutine.

@@ -19,7 +19,7 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.
 	if strings.HasPrefix(strings.ToLower(data.SQL), "begin") {
 		s.transactions++
 	}
-	if strings.Contains(data.SQL, "UPDATE postroom.job\n") {
+	if strings.Contains(data.SQL, "UPDATE postroom.replay\n") {
 		s.updates++
 	}
 	return ctx

@@ -226,8 +226,8 @@ func TestAPanicIsHeldWithItsPlace(t *testing.T) {
 	b.eventually("its death", func() bool { return b.dead("h") == 1 })
 	var text, frame, stack string
 	var print []byte
-	err := b.pool.QueryRow(t.Context(), `SELECT f ->> 'text', f ->> 'frame', f ->> 'stack', fingerprint
-		FROM (SELECT failures -> 0 AS f, fingerprint FROM postroom.held) h`).Scan(&text, &frame, &stack, &print)
+	err := b.pool.QueryRow(t.Context(), `SELECT f ->> 'text', f ->> 'frame', f ->> 'stack', cause
+		FROM (SELECT failures -> 0 AS f, cause FROM postroom.held) h`).Scan(&text, &frame, &stack, &print)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -201,7 +201,7 @@ func TestErrorsWhoseMethodsFailAreFailedAttempts(t *testing.T) {
 			stop()
 			for _, tt := range hostiles {
 				var class, text string
-				err := b.pool.QueryRow(t.Context(), "SELECT class, failures->0->>'text' FROM postroom.held WHERE event_key = $1", tt.name).Scan(&class, &text)
+				err := b.pool.QueryRow(t.Context(), "SELECT class, failures->0->>'text' FROM postroom.held WHERE key = $1", tt.name).Scan(&class, &text)
 				if err != nil || class != tt.class || !strings.Contains(text, tt.text) || len(text) > 2300 {
 					t.Errorf("%s: class %q, text of %d bytes %.300q, %v; want class %q and %q", tt.name, class, len(text), text, err, tt.class, tt.text)
 				}
@@ -230,10 +230,10 @@ func TestDryRunSurvivesErrorsWhoseMethodsFail(t *testing.T) {
 	b.publish("bad")
 	b.run()
 	b.eventually("it to be dead", func() bool { return b.held("h")["/shop bad"].State == "dead" })
-	b.exec("INSERT INTO postroom.trial (handler, held) SELECT handler, id FROM postroom.held")
+	b.exec("INSERT INTO postroom.dry_run (handler, held) SELECT handler, id FROM postroom.held")
 	b.eventually("the dry run to fail", func() bool {
 		var class *string
-		err := b.pool.QueryRow(t.Context(), "SELECT outcome->>'class' FROM postroom.trial").Scan(&class)
+		err := b.pool.QueryRow(t.Context(), "SELECT outcome->>'class' FROM postroom.dry_run").Scan(&class)
 		return err == nil && class != nil && *class == "panic"
 	})
 }

@@ -142,9 +142,9 @@ func (c *chaos) replace() {
 func (b *bench) stuck(name string) (n int) {
 	b.Helper()
 	err := b.pool.QueryRow(b.Context(), `
-		SELECT count(DISTINCT key) FROM postroom.held w
+		SELECT count(DISTINCT chain) FROM postroom.held w
 		WHERE handler = $1 AND next_at IS NULL AND dead_at IS NULL
-		  AND NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = w.handler AND h.key = w.key AND h.pos < w.pos)`, name).Scan(&n)
+		  AND NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = w.handler AND h.chain = w.chain AND h.pos < w.pos)`, name).Scan(&n)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func TestReaderFindsAnEventThatAnotherProcessHeld(t *testing.T) {
 	b.publishKey("k1", 0)
 	b.eventually("the reader", func() bool { return len(b.order("o")) == 1 })
 	b.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('o', '/shop k0-00000')")
-	b.exec(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)
+	b.exec(`INSERT INTO postroom.held (handler, dedupe_key, chain, pos, next_at, logged_at, source, event_id, type, subject, key, content_type, data)
 		VALUES ('o', '/shop k0-00000', 'k0', 2, now() + interval '1 h', now(), '/shop', 'k0-00000', $1, $1, 'k0', 'text/plain', '')`, b.stream+".placed")
 	b.publishKey("k0", 0)
 	b.publishKey("k0", 1)

@@ -36,7 +36,7 @@ func TestOrderedPlansFromEmptyTablesStayFast(t *testing.T) {
 		p.prepare(s.file, s.parameters, s.before, s.calls[0])
 	}
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', n::text FROM generate_series(1, 50000) n`)
-	p.do(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+	p.do(`INSERT INTO postroom.held (handler, dedupe_key, chain, pos, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'h', n::text, 'k', n + 5, CASE WHEN n = 1 THEN now() END, 'x', now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 50000) n`)
 	for _, then := range []string{"SELECT 1", "ANALYZE postroom.held, postroom.inbox"} { // and with plans made then
 		p.do(then)

@@ -50,7 +50,7 @@ func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 		p.prepare(s.file, s.parameters, s.before, s.call)
 	}
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, n::text FROM generate_series(1, 3) h, generate_series(1, 20000) n ON CONFLICT DO NOTHING`)
-	p.do(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, solitary, logged_at, source, event_id, type, subject, event_key, content_type, data)
+	p.do(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, solitary, logged_at, source, event_id, type, subject, key, content_type, data)
 		SELECT 'h' || h, n::text, CASE WHEN n % 2 = 0 THEN now() END, CASE WHEN n % 2 = 1 THEN now() END, 'x', n % 1000 = 0, now(),
 			'/shop', n::text, 'a.b', 'a.b', CASE WHEN h = 1 THEN 'k1' END, 'text/plain', '' FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
 	p.do(`UPDATE postroom.held SET epoch = 1, claimed_by = 'p', attempts = 1 WHERE next_at IS NOT NULL AND dedupe_key::int <= 110`)

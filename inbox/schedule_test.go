@@ -76,12 +76,12 @@ func TestOperatorsStatementBringsAttemptsForward(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, sql, _ := strings.Cut(string(text), "    UPDATE postroom.held SET next_at")
+	_, sql, _ := strings.Cut(string(text), "    SELECT postroom.retry(")
 	sql, _, found := strings.Cut(sql, ";")
 	if !found {
 		t.Fatal("the page has no statement")
 	}
-	sql = strings.ReplaceAll("UPDATE postroom.held SET next_at"+sql, "billing.charge", "h")
+	sql = strings.ReplaceAll("SELECT postroom.retry("+sql, "billing.charge", "h")
 
 	b := newBench(t)
 	failing := make(chan struct{})

@@ -280,12 +280,12 @@ func TestADryRunDoesNotLeak(t *testing.T) {
 			stop := b.run()
 			for range 2 {
 				var id int64
-				if err := b.pool.QueryRow(t.Context(), "INSERT INTO postroom.trial (handler, held) SELECT handler, id FROM postroom.held RETURNING id").Scan(&id); err != nil {
+				if err := b.pool.QueryRow(t.Context(), "INSERT INTO postroom.dry_run (handler, held) SELECT handler, id FROM postroom.held RETURNING id").Scan(&id); err != nil {
 					t.Fatal(err)
 				}
 				var told *string
 				b.eventually("an answer", func() bool {
-					return b.pool.QueryRow(t.Context(), "SELECT outcome::text FROM postroom.trial WHERE id = $1", id).Scan(&told) == nil && told != nil
+					return b.pool.QueryRow(t.Context(), "SELECT outcome::text FROM postroom.dry_run WHERE id = $1", id).Scan(&told) == nil && told != nil
 				})
 				if !strings.Contains(*told, `"passes"`) || !strings.Contains(*told, "public.effect") {
 					t.Errorf("the dry run says %s", *told)

@@ -75,7 +75,7 @@ func TestGauges(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.holdOne("h")
-	b.exec("UPDATE postroom.held SET next_at = NULL, dead_at = now() - interval '1 h', key = 'k'")
+	b.exec("UPDATE postroom.held SET next_at = NULL, dead_at = now() - interval '1 h', chain = 'k'")
 	inbox.LookOften(b.in, 1e7)
 	b.in.Handle(b.subscription("h"), effect("h"))
 	b.run()

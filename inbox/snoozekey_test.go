@@ -48,7 +48,7 @@ func TestSnoozeKey(t *testing.T) {
 	b.eventually("the other effects", func() bool { return len(b.effects("h")) == 2 })
 	b.wantOnce("h", "a", "b")
 	var claims, attempts, due int
-	if err := b.pool.QueryRow(t.Context(), "SELECT sum(epoch), sum(attempts), count(*) FILTER (WHERE next_at < now() + interval '59 minutes') FROM postroom.held WHERE event_key = 'busy' AND claimed_by IS NULL").
+	if err := b.pool.QueryRow(t.Context(), "SELECT sum(epoch), sum(attempts), count(*) FILTER (WHERE next_at < now() + interval '59 minutes') FROM postroom.held WHERE key = 'busy' AND claimed_by IS NULL").
 		Scan(&claims, &attempts, &due); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestPostponedEvents(t *testing.T) {
 		{"h", "last", "l", "-8 s", ""},
 	} {
 		b.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ($1, $2)", row.handler, row.id)
-		b.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)
+		b.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, key, content_type, data)
 			VALUES ($1, $2, now() + $4::interval, now(), '/shop', $2, 'a.b', 'a.b', nullif($3, ''), 'text/plain', '')`, row.handler, row.id, row.key, row.next)
 		if row.also != "" {
 			b.exec("UPDATE postroom.held SET "+row.also+" WHERE dedupe_key = $1", row.id)

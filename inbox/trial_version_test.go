@@ -17,10 +17,10 @@ func TestTrialOfAnotherVersion(t *testing.T) {
 	b.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'h', n::text, now(), 5, 'error', now(), '/shop', n::text, $1 || CASE n WHEN 2 THEN '.returned' ELSE '.placed' END, 's', 'text/plain', ''
 		FROM generate_series(1, 3) n`, b.stream)
-	b.exec("INSERT INTO postroom.trial (handler, held) SELECT 'h', id FROM postroom.held ORDER BY id")
+	b.exec("INSERT INTO postroom.dry_run (handler, held) SELECT 'h', id FROM postroom.held ORDER BY id")
 	b.run()
 	tried := func() (n int) {
-		const sql = "SELECT count(*) FROM postroom.trial WHERE outcome ->> 'verdict' = 'passes'"
+		const sql = "SELECT count(*) FROM postroom.dry_run WHERE outcome ->> 'verdict' = 'passes'"
 		if err := b.pool.QueryRow(t.Context(), sql).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
@@ -28,7 +28,7 @@ func TestTrialOfAnotherVersion(t *testing.T) {
 	}
 	devtest.Eventually(t, 30*time.Second, "the dry runs of the types that this process handles", func() bool { return tried() == 2 })
 	var left string
-	if err := b.pool.QueryRow(t.Context(), `SELECT held.type FROM postroom.trial JOIN postroom.held ON held.id = trial.held
+	if err := b.pool.QueryRow(t.Context(), `SELECT held.type FROM postroom.dry_run JOIN postroom.held ON held.id = dry_run.held
 		WHERE taken_by IS NULL`).Scan(&left); err != nil || left != b.stream+".returned" {
 		t.Errorf("left to other processes: %q, %v", left, err)
 	}

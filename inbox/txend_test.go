@@ -279,13 +279,13 @@ func TestDryRunReportsThatItWasNotRolledBack(t *testing.T) {
 			}))
 			b.run()
 			var id int64
-			err := b.pool.QueryRow(t.Context(), "INSERT INTO postroom.trial (handler, held) SELECT handler, id FROM postroom.held RETURNING id").Scan(&id)
+			err := b.pool.QueryRow(t.Context(), "INSERT INTO postroom.dry_run (handler, held) SELECT handler, id FROM postroom.held RETURNING id").Scan(&id)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var told []byte
 			b.eventually("an answer", func() bool {
-				if err := b.pool.QueryRow(t.Context(), "SELECT outcome FROM postroom.trial WHERE id = $1", id).Scan(&told); err != nil {
+				if err := b.pool.QueryRow(t.Context(), "SELECT outcome FROM postroom.dry_run WHERE id = $1", id).Scan(&told); err != nil {
 					t.Fatal(err)
 				}
 				return told != nil

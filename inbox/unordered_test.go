@@ -54,8 +54,8 @@ func TestNoEventWaitsForAHandlerThatIsNoLongerOrdered(t *testing.T) {
 			b.eventually("the process to wait for the key", func() bool { return b.waiting() != 0 })
 			for _, sql := range []string{
 				"INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('o', '/shop bad-00001')",
-				`INSERT INTO postroom.held (handler, dedupe_key, key, pos, logged_at, source, event_id, type, subject, event_key, content_type, data)
-					SELECT handler, '/shop bad-00001', key, pos + 1, now(), source, 'bad-00001', type, subject, event_key, content_type, data
+				`INSERT INTO postroom.held (handler, dedupe_key, chain, pos, logged_at, source, event_id, type, subject, key, content_type, data)
+					SELECT handler, '/shop bad-00001', chain, pos + 1, now(), source, 'bad-00001', type, subject, key, content_type, data
 					FROM postroom.held
 					WHERE postroom.enter_key('o', 'bad', pos + 1, (SELECT epoch FROM postroom.subscription)) = 'behind'`,
 			} {

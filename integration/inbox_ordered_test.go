@@ -235,7 +235,7 @@ func TestAProcessKillerInAnOrderedStream(t *testing.T) {
 	d.publish(d.ofKey("ok", "k0", 90), d.ofKey("ok", "k3", 90))
 	devtest.Eventually(t, depotPatience, "the later events' effects", func() bool {
 		return d.number("SELECT count(*) FROM effect WHERE event = 'ok/k0/00090'") == 1 &&
-			d.number("SELECT count(*) FROM postroom.held WHERE key = 'k3' AND next_at IS NULL AND dead_at IS NULL") == each
+			d.number("SELECT count(*) FROM postroom.held WHERE chain = 'k3' AND next_at IS NULL AND dead_at IS NULL") == each
 	})
 	p.stop(t)
 	if n := d.number("SELECT count(*) FROM postroom.held"); n != each+1 {

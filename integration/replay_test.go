@@ -39,8 +39,8 @@ func runOperator() error {
 func (d *depot) insertDead(handler string, n int) {
 	d.Helper()
 	d.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT $1, '/shop e' || i FROM generate_series(1, $2::int) i", handler, n)
-	d.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, fingerprint, failures, first_failed_at, logged_at,
-			source, event_id, type, subject, event_key, content_type, data)
+	d.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, cause, failures, first_failed_at, logged_at,
+			source, event_id, type, subject, key, content_type, data)
 		SELECT $1, '/shop e' || i, now() - interval '1 hour', 5, 'error', decode(md5('a'), 'hex'), '[{"text": "no"}]', now(), now(),
 			'/shop', 'e' || i, $3, $3, 'k' || i % 1000, 'text/plain', ''
 		FROM generate_series(1, $2::int) i`, handler, n, d.typed("placed"))
@@ -145,12 +145,12 @@ func TestReplayOfTenThousand(t *testing.T) {
 	}
 	left := cancelled.Skipped
 	for action, n := range map[string]int{"replay": events, "cancel": left, "resume": left} {
-		if rows := d.number("SELECT count(*) FROM postroom.audit WHERE job = $1 AND action = $2 AND events = $3 AND actor = 'ann' AND reason = 'mended'",
+		if rows := d.number("SELECT count(*) FROM postroom.audit WHERE replay = $1 AND action = $2 AND events = $3 AND actor = 'ann' AND reason = 'mended'",
 			replay.ID, action, n); rows != 1 {
 			t.Errorf("%d rows in the audit for a %s of %d events, want 1", rows, action, n)
 		}
 	}
-	if n := d.number("SELECT count(*) FROM postroom.job_item WHERE job = $1 AND outcome = 'succeeded'", replay.ID); n != events {
+	if n := d.number("SELECT count(*) FROM postroom.replay_event WHERE replay = $1 AND outcome = 'succeeded'", replay.ID); n != events {
 		t.Errorf("%d items succeeded, want %d", n, events)
 	}
 }

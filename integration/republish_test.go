@@ -245,7 +245,7 @@ func TestRepublishHasNoSecondEffect(t *testing.T) {
 			t.Errorf("%d events took effect at %s, want %d", got, handler, events)
 		}
 	}
-	if n := d.number("SELECT count(*) FROM postroom.held WHERE handler = 'ordered' AND event_id = 'e007' AND class = 'late' AND key IS NULL"); n != 1 {
+	if n := d.number("SELECT count(*) FROM postroom.held WHERE handler = 'ordered' AND event_id = 'e007' AND class = 'late' AND chain IS NULL"); n != 1 {
 		t.Errorf("%d events are held as late, want e007", n)
 	}
 	if n := d.number("SELECT count(*) FROM postroom.held"); n != 1 {

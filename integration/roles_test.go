@@ -209,7 +209,7 @@ func TestRolesHaveNoMoreThanTheyNeed(t *testing.T) {
 		},
 		"inbox": {
 			"SELECT FROM account", "SELECT FROM postroom.outbox", "DELETE FROM postroom.outbox", "UPDATE postroom.relay SET high = 0",
-			"SELECT actor FROM postroom.audit", "DELETE FROM postroom.audit", "DELETE FROM postroom.archive", "UPDATE postroom.job SET state = 'done'",
+			"SELECT actor FROM postroom.audit", "DELETE FROM postroom.audit", "DELETE FROM postroom.archive", "UPDATE postroom.replay SET state = 'done'",
 		},
 		"operator": {
 			"UPDATE postroom.audit SET actor = 'bob'", "DELETE FROM postroom.audit", "TRUNCATE postroom.audit", "DELETE FROM postroom.outbox",

@@ -221,7 +221,7 @@ func TestCancelThatSaysNoKeepsNoLock(t *testing.T) {
 		},
 		"it blocks a key": func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term) {
 			everything(t, term)
-			mustExec(t, pool, "UPDATE postroom.held SET key = 'k', class = 'js_1', next_at = NULL, dead_at = now()")
+			mustExec(t, pool, "UPDATE postroom.held SET chain = 'k', class = 'js_1', next_at = NULL, dead_at = now()")
 		},
 		"published": func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term) {
 			overrideNextAtNotBeforeAndCreatedAt(t, pool)

@@ -77,7 +77,7 @@ func TestDigestIsTheSameInSQL(t *testing.T) {
 			Type:    rapid.StringMatching(`[A-Za-z0-9_-]{1,5}(\.[A-Za-z0-9_-]{1,5}){0,2}`).Draw(r, "type"),
 			Subject: rapid.StringMatching(`([A-Za-z0-9_-]{1,5}(\.[A-Za-z0-9_-]{1,5}){0,2})?`).Draw(r, "subject"),
 			Key:     text.Draw(r, "key"),
-			Data:    rapid.SliceOf(rapid.Byte()).Draw(r, "data"),
+			Data:    rapid.SliceOf(rapid.Byte()).Draw(r, "data"), ContentType: "application/octet-stream",
 			Headers: rapid.MapOfN(rapid.StringMatching(`[A-Za-z0-9_-]{1,9}`), text, 0, 5).Draw(r, "headers"),
 		}
 		if rapid.Bool().Draw(r, "scheduled") {

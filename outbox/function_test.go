@@ -56,9 +56,16 @@ func TestSQLWriteData(t *testing.T) {
 		{`'{"b": 1,"a":2}'`, `{"b": 1,"a":2}`, ""}, // as it is written
 		{`'{"b": 1,"a":2}'::json`, `{"b": 1,"a":2}`, ""},
 		{`'{"b": 1,"a":2}'::jsonb`, `{"a": 2, "b": 1}`, ""},
-		{`'Müller'::text`, "Müller", ""},
-		{`'Müller'::varchar(20)`, "Müller", ""},
-		{`'\x00ff'::bytea`, "\x00\xff", ""},
+		{`'Müller'::text, content_type => 'text/plain'`, "Müller", ""},
+		{`'Müller'::varchar(20), content_type => 'text/x+jsonl'`, "Müller", ""},
+		{`'\x00ff'::bytea, content_type => 'application/octet-stream'`, "\x00\xff", ""},
+		{`'{"a":1}'::varchar(20), content_type => 'Application/JSON; charset=utf-8'`, `{"a":1}`, ""},
+		{`'[1]'::bytea`, `[1]`, ""},
+		{`'Müller'::text`, "", "23514"},
+		{`'{"a":1'::varchar(20)`, "", "23514"},
+		{`'\x00ff'::bytea`, "", "23514"},
+		{`'x', content_type => 'Application/JSON; charset=utf-8'`, "", "23514"},
+		{`'x', content_type => 'application/problem+json'`, "", "23514"},
 		{`jsonb_build_object('a', 1)`, `{"a": 1}`, ""},
 		{`''`, "", ""},
 		{"42", "", "42804"},
@@ -78,6 +85,20 @@ func TestSQLWriteData(t *testing.T) {
 				t.Errorf("data = %q (%v), want %q", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// The error says what to do, and quotes nothing of the data.
+func TestSQLWriteSaysWhatToDoAboutDataThatIsNoJSON(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	_, err := pool.Exec(t.Context(), "SELECT postroom.write('/shop', 'a', 'secret')")
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.ConstraintName != "data_json" || !strings.Contains(pg.Hint, "content_type") || !strings.Contains(pg.Message, "application/json") {
+		t.Fatalf("write = %v, want an error of data_json that names both ways out", err)
+	}
+	if text := fmt.Sprintf("%+v", pg); strings.Contains(text, "secret") {
+		t.Errorf("the error quotes the data: %s", text)
 	}
 }
 

@@ -12,8 +12,10 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -320,5 +322,20 @@ func (o *Outbox) fill(ev *postroom.Event, trace telemetry.Trace) error {
 	if ev.TraceParent == "" {
 		ev.TraceParent, ev.TraceState = trace.Parent, trace.State
 	}
+	//guard:write-refuses-data-that-is-no-json false
+	if len(ev.Data) > 0 && isJSON(ev.ContentType) && !json.Valid(ev.Data) {
+		faults = append(faults, &postroom.FieldError{Field: "ContentType", Problem: "is that of JSON, and Data is not JSON; put JSON into Data, or set ContentType to what it is, such as text/plain"})
+	}
 	return errors.Join(append(faults, ev.Validate())...)
+}
+
+// isJSON reports whether a content type says that the data is JSON. postroom.write decides in the
+// same way.
+func isJSON(contentType string) bool {
+	if contentType == jsonType {
+		return true
+	}
+	media, _, _ := strings.Cut(contentType, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	return media == jsonType || strings.HasSuffix(media, "+json")
 }

@@ -32,7 +32,7 @@ func TestEventsWithoutAnIDAreWrittenWhole(t *testing.T) {
 		{func(ev *postroom.Event) { ev.Key = "k" }, "key", "k"},
 		{func(ev *postroom.Event) { ev.Subject = "eu.order" }, "subject", "eu.order"},
 		{func(ev *postroom.Event) { ev.ContentType = "text/plain" }, "content_type", "text/plain"},
-		{func(ev *postroom.Event) { ev.Data = []byte("x") }, "convert_from(data, 'UTF8')", "x"},
+		{func(ev *postroom.Event) { ev.Data = []byte("7") }, "convert_from(data, 'UTF8')", "7"},
 		{func(ev *postroom.Event) { ev.TraceParent = "00-a-b-01" }, "trace_parent", "00-a-b-01"},
 		{func(ev *postroom.Event) { ev.TraceParent, ev.TraceState = "00-a-b-01", "a=b" }, "trace_state", "a=b"},
 		{func(ev *postroom.Event) { ev.CorrelationID = "c" }, "correlation_id", "c"},

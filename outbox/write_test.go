@@ -57,6 +57,9 @@ func TestWriteRefusesBadEvents(t *testing.T) {
 		{"key with a line break", with(func(e *postroom.Event) { e.Key = "a\r\nNats-Rollup: all" }), "Key", postroom.ErrInvalidEvent, false},
 		{"data too large", with(func(e *postroom.Event) { e.Data = make([]byte, postroom.MaxData+1) }), "Data", postroom.ErrInvalidEvent, false},
 		{"data that is no JSON", []postroom.Event{good, postroom.NewEvent("a.b", func() {})}, "Data", postroom.ErrInvalidEvent, false},
+		{"text that is no JSON", with(func(e *postroom.Event) { e.Data = []byte("Müller") }), "ContentType", postroom.ErrInvalidEvent, false},
+		{"text that is no JSON, with a parameter", with(func(e *postroom.Event) { e.ContentType, e.Data = "Application/JSON; charset=utf-8", []byte("{") }), "ContentType", postroom.ErrInvalidEvent, false},
+		{"text that is no JSON, of another format", with(func(e *postroom.Event) { e.ContentType, e.Data = "application/problem+json", []byte("x") }), "ContentType", postroom.ErrInvalidEvent, false},
 		{"header of the broker", with(func(e *postroom.Event) { e.Headers = map[string]string{"nats-rollup": "all"} }), "Headers[nats-rollup]", postroom.ErrInvalidEvent, false},
 		{"header with a line break", with(func(e *postroom.Event) { e.Headers = map[string]string{"x": "a\nb"} }), "Headers[x]", postroom.ErrInvalidEvent, false},
 		{"one id, two contents in a call", []postroom.Event{named("x"), {ID: "x", Type: "other"}}, "x", postroom.ErrEventConflict, false},
@@ -105,7 +108,7 @@ func TestWriteReportsEveryFaultAtOnce(t *testing.T) {
 func TestWriteAgainChangesNothing(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	ev := postroom.Event{ID: "one", Type: "order.placed", Key: "k", Data: []byte("x"), Headers: map[string]string{"a": "1", "b": "2"}}
+	ev := postroom.Event{ID: "one", Type: "order.placed", Key: "k", Data: []byte("7"), Headers: map[string]string{"a": "1", "b": "2"}}
 	again := func(change func(*postroom.Event)) error {
 		other := ev
 		change(&other)

@@ -170,7 +170,7 @@ func TestNothingIsLostOrOutOfOrderInChaos(t *testing.T) {
 	every(200*time.Millisecond, ctx, func() {
 		if ctx.Err() == nil {
 			exec(`UPDATE postroom.held h SET dead_at = NULL, next_at = now(), replays = replays + 1, attempts = 0
-				WHERE handler = 'outbox' AND dead_at IS NOT NULL AND (key IS NULL OR pos = (SELECT min(pos) FROM postroom.held WHERE handler = 'outbox' AND key = h.key))`)
+				WHERE handler = 'outbox' AND dead_at IS NOT NULL AND (chain IS NULL OR pos = (SELECT min(pos) FROM postroom.held WHERE handler = 'outbox' AND chain = h.chain))`)
 			exec("UPDATE postroom.held SET next_at = now() WHERE handler = 'outbox' AND next_at > now() AND class IS NOT NULL")
 		}
 	})

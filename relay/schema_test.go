@@ -56,7 +56,7 @@ func TestRelayOfASchema(t *testing.T) {
 func TestLagCountsHeldEvents(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	const columns = "handler, pos, key, next_at, first_failed_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data"
+	const columns = "handler, pos, chain, next_at, first_failed_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data"
 	for n, values := range []string{
 		1: "NULL, now() + interval '1 h', NULL, NULL, NULL",
 		2: "'k', now(), now(), NULL, 'x'",

@@ -507,7 +507,7 @@ func TestDeadlineWaitsForAnAnswerInHeld(t *testing.T) {
 			_, payment := w.upTo("t1")
 			alarm := w.overrideDeadlineAndAlarm("t1")
 			w.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('travel', 'a')")
-			w.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, attempts, logged_at, source, event_id, type, subject, event_key, causation_id, content_type, data)
+			w.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, attempts, logged_at, source, event_id, type, subject, key, causation_id, content_type, data)
 				SELECT 'travel', 'a', now() + $1::interval, CASE WHEN $1::interval IS NULL THEN now() END, 'error', 1, now() - $2::interval, '/others', 'a', $3, $3, $4, $5, 'application/json', ''`,
 				test.due, test.logged, test.eventType, test.key, payment.ID)
 			w.give(alarm)

@@ -146,7 +146,7 @@ func ExampleAnswer() {
 	out := outbox.New(outbox.Config{Source: "/payments"})
 	_ = postroom.JSON(func(ctx context.Context, tx pgx.Tx, _ postroom.Event, r receipt) error {
 		var command, key string
-		err := tx.QueryRow(ctx, "DELETE FROM asked WHERE charge = $1 RETURNING command_id, event_key", r.Charge).Scan(&command, &key)
+		err := tx.QueryRow(ctx, "DELETE FROM asked WHERE charge = $1 RETURNING command_id, key", r.Charge).Scan(&command, &key)
 		if err != nil {
 			return err
 		}

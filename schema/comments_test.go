@@ -13,7 +13,7 @@ import (
 // plainColumns are names of columns that need no comment: they mean the same in each table.
 var plainColumns = []string{
 	"only_one", "id", "created_at", "ended_at", "applied_at", "started_at", "asked_at", "at", "actor", "reason",
-	"handler", "handlers", "job", "source", "event_id", "type", "subject", "content_type", "correlation_id",
+	"handler", "handlers", "replay", "source", "event_id", "type", "subject", "content_type", "correlation_id",
 	"causation_id", "occurred_at", "trace_parent", "trace_state", "headers", "data",
 }
 

@@ -80,7 +80,7 @@ func TestHeadersThatNoRelayReads(t *testing.T) {
 			return err
 		},
 		"postroom.write": func(headers string) error {
-			_, err := producer.Exec(t.Context(), "SELECT postroom.write('/shop', 'a', 'secret', headers => $1)", headers)
+			_, err := producer.Exec(t.Context(), "SELECT postroom.write('/shop', 'a', '\"secret\"', headers => $1)", headers)
 			return err
 		},
 		"COPY": func(headers string) error {

@@ -32,8 +32,8 @@ func TestHeldConstraints(t *testing.T) {
 	good := []string{
 		"handler='h'; dedupe_key='a'; next_at=now()",
 		"handler='h'; dedupe_key='b'; dead_at=now(); class='error'",
-		"handler='h'; dedupe_key='c'; key='k'; pos=1; next_at=now(); claimed_by='p'; attempts=1",
-		"handler='h'; dedupe_key='d'; key='k'; pos=2",
+		"handler='h'; dedupe_key='c'; chain='k'; pos=1; next_at=now(); claimed_by='p'; attempts=1",
+		"handler='h'; dedupe_key='d'; chain='k'; pos=2",
 		"handler='outbox'; pos=1; next_at=now()",
 	}
 	for _, set := range good {
@@ -51,9 +51,9 @@ func TestHeldConstraints(t *testing.T) {
 		{"neither due nor dead nor behind a key", "handler='h'; dedupe_key='e'", "held_reachable"},
 		{"dead for no reason", "handler='h'; dedupe_key='e'; dead_at=now()", "held_dead_why"},
 		{"claimed for ever", "handler='h'; dedupe_key='e'; dead_at=now(); class='error'; claimed_by='p'", "held_claim_ends"},
-		{"a key without a place", "handler='h'; dedupe_key='e'; key='k'; next_at=now()", "held_key_has_pos"},
-		{"two events in one place of a key", "handler='h'; dedupe_key='e'; key='k'; pos=2", "held_key_pos"},
-		{"two events of a key that may run", "handler='h'; dedupe_key='e'; key='k'; pos=3; next_at=now()", "held_key_due"},
+		{"a key without a place", "handler='h'; dedupe_key='e'; chain='k'; next_at=now()", "held_chain_has_pos"},
+		{"two events in one place of a key", "handler='h'; dedupe_key='e'; chain='k'; pos=2", "held_chain_pos"},
+		{"two events of a key that may run", "handler='h'; dedupe_key='e'; chain='k'; pos=3; next_at=now()", "held_chain_due"},
 		{"fewer than no attempts", "handler='h'; dedupe_key='e'; next_at=now(); attempts=-1", "held_attempts_check"},
 	}
 	for _, tt := range tests {
@@ -85,8 +85,8 @@ func TestEnterKey(t *testing.T) {
 	exec(t, pool, "INSERT INTO postroom.subscription (handler, stream, stream_created, epoch) VALUES ('h', 'S', now(), 3), ('g', 'S', now(), 3)")
 	exec(t, pool, "INSERT INTO postroom.subscription (handler, stream, stream_created, epoch, floor_server) VALUES ('moved', 'S', now(), 3, pg_postmaster_start_time() - interval '1 s')")
 	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', 'a'), ('h', 'b')")
-	exec(t, pool, insertHeld("handler='h'; dedupe_key='a'; key='k'; pos=10; dead_at=now(); class='error'"))
-	exec(t, pool, insertHeld("handler='h'; dedupe_key='b'; key='k'; pos=20"))
+	exec(t, pool, insertHeld("handler='h'; dedupe_key='a'; chain='k'; pos=10; dead_at=now(); class='error'"))
+	exec(t, pool, insertHeld("handler='h'; dedupe_key='b'; chain='k'; pos=20"))
 	for _, tt := range []struct {
 		handler, key string
 		pos, epoch   int

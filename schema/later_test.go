@@ -25,7 +25,7 @@ var later = fstest.MapFS{
 		CREATE CONSTRAINT TRIGGER note AFTER INSERT ON postroom.outbox DEFERRABLE FOR EACH ROW EXECUTE FUNCTION postroom.note();`),
 	"sql/0010_less.sql": file(`DROP TRIGGER note ON postroom.node;
 		TRUNCATE postroom.relay_checkpoint;
-		DROP TABLE postroom.trial;`),
+		DROP TABLE postroom.dry_run;`),
 }
 
 func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
@@ -141,5 +141,44 @@ func TestFilesPasteIntoAnEmptyDatabase(t *testing.T) {
 	got, want := objects(t, pasted, "postroom"), objects(t, migrated, "postroom")
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the files make\n%s\nMigrate makes\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A migration may drop a table or a function and create it again. Its rights are gone with it, so
+// Migrate repeats the grants of each role.
+func TestRolesKeepTheirRightsAfterAMigration(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	_, names := staff(t, pool)
+	rights := func(role string) string {
+		return one[string](t, pool, `SELECT coalesce(string_agg(object || ' ' || privilege_type, E'\n' ORDER BY object, privilege_type), '') FROM (
+			SELECT oid::regclass::text AS object, relacl AS acl FROM pg_class WHERE relnamespace = 'postroom'::regnamespace
+			UNION ALL SELECT proname, proacl FROM pg_proc WHERE pronamespace = 'postroom'::regnamespace
+			UNION ALL SELECT nspname, nspacl FROM pg_namespace
+			UNION ALL SELECT attrelid::regclass || '.' || attname, attacl FROM pg_attribute) a CROSS JOIN aclexplode(acl) WHERE grantee = '`+role+"'::regrole")
+	}
+	before := make(map[string]string)
+	for grant, role := range names {
+		before[grant] = rights(role)
+	}
+	again := func(table string) string {
+		return "CREATE TABLE postroom.again (LIKE postroom." + table + "); DROP TABLE postroom." + table + "; ALTER TABLE postroom.again RENAME TO " + table + ";\n"
+	}
+	files := fstest.MapFS{
+		"sql/0006_functions.sql": file(`DROP FUNCTION postroom.refuse_conflict; DROP FUNCTION postroom.enter_key; DROP FUNCTION postroom.header_bytes;
+			CREATE FUNCTION postroom.refuse_conflict(source text, ids text[], digests bytea[]) RETURNS void LANGUAGE sql AS 'SELECT';
+			CREATE FUNCTION postroom.enter_key(handler text, key text, pos bigint, epoch bigint) RETURNS text LANGUAGE sql AS 'SELECT ''free''';
+			CREATE FUNCTION postroom.header_bytes(headers jsonb) RETURNS int LANGUAGE sql AS 'SELECT 1';
+			REVOKE ALL ON FUNCTION postroom.refuse_conflict, postroom.enter_key, postroom.header_bytes FROM PUBLIC;`),
+		"sql/0007_tables.sql": file(again("relay_checkpoint") + again("idempotency") + again("webhook_endpoint") + again("saga_decision") + again("revision") +
+			"CREATE SEQUENCE postroom.relay_checkpoint_id_seq;"),
+	}
+	if applied, err := (schema.Migrator{}).From(schema.With(files)).Migrate(t.Context(), pool); err != nil || len(applied) != 2 {
+		t.Fatalf("applied %v, %v", applied, err)
+	}
+	for grant, role := range names {
+		if after := rights(role); after != before[grant] {
+			t.Errorf("%s had the rights\n%s\nand has\n%s", grant, before[grant], after)
+		}
 	}
 }

@@ -29,6 +29,9 @@ var (
 	//go:embed applied.sql
 	appliedSQL string
 
+	//go:embed granted.sql
+	grantedSQL string
+
 	//go:embed record.sql
 	recordSQL string
 )
@@ -113,7 +116,8 @@ func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
 // Migrate brings the schema to the newest version. It returns the steps that it applied, and none
 // if the schema has the newest version already.
 //
-// Each step is one transaction, together with the row that records the step. Any number of
+// Each step is one transaction, together with the row that records the step and the grants of each
+// role, which it repeats: a table or a function that the step creates anew has none. Any number of
 // processes may call Migrate at once. They take turns with an advisory lock of the transaction. An
 // advisory lock of the session would not work behind a connection pooler.
 //
@@ -230,7 +234,8 @@ func migrateOne(ctx context.Context, db DB, name string, steps []Migration, fron
 	return step, err == nil && step != nil, err
 }
 
-// apply takes the locks, if necessary on the front table first, and applies the step.
+// apply takes the locks, if necessary on the front table first, applies the step, and repeats the
+// grants of each role.
 func (m *Migration) apply(ctx context.Context, tx pgx.Tx, name, front string) error {
 	locks := locksOf(m.source)
 	if i := slices.IndexFunc(locks, func(l lock) bool { return l.table == front }); i > 0 {
@@ -240,8 +245,18 @@ func (m *Migration) apply(ctx context.Context, tx pgx.Tx, name, front string) er
 	if err := takeLocks(ctx, tx, name, locks); err != nil {
 		return fmt.Errorf("lock tables for migration %d %s: %w", m.Version, m.Name, err)
 	}
+	rows, _ := tx.Query(ctx, In(name, grantedSQL)) // CollectRows reports the error
+	grants, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("read the grants before migration %d %s: %w", m.Version, m.Name, err)
+	}
 	if _, err := tx.Exec(ctx, m.SQL); err != nil {
 		return fmt.Errorf("apply migration %d %s: %w", m.Version, m.Name, err)
+	}
+	// What the migration created anew has no rights yet.
+	//guard:roles-keep-their-rights-after-a-migration remove
+	if _, err := tx.Exec(ctx, strings.Join(grants, "; ")); err != nil {
+		return fmt.Errorf("repeat the grants after migration %d %s: %w", m.Version, m.Name, err)
 	}
 	if _, err := tx.Exec(ctx, In(name, recordSQL), m.Version, m.Name, servesFrom); err != nil {
 		return fmt.Errorf("record migration %d: %w", m.Version, err)

@@ -33,6 +33,7 @@ decide_saga           owner   fixed    operator
 discarded             caller  callers  operator
 enter_key             caller  callers  inbox
 event_lock            caller  bound    operator relay
+forget                owner   fixed    operator
 grant_all             caller  fixed    -
 grant_idempotency     caller  fixed    -
 grant_inbox           caller  fixed    -
@@ -46,6 +47,7 @@ key_lock              caller  bound    inbox operator
 log_truncated         caller  fixed    -
 raise_sequences       caller  fixed    -
 refuse_conflict       caller  callers  producer
+retry                 caller  fixed    operator
 unchecked             owner   fixed    producer
 write                 caller  callers  producer
 `
@@ -229,7 +231,7 @@ func TestProducersCallNoFunctionOfAnother(t *testing.T) {
 		CREATE OPERATOR public.* (LEFTARG = numeric, RIGHTARG = int, FUNCTION = public.times)`)
 	for range 2 { // the second time, the ids are taken
 		exec(t, producer, `SELECT postroom.write('/shop', 'a', '{}'::jsonb, key => 'k', id => '1', headers => '{"a": "1"}', not_before => '2100-01-01')`)
-		exec(t, producer, `SELECT postroom.write('/shop', 'a', 'x'::bytea, id => '2')`)
+		exec(t, producer, `SELECT postroom.write('/shop', 'a', '1'::bytea, id => '2')`)
 	}
 	exec(t, producer, insertEvent("postroom", map[string]string{"headers": `'{"a": "1"}'`}))
 	exec(t, producer, "SELECT postroom.cancel('/shop', '1')")

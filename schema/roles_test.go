@@ -80,7 +80,7 @@ var cannot = []promise{
 	{"relay", "read or write your own tables", []string{"TABLE orders", "DELETE FROM orders"}},
 	{"inbox", "read or write the log", []string{"TABLE postroom.outbox", anEvent, "DELETE FROM postroom.outbox", "UPDATE postroom.relay SET high = 9", "SELECT postroom.cancel('/shop', 'later')"}},
 	{"inbox", "read the audit, the replays, or what an event was before an operator edited it", []string{
-		"SELECT actor FROM postroom.audit", "SELECT count(*) FROM postroom.audit WHERE reason <> ''", "SELECT a FROM postroom.audit a", "TABLE postroom.job", "TABLE postroom.job_item", "TABLE postroom.revision", "TABLE postroom.republish",
+		"SELECT actor FROM postroom.audit", "SELECT count(*) FROM postroom.audit WHERE reason <> ''", "SELECT a FROM postroom.audit a", "TABLE postroom.replay", "TABLE postroom.replay_event", "TABLE postroom.revision", "TABLE postroom.republish",
 	}},
 	{"idempotency", "read or write events", []string{"TABLE postroom.outbox", "TABLE postroom.held", anEvent, aHeld, aHandled}},
 	{"idempotency", "record anything in the audit", []string{audited("", ""), "SELECT id FROM postroom.audit"}},

@@ -65,7 +65,7 @@ func TestOneAccountLeavesWorkersToOthers(t *testing.T) {
 		t.Errorf("%d requests to the first customer's endpoints were answered, and all should hang", n)
 	}
 	r.eventually("the first customer's other deliveries to wait", func() bool {
-		return one[int](r, "SELECT count(*) FROM postroom.held WHERE event_key LIKE 'slow%' AND next_at <= now()") == 0
+		return one[int](r, "SELECT count(*) FROM postroom.held WHERE key LIKE 'slow%' AND next_at <= now()") == 0
 	})
 }
 
@@ -94,7 +94,7 @@ func TestOneAccountLeavesMemoryToOthers(t *testing.T) {
 		devtest.Receive(t, patience, "the first requests", begun)
 	}
 	r.eventually("the first customer's other deliveries to wait", func() bool {
-		return one[int](r, "SELECT count(*) FROM postroom.held WHERE event_key LIKE 'slow%' AND next_at <= now()") == 0
+		return one[int](r, "SELECT count(*) FROM postroom.held WHERE key LIKE 'slow%' AND next_at <= now()") == 0
 	})
 	for n := range 20 {
 		r.emit(fmt.Sprint("e", n), tenantOf("quick"))
@@ -190,8 +190,8 @@ func TestADeliveryThatHangsStopsNoHandler(t *testing.T) {
 		r.add(webhook.EndpointSpec{ID: id, URL: to.URL})
 		r.insertDue(id, 1)
 	}
-	r.exec("UPDATE postroom.held SET attempts = 5, deaths = 3, epoch = 7, claimed_by = 'gone' WHERE event_key = 'a'")
-	r.exec("UPDATE postroom.held SET attempts = 5, solitary = true WHERE event_key = 'b'")
+	r.exec("UPDATE postroom.held SET attempts = 5, deaths = 3, epoch = 7, claimed_by = 'gone' WHERE key = 'a'")
+	r.exec("UPDATE postroom.held SET attempts = 5, solitary = true WHERE key = 'b'")
 	var others atomic.Int32
 	r.in.Handle(inbox.Subscription{Name: "other"}, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
 		others.Add(1)
@@ -278,7 +278,7 @@ func TestAccountsForMinutes(t *testing.T) {
 	slices.Sort(all)
 	half, most := all[len(all)/2], all[len(all)*99/100]
 	t.Logf("%d events: half within %s, 99 of 100 within %s, all within %s; %d deliveries to the others wait", n, half, most, all[len(all)-1],
-		one[int](r, "SELECT count(*) FROM postroom.held WHERE event_key LIKE 'bad%'"))
+		one[int](r, "SELECT count(*) FROM postroom.held WHERE key LIKE 'bad%'"))
 	if most > 2*time.Second {
 		t.Errorf("99 of 100 events came within %s, want 2s", most)
 	}

@@ -356,7 +356,8 @@ func TestFailuresAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// A webhook is forwarded once, as an event of the outbox.
+// A webhook is forwarded once, as an event of the outbox. If its body is not JSON, the event does not
+// say so.
 func TestForward(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -375,17 +376,22 @@ func TestForward(t *testing.T) {
 			t.Fatalf("answered %d %s", w.Code, w.Body)
 		}
 	}
+	w := httptest.NewRecorder()
+	receiver.ServeHTTP(w, signed(t, "b", `paid`))
 	devtest.Eventually(t, patience, "nothing to be held", func() bool { return count(t, pool, "SELECT count(*) FROM postroom.held") == 0 })
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+	if n := count(t, pool, "SELECT count(*) FROM postroom.outbox WHERE content_type = 'application/octet-stream' AND data = 'paid'"); w.Code != http.StatusOK || n != 1 {
+		t.Errorf("answered %d to a body that is no JSON, and forwarded %d", w.Code, n)
+	}
 	var got, id string
-	err := pool.QueryRow(t.Context(), `SELECT event_id, concat_ws(' ', source, type, key, causation_id, correlation_id, content_type, convert_from(data, 'UTF8'), headers) FROM postroom.outbox`).Scan(&id, &got)
+	err := pool.QueryRow(t.Context(), `SELECT event_id, concat_ws(' ', source, type, key, causation_id, correlation_id, content_type, convert_from(data, 'UTF8'), headers) FROM postroom.outbox WHERE data <> 'paid'`).Scan(&id, &got)
 	if want := `/shop standard.paid k a a application/json {"type":"paid"} {"webhook-source": "/acme"}`; err != nil || got != want || id == "a" {
 		t.Errorf("forwarded %s %s, %v; want %s", id, got, err, want)
 	}
-	if n := count(t, pool, "SELECT count(*) FROM postroom.outbox"); n != 1 {
-		t.Errorf("%d events were forwarded, want 1", n)
+	if n := count(t, pool, "SELECT count(*) FROM postroom.outbox"); n != 2 {
+		t.Errorf("%d events were forwarded, want 2", n)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -251,8 +250,7 @@ func bodyOf(ev postroom.Event) ([]byte, error) {
 	if ev.Time.IsZero() {
 		envelope.Time = ev.LoggedAt.UTC()
 	}
-	media, _, _ := mime.ParseMediaType(ev.ContentType) // "" if ContentType names no media type
-	if (ev.ContentType == "" || media == "application/json" || strings.HasSuffix(media, "+json")) && json.Valid(ev.Data) {
+	if (ev.ContentType == "" || isJSON(ev.ContentType)) && json.Valid(ev.Data) {
 		envelope.Data = ev.Data
 	} else {
 		envelope.Binary = ev.Data
@@ -262,6 +260,13 @@ func bodyOf(ev postroom.Event) ([]byte, error) {
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(envelope)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// isJSON reports whether a content type is that of JSON. The outbox decides in the same way.
+func isJSON(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	return media == "application/json" || strings.HasSuffix(media, "+json")
 }
 
 // discard reads a little of a response and closes it, to use the connection again.

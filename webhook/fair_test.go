@@ -16,7 +16,7 @@ const backlog = 20_000
 func (r *rig) insertDue(endpoint string, n int) {
 	r.Helper()
 	r.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'webhooks', $1 || ' /shop p' || n FROM generate_series(1, $2::int) n`, endpoint, n)
-	r.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)
+	r.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, key, content_type, data)
 		SELECT 'webhooks', $1 || ' /shop p' || n, now() - interval '1 minute', now(), '/shop', 'p' || n, 'order.placed', 'order.placed', $1, 'application/json', '{}'
 		FROM generate_series(1, $2::int) n`, endpoint, n)
 }
@@ -24,7 +24,7 @@ func (r *rig) insertDue(endpoint string, n int) {
 // claims returns how often the unfinished deliveries to an endpoint were claimed.
 func (r *rig) claims(endpoint string) int {
 	r.Helper()
-	return one[int](r, "SELECT coalesce(sum(epoch), 0) FROM postroom.held WHERE handler = 'webhooks' AND event_key = $1", endpoint)
+	return one[int](r, "SELECT coalesce(sum(epoch), 0) FROM postroom.held WHERE handler = 'webhooks' AND key = $1", endpoint)
 }
 
 // Many due deliveries to a paused endpoint do not delay a delivery to another endpoint: few of them
@@ -45,9 +45,9 @@ func TestAPausedEndpointWithABacklogDoesNotHoldUpOthers(t *testing.T) {
 		t.Errorf("%d claims of deliveries to the paused endpoint before the other's, want %d at most", n, backlog/50)
 	}
 	r.eventually("all to wait", func() bool {
-		return one[int](r, "SELECT count(*) FROM postroom.held WHERE event_key = 'paused' AND claimed_by IS NULL AND attempts = 0 AND next_at > now() + interval '50 minutes'") == backlog
+		return one[int](r, "SELECT count(*) FROM postroom.held WHERE key = 'paused' AND claimed_by IS NULL AND attempts = 0 AND next_at > now() + interval '50 minutes'") == backlog
 	})
-	if n := one[int](r, "SELECT max(n) FROM (SELECT count(*) AS n FROM postroom.held WHERE event_key = 'paused' GROUP BY floor(extract(epoch FROM next_at))) AS each"); n > 100+backlog/200 {
+	if n := one[int](r, "SELECT max(n) FROM (SELECT count(*) AS n FROM postroom.held WHERE key = 'paused' GROUP BY floor(extract(epoch FROM next_at))) AS each"); n > 100+backlog/200 {
 		t.Errorf("%d deliveries are due within one second after the pause, want 100, and a few that were claimed before", n)
 	}
 	if n := len(to.requests()); n != 1 {
@@ -75,10 +75,10 @@ func TestASlowEndpointWithABacklogDoesNotHoldUpOthers(t *testing.T) {
 	if n := r.claims("slow"); n > backlog/50 {
 		t.Errorf("%d claims of deliveries to the slow endpoint before the other's, want %d at most", n, backlog/50)
 	}
-	if n := one[int](r, "SELECT count(*) FROM postroom.held WHERE event_key = 'slow' AND attempts > 1 OR dead_at IS NOT NULL"); n != 0 {
+	if n := one[int](r, "SELECT count(*) FROM postroom.held WHERE key = 'slow' AND attempts > 1 OR dead_at IS NOT NULL"); n != 0 {
 		t.Errorf("%d deliveries lost an attempt by waiting", n)
 	}
-	before := one[time.Time](r, "SELECT max(next_at) FROM postroom.held WHERE event_key = 'slow'")
+	before := one[time.Time](r, "SELECT max(next_at) FROM postroom.held WHERE key = 'slow'")
 	if after := time.Until(before); after > 20*time.Minute {
 		t.Errorf("the last delivery to the slow endpoint is due in %s", after)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -364,7 +365,7 @@ func accepted(ev postroom.Event, results []inbox.AcceptResult, err error) result
 
 // event returns the event for a verified request.
 func (r *Receiver) event(m Message, within string, h http.Header, body []byte) (postroom.Event, error) {
-	ev := postroom.Event{Type: eventType(m), Time: m.Time, ContentType: contentType(h), Data: body}
+	ev := postroom.Event{Type: eventType(m), Time: m.Time, ContentType: contentType(h, body), Data: body}
 	if r.cfg.Event != nil {
 		err := guard.Call(func() (err error) {
 			ev, err = r.cfg.Event(m, h, body)
@@ -407,10 +408,15 @@ func eventType(m Message) string {
 }
 
 // contentType returns the Content-Type of a request, or application/octet-stream if the
-// Content-Type is not valid in an event.
-func contentType(h http.Header) string {
+// Content-Type is not valid in an event, or says JSON and the body is not JSON: the outbox of
+// [Forward] would refuse such an event.
+func contentType(h http.Header, body []byte) string {
 	t := cmp.Or(h.Get("Content-Type"), "application/json")
 	if t != "application/json" && (postroom.Event{Type: "a", ContentType: t}).Validate() != nil {
+		return "application/octet-stream"
+	}
+	//guard:webhook-a-body-that-is-no-json-can-be-forwarded false
+	if len(body) > 0 && isJSON(t) && !json.Valid(body) {
 		return "application/octet-stream"
 	}
 	return t

@@ -238,7 +238,7 @@ func TestLargeEventsAreTakenInParts(t *testing.T) {
 	}
 	due := func() int { return one[int](r, "SELECT count(*) FROM postroom.held WHERE handler = 'webhooks'") }
 	for _, bytes := range []int{large, bound + 1<<20} {
-		ev := postroom.Event{ID: fmt.Sprint(bytes), Source: "/shop", Type: "order.placed", Data: make([]byte, bytes)}
+		ev := postroom.Event{ID: fmt.Sprint(bytes), Source: "/shop", Type: "order.placed", ContentType: "application/octet-stream", Data: make([]byte, bytes)}
 		before := due()
 		tx, err := r.pool.Begin(t.Context())
 		if err != nil {
@@ -264,7 +264,7 @@ func TestLargeEventsAreTakenInParts(t *testing.T) {
 
 	log := outbox.New(outbox.Config{Source: "/shop"})
 	for n := range events {
-		ev := postroom.Event{ID: fmt.Sprint("e", n), Type: "order.placed", Data: make([]byte, large)}
+		ev := postroom.Event{ID: fmt.Sprint("e", n), Type: "order.placed", ContentType: "application/octet-stream", Data: make([]byte, large)}
 		if n%2 == 0 {
 			ev.Data, ev.Headers = []byte("{}"), map[string]string{"note": strings.Repeat("x", 30<<10)}
 		}

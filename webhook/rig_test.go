@@ -148,7 +148,7 @@ func (r *rig) heldOf(endpoint string) (d delivery, ok bool) {
 	r.Helper()
 	err := r.pool.QueryRow(r.Context(), `SELECT attempts, coalesce(class, ''), dead_at IS NOT NULL, coalesce(extract(epoch FROM next_at - now()), 0)::float8,
 		coalesce(failures -> -1 ->> 'text', '')
-		FROM postroom.held WHERE handler = 'webhooks' AND event_key = $1 AND claimed_by IS NULL AND class IS NOT NULL`, endpoint).
+		FROM postroom.held WHERE handler = 'webhooks' AND key = $1 AND claimed_by IS NULL AND class IS NOT NULL`, endpoint).
 		Scan(&d.Attempts, &d.Class, &d.Dead, &d.Wait, &d.Text)
 	return d, err == nil
 }

@@ -13,7 +13,7 @@ func TestBoundsSaySo(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	for _, sql := range []string{
-		`INSERT INTO postroom.held (handler, pos, key, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+		`INSERT INTO postroom.held (handler, pos, chain, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 			SELECT 'outbox', n, k, CASE WHEN n % 10000 = 1 THEN now() END, CASE WHEN n % 10000 = 1 THEN 'x' END, now(), '/shop', 'e' || n, 'a', 'a', 'text/plain', ''
 			FROM (VALUES ('few', 1, 1000), ('many', 10001, 11001)) v (k, first, last), generate_series(first, last) n`,
 		`INSERT INTO postroom.archive (id, audit, handler, pos, held_at, solitary, attempts, revision, replays, logged_at, source, event_id, type, subject, content_type, data)
@@ -34,7 +34,7 @@ func TestBoundsSaySo(t *testing.T) {
 	if s := decode[inspect.Status](t, postroom(t, env, "status", "--json")); s.Discarded != 99_999 || s.MoreDiscarded {
 		t.Errorf("%d are discarded (more: %t), want 99,999", s.Discarded, s.MoreDiscarded)
 	}
-	if _, err := pool.Exec(t.Context(), "UPDATE postroom.held SET handler = 'outbox'; INSERT INTO postroom.archive SELECT 120000 + n AS id, discarded_at, audit, handler, dedupe_key, 120000 + n AS pos, dead_at, held_at, solitary, attempts, class, fingerprint, failures, first_failed_at, revision, replays, job, republish, logged_at, source, event_id, type, subject, event_key, content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers FROM postroom.archive, generate_series(1, 2) n WHERE archive.id = 20000"); err != nil {
+	if _, err := pool.Exec(t.Context(), "UPDATE postroom.held SET handler = 'outbox'; INSERT INTO postroom.archive SELECT 120000 + n AS id, discarded_at, audit, handler, dedupe_key, 120000 + n AS pos, dead_at, held_at, solitary, attempts, class, cause, failures, first_failed_at, revision, replays, replay, republish, logged_at, source, event_id, type, subject, key, content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers FROM postroom.archive, generate_series(1, 2) n WHERE archive.id = 20000"); err != nil {
 		t.Fatal(err)
 	}
 	if s := decode[inspect.Status](t, postroom(t, env, "status", "--json")); s.Discarded != 100_000 || !s.MoreDiscarded {
@@ -48,7 +48,7 @@ func TestBoundsSaySo(t *testing.T) {
 func TestAdvisedCommandsNameTheThing(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	if _, err := pool.Exec(t.Context(), `INSERT INTO postroom.held (handler, pos, key, next_at, class, logged_at, source, event_id, type, subject, content_type, data)
+	if _, err := pool.Exec(t.Context(), `INSERT INTO postroom.held (handler, pos, chain, next_at, class, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'outbox', n, k, now(), 'x', now(), '/shop', 'e' || n, 'a', 'a', 'text/plain', '' FROM (VALUES ('a'';reboot;''', 1), (E'b\x01c', 2), ('d', 3)) v (k, n)`); err != nil {
 		t.Fatal(err)
 	}

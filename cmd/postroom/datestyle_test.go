@@ -25,7 +25,7 @@ func TestCommandsUnderOtherStyles(t *testing.T) {
 			for _, sql := range []string{
 				"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET " + name + " = %L', current_database(), '" + value + "'); END $$",
 				`INSERT INTO postroom.inbox (handler, dedupe_key, digest) VALUES ('mail', '/shop e1', decode(md5('a'), 'hex'))`,
-				`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, fingerprint, failures, first_failed_at, logged_at, source, event_id, type, subject, content_type, data, raw_headers)
+				`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, cause, failures, first_failed_at, logged_at, source, event_id, type, subject, content_type, data, raw_headers)
 					VALUES ('mail', '/shop e1', now(), 5, 'error', decode(md5('a'), 'hex'), '[]', now(), now(), '/shop', 'e1', 'order.placed', 'order.placed', 'application/json', '{"a": "ä"}', '\xff00')`,
 				`INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'n', '{mail}', '{1 day 02:03:04}', '{1 day 02:03:04}', '1 day 02:03:04')`,
 			} {

@@ -35,8 +35,8 @@ func deadEvents(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	for _, sql := range []string{
 		`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'billing.charge', '/shop e' || i FROM generate_series(1, $1::int) i`,
-		`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, fingerprint, failures, first_failed_at, logged_at,
-			source, event_id, type, subject, event_key, content_type, data)
+		`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, cause, failures, first_failed_at, logged_at,
+			source, event_id, type, subject, key, content_type, data)
 		SELECT 'billing.charge', '/shop e' || i, now() - i * interval '1 minute', 5, 'error', decode(md5('a'), 'hex'),
 			'[{"at": "2026-01-31T03:00:00Z", "class": "error", "text": "card declined\u001b[31m"}]', now(), now(),
 			'/shop', 'e' || i, 'order.placed', 'order.placed', 'k' || i, 'application/json', '{"amount": 7}'
@@ -144,7 +144,7 @@ func TestDeadAsks(t *testing.T) {
 	postroom(t, env, "dead", "replay", "--all").want(t, exitUsage).says(t, "replay 3 events?", "give --yes", "NOWHERE")
 	postroom(t, env, "dead", "discard", ids[0], "--reason", "x").want(t, exitUsage).says(t, "discard 1 event", "give --yes, or look first with 'postroom dead list'\n")
 	postroom(t, env, "dead", "replay", "--all").says(t, "look first with --dry-run or 'postroom dead list'\n")
-	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.audit") + rowCount(t, pool, "SELECT count(*) FROM postroom.job"); n != 0 {
+	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.audit") + rowCount(t, pool, "SELECT count(*) FROM postroom.replay"); n != 0 {
 		t.Errorf("a refused command wrote %d rows", n)
 	}
 }
@@ -253,7 +253,7 @@ func TestDeadReplaysWhatItCounted(t *testing.T) {
 			DELETE FROM postroom.held WHERE event_id = 'e3';
 			RETURN NULL;
 		END $$`,
-		"CREATE TRIGGER another AFTER INSERT ON postroom.job FOR EACH STATEMENT EXECUTE FUNCTION another()",
+		"CREATE TRIGGER another AFTER INSERT ON postroom.replay FOR EACH STATEMENT EXECUTE FUNCTION another()",
 	} {
 		if _, err := pool.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
@@ -262,10 +262,10 @@ func TestDeadReplaysWhatItCounted(t *testing.T) {
 	if r := postroom(t, inDatabase(pool), "dead", "replay", "--all", "--detach", "-y"); r.code != exitOK {
 		t.Errorf("exit status %d: %s", r.code, r.errors)
 	}
-	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.job_item WHERE event_id IN ('e1', 'e2')"); n != 2 {
+	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.replay_event WHERE event_id IN ('e1', 'e2')"); n != 2 {
 		t.Errorf("%d of the events that were counted are in the replay, want the 2 that are still dead", n)
 	}
-	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.job_item"); n != 2 {
+	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.replay_event"); n != 2 {
 		t.Errorf("%d events in the replay, want 2", n)
 	}
 }
@@ -342,7 +342,7 @@ func TestDeadReplayEndsIfAnotherOperatorCancelsIt(t *testing.T) {
 		ended := make(chan result, 1)
 		go func() { ended <- postroom(t, env, strings.Fields(line)...) }()
 		devtest.Eventually(t, 30*time.Second, "the replay to run", func() bool {
-			return rowCount(t, pool, "SELECT count(*) FROM postroom.job WHERE state = 'running' AND released = 20") == 1
+			return rowCount(t, pool, "SELECT count(*) FROM postroom.replay WHERE state = 'running' AND released = 20") == 1
 		})
 		postroom(t, env, "replay", "cancel", "1").want(t, exitOK)
 		(<-ended).want(t, exitTodo).says(t, "replay 1 was cancelled: 20 events did not run")

@@ -15,11 +15,11 @@ func TestHeldChanges(t *testing.T) {
 	pool := devtest.Pool(t)
 	for _, sql := range []string{
 		`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'billing.charge', '/shop e' || i FROM generate_series(1, 4) i`,
-		`INSERT INTO postroom.held (id, handler, dedupe_key, next_at, claimed_by, class, logged_at, source, event_id, type, subject, event_key, content_type, data)
+		`INSERT INTO postroom.held (id, handler, dedupe_key, next_at, claimed_by, class, logged_at, source, event_id, type, subject, key, content_type, data)
 			OVERRIDING SYSTEM VALUE
 			SELECT i, 'billing.charge', '/shop e' || i, now() + interval '1 hour', CASE WHEN i = 4 THEN 'w' END, 'timeout', now(), '/shop', 'e' || i,
 				'order.placed', 'order.placed', 'k' || i, 'text/plain', '' FROM generate_series(1, 4) i`,
-		`INSERT INTO postroom.held (id, handler, pos, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)
+		`INSERT INTO postroom.held (id, handler, pos, next_at, logged_at, source, event_id, type, subject, key, content_type, data)
 			OVERRIDING SYSTEM VALUE
 			VALUES (5, 'outbox', 1, now() + interval '1 day', now(), '/shop', 'e5', 'order.reminder', 'order.reminder', 'k5', 'text/plain', '')`,
 	} {

@@ -83,7 +83,7 @@ func (s *shop) exec(t *testing.T, sql string, args ...any) {
 func (s *shop) fails(t *testing.T) {
 	t.Helper()
 	s.exec(t, "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('ledger.move', '/shop order-7'), ('ledger.move', '/shop order-8')")
-	s.exec(t, `INSERT INTO postroom.held (handler, dedupe_key, key, pos, dead_at, class, attempts, failures, logged_at, source, event_id, type, subject, content_type, data)
+	s.exec(t, `INSERT INTO postroom.held (handler, dedupe_key, chain, pos, dead_at, class, attempts, failures, logged_at, source, event_id, type, subject, content_type, data)
 		VALUES ('ledger.move', '/shop order-7', 'k7', 1, now(), 'error', 5, '[{"at": "2026-01-01T00:00:00Z", "class": "error", "text": "no \u001b[31mfunds\nat all"}]',
 		        now(), '/shop', 'order-7', 'a.b', 'a.b', 'text/plain', 'c4nary'),
 		       ('ledger.move', '/shop order-8', 'k7', 2, NULL, NULL, 0, NULL, now(), '/shop', 'order-8', 'a.b', 'a.b', 'text/plain', 'c4nary')`)
@@ -215,7 +215,7 @@ func TestKeys(t *testing.T) {
 	}
 	postroom(t, s.env, "keys", "--state", "due").want(t, exitOK).says(t, "no matching key")
 	postroom(t, s.env, "keys", "--after", "ledger.move/k7").want(t, exitOK).says(t, "no matching key")
-	s.exec(t, "UPDATE postroom.held SET key = 'k8', dead_at = now(), class = 'x' WHERE event_id = 'order-8'")
+	s.exec(t, "UPDATE postroom.held SET chain = 'k8', dead_at = now(), class = 'x' WHERE event_id = 'order-8'")
 	postroom(t, s.env, "keys", "--limit", "1").want(t, exitOK).says(t, "there may be more keys: --after ledger.move/k7\n")
 	if got := decode[inspect.Keys](t, postroom(t, s.env, "keys", "--limit", "1", "--json").want(t, exitOK).says(t, `"next": "ledger.move/k7"`)); got.Next == nil || *got.Next != (inspect.KeyPosition{Handler: "ledger.move", Key: "k7"}) {
 		t.Errorf("the next page begins after %+v", got.Next)
@@ -239,7 +239,7 @@ func TestKeys(t *testing.T) {
 func TestTables(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	postroom(t, s.env, "tables").want(t, exitOK).says(t, "TABLE", "outbox", "job_item", "never", "inbox: swept up to page 0 of 0")
+	postroom(t, s.env, "tables").want(t, exitOK).says(t, "TABLE", "outbox", "replay_event", "never", "inbox: swept up to page 0 of 0")
 	s.exec(t, "UPDATE postroom.outbox SET created_at = now() - interval '50 hours'")
 	postroom(t, s.env, "tables", "--retention", "24h").want(t, exitOK).says(t, "2d2h         1d2h\n")
 	if got := decode[inspect.Tables](t, postroom(t, s.env, "tables", "--json").want(t, exitOK)); len(got.Tables) < 14 {

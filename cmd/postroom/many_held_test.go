@@ -18,7 +18,7 @@ const heldAs = `
 	), decided AS (
 		INSERT INTO postroom.inbox (handler, dedupe_key) SELECT $1, '/shop ' || id FROM events
 	)
-	INSERT INTO postroom.held (handler, dedupe_key, key, pos, event_key, next_at, dead_at, attempts, class, fingerprint, failures, logged_at, source, event_id, type, subject, content_type, data)
+	INSERT INTO postroom.held (handler, dedupe_key, chain, pos, key, next_at, dead_at, attempts, class, cause, failures, logged_at, source, event_id, type, subject, content_type, data)
 	SELECT $1, '/shop ' || id, CASE WHEN $3 = 'waiting' THEN 'order-' || n % 1000 END, CASE WHEN $3 = 'waiting' THEN n END, 'order-' || n,
 	       CASE WHEN $3 = 'due' THEN now() - interval '1 minute' - n * interval '1 us' END, CASE WHEN $3 = 'dead' THEN now() - n * interval '1 second' END, 1, 'error', decode(md5($1), 'hex'), '[]',
 	       now(), '/shop', id, 'order.placed', 'order.placed', 'application/json', '{}'

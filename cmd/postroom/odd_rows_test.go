@@ -13,7 +13,7 @@ import (
 
 const (
 	aDecision  = `INSERT INTO postroom.inbox (handler, dedupe_key, digest) VALUES ('mail', '/shop e1', decode(md5('a'), 'hex'));`
-	aDeadEvent = aDecision + `INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, fingerprint, first_failed_at, logged_at, source, event_id, type, subject, content_type, data, failures)
+	aDeadEvent = aDecision + `INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, cause, first_failed_at, logged_at, source, event_id, type, subject, content_type, data, failures)
 		VALUES ('mail', '/shop e1', now(), 5, 'error', decode(md5('a'), 'hex'), now(), now(), '/shop', 'e1', 'order.placed', 'order.placed', 'application/json', '{}', '%s')`
 	aDiscardedEvent = aDecision + `INSERT INTO postroom.archive (id, audit, handler, dedupe_key, dead_at, held_at, solitary, attempts, class, first_failed_at, revision, replays, logged_at, source, event_id, type, subject, content_type, data, failures)
 		VALUES (1, 1, 'mail', '/shop e1', now(), now(), false, 5, 'error', now(), 0, 0, now(), '/shop', 'e1', 'a', 'a', 'text/plain', '', '%s')`
@@ -46,10 +46,10 @@ func TestCommandsReadOddRows(t *testing.T) {
 		for _, column := range []string{"disabled_reason = 'x', disabled_at", "failing_since", "paused_until", "last_at", "created_at", "rotated_at"} {
 			all = append(all, odd{"webhooks", "INSERT INTO postroom.webhook_endpoint (id, url, secrets) VALUES ('w', 'https://a.example', '{s}'); UPDATE postroom.webhook_endpoint SET " + column + " = " + at})
 		}
-		for table, columns := range map[string][]string{"republish": {"created_at", "since", "until", "state = 'done', ended_at"}, "job": {"created_at", "stepped_at", "state = 'done', ended_at"}} {
+		for table, columns := range map[string][]string{"republish": {"created_at", "since", "until", "state = 'done', ended_at"}, "replay": {"created_at", "stepped_at", "state = 'done', ended_at"}} {
 			insert := map[string]string{
 				"republish": "INSERT INTO postroom.republish (actor, kind, lo, hi, events, rate, digest, passed) VALUES ('ann', 'range', 1, 1, 1, 1, 'x', 0);",
-				"job":       "INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 1);",
+				"replay":    "INSERT INTO postroom.replay (actor, filter, attempts, canary, stop_at, as_new, phase, items) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 1);",
 			}[table]
 			for _, column := range columns {
 				all = append(all, odd{"operator", insert + "UPDATE postroom." + table + " SET " + column + " = " + at})
@@ -111,7 +111,7 @@ func readersOf(sql string) []string {
 		"postroom.saga":             {"saga list", "saga show s e1"},
 		"postroom.webhook_endpoint": {"webhook endpoints"},
 		"postroom.republish":        {"republish list", "events show e0"},
-		"postroom.job":              {"replay list"},
+		"postroom.replay":           {"replay list"},
 	} {
 		if strings.Contains(sql, table+" ") {
 			return lines

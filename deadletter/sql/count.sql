@@ -6,7 +6,7 @@
 -- Called  by reader.count.
 SELECT count(*) FILTER (WHERE wanted), count(*)
 FROM (
-    SELECT ($3::text IS NULL OR type = $3) AND ($4::text IS NULL OR event_key = $4) AND ($5::text IS NULL OR class = $5)
+    SELECT ($3::text IS NULL OR type = $3) AND ($4::text IS NULL OR key = $4) AND ($5::text IS NULL OR class = $5)
               AND ($7::text IS NULL OR source = $7)
               AND ($9::text IS NULL OR position(pg_catalog.convert_to($9, 'UTF8') IN data) > 0
                    OR EXISTS (SELECT FROM jsonb_array_elements(failures) f WHERE strpos(lower(f ->> 'text'), lower($9)) > 0)) AS wanted

@@ -9,11 +9,11 @@ WITH gone AS (
     DELETE FROM postroom.held WHERE id = ANY ($1::bigint[]) AND dead_at IS NOT NULL
     RETURNING *
 ), kept AS (
-    INSERT INTO postroom.archive (id, audit, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
-                                  first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
+    INSERT INTO postroom.archive (id, audit, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, cause, failures,
+                                  first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, key,
                                   content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
-    SELECT id, $2, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
-           first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
+    SELECT id, $2, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, cause, failures,
+           first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, key,
            content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
     FROM gone
 ), noted AS (
@@ -21,4 +21,4 @@ WITH gone AS (
     FROM gone
     WHERE inbox.handler = gone.handler AND inbox.dedupe_key = gone.dedupe_key
 )
-SELECT handler, key, count(*) FROM gone GROUP BY handler, key;
+SELECT handler, chain, count(*) FROM gone GROUP BY handler, chain;

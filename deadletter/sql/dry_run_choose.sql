@@ -7,10 +7,10 @@
 -- Called  by Store.DryRun.
 SELECT id, handler, event_id, type, class, cause
 FROM (
-    SELECT id, handler, event_id, type, class, encode(fingerprint, 'hex') AS cause, dead_at,
-           row_number() OVER (PARTITION BY fingerprint ORDER BY dead_at, id) AS n
+    SELECT id, handler, event_id, type, class, encode(cause, 'hex') AS cause, dead_at,
+           row_number() OVER (PARTITION BY cause ORDER BY dead_at, id) AS n
     FROM (SELECT * FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) d
-          WHERE NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = d.job AND j.state = 'running')
+          WHERE NOT EXISTS (SELECT FROM postroom.replay j WHERE j.id = d.replay AND j.state = 'running')
           ORDER BY dead_at, id
           LIMIT $12) h
     WHERE handler <> 'outbox'

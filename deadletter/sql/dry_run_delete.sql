@@ -3,4 +3,4 @@
 -- Locks   their rows.
 -- Index   trial_pkey (id).
 -- Called  by Store.DryRun.
-DELETE FROM postroom.trial WHERE id = ANY ($1::bigint[]);
+DELETE FROM postroom.dry_run WHERE id = ANY ($1::bigint[]);

@@ -5,8 +5,8 @@
 -- Index   none; there are as few rows as dry runs.
 -- Called  by Store.DryRun.
 WITH forgotten AS (
-    DELETE FROM postroom.trial WHERE asked_at < now() - interval '10 minutes'
+    DELETE FROM postroom.dry_run WHERE asked_at < now() - interval '10 minutes'
 )
-INSERT INTO postroom.trial (handler, held)
+INSERT INTO postroom.dry_run (handler, held)
 SELECT * FROM unnest($1::text[], $2::bigint[])
 RETURNING id, held;

@@ -3,4 +3,4 @@
 -- Locks   none.
 -- Index   trial_pkey (id).
 -- Called  by Store.DryRun.
-SELECT id, taken_by, outcome FROM postroom.trial WHERE id = ANY ($1::bigint[]) AND (outcome IS NOT NULL OR taken_by IS NOT NULL);
+SELECT id, taken_by, outcome FROM postroom.dry_run WHERE id = ANY ($1::bigint[]) AND (outcome IS NOT NULL OR taken_by IS NOT NULL);

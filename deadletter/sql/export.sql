@@ -5,8 +5,8 @@
 -- Locks   none.
 -- Index   those of list.sql of internal/held; revision_pkey (held, revision).
 -- Called  by Store.Export.
-SELECT jsonb_strip_nulls(pg_catalog.to_jsonb(h) - 'data' - 'raw_headers' - 'fingerprint' - 'epoch' - 'next_at' - 'claimed_by')
-           || pg_catalog.jsonb_build_object('cause', encode(h.fingerprint, 'hex'))
+SELECT jsonb_strip_nulls(pg_catalog.to_jsonb(h) - 'data' - 'raw_headers' - 'epoch' - 'next_at' - 'claimed_by')
+           || pg_catalog.jsonb_build_object('cause', encode(h.cause, 'hex'))
            || CASE WHEN h.headers IS NULL THEN '{}' ELSE pg_catalog.jsonb_build_object('headers', h.headers) END AS properties, -- a header may be null
        h.data, h.raw_headers, earlier.properties, earlier.data, earlier.raw_headers
 FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h

@@ -10,8 +10,8 @@
 -- Index   those of list_discarded.sql of internal/held; audit_pkey (id), outbox_pkey (seq),
 --         revision_pkey (held, revision).
 -- Called  by Store.Export and Store.Purge.
-SELECT jsonb_strip_nulls(pg_catalog.to_jsonb(h) - 'data' - 'raw_headers' - 'fingerprint' - 'audit')
-           || pg_catalog.jsonb_build_object('cause', encode(h.fingerprint, 'hex'), 'discarded_by', a.actor, 'reason', a.reason)
+SELECT jsonb_strip_nulls(pg_catalog.to_jsonb(h) - 'data' - 'raw_headers' - 'audit')
+           || pg_catalog.jsonb_build_object('cause', encode(h.cause, 'hex'), 'discarded_by', a.actor, 'reason', a.reason)
            || CASE WHEN h.headers IS NULL THEN '{}' ELSE pg_catalog.jsonb_build_object('headers', h.headers) END AS properties, -- a header may be null
        h.data, h.raw_headers, earlier.properties, earlier.data, earlier.raw_headers
 FROM postroom.discarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
@@ -25,5 +25,5 @@ LEFT JOIN LATERAL (
 --guard:purge-keeps-what-the-log-has 2.1 true
 WHERE NOT $12 OR (h.handler <> 'outbox' OR h.republish IS NOT NULL OR NOT EXISTS (SELECT FROM postroom.outbox o WHERE o.seq = h.pos))
                  --guard:purge-keeps-what-a-replay-counts 1 true
-                 AND NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running')
+                 AND NOT EXISTS (SELECT FROM postroom.replay j WHERE j.id = h.replay AND j.state = 'running')
 ORDER BY discarded_at, h.id;

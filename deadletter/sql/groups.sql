@@ -9,36 +9,36 @@
 -- server also reads the rows, which takes ten times as long. Then the statement counts at most a
 -- twentieth of $7 events.
 --
--- The statement compares the pair (fingerprint, dead_at), so that held_dead_cause is the only index
+-- The statement compares the pair (cause, dead_at), so that held_dead_cause is the only index
 -- that the planner can use. With held_dead, the server would read all dead events to find the few
 -- events of one cause.
 --
 -- A cause has one handler and one class, because both are part of the digest that identifies it.
 --
 -- Locks   none.
--- Index   held_dead_cause (fingerprint, dead_at, id): once for each cause, then the entries of the cause;
+-- Index   held_dead_cause (cause, dead_at, id): once for each cause, then the entries of the cause;
 --         held_dead (dead_at, id) for the number of dead events.
 -- Called  by Store.Groups.
-WITH RECURSIVE cause AS (
-    (SELECT fingerprint FROM postroom.held
-     WHERE dead_at IS NOT NULL AND fingerprint IS NOT NULL AND ($3::bytea IS NULL OR fingerprint = $3)
-     ORDER BY fingerprint LIMIT 1)
+WITH RECURSIVE causes AS (
+    (SELECT cause FROM postroom.held
+     WHERE dead_at IS NOT NULL AND cause IS NOT NULL AND ($3::bytea IS NULL OR cause = $3)
+     ORDER BY cause LIMIT 1)
     UNION ALL
-    SELECT (SELECT h.fingerprint FROM postroom.held h
-            WHERE h.dead_at IS NOT NULL AND h.fingerprint > cause.fingerprint AND $3::bytea IS NULL
-            ORDER BY h.fingerprint LIMIT 1)
-    FROM cause
-    WHERE cause.fingerprint IS NOT NULL
+    SELECT (SELECT h.cause FROM postroom.held h
+            WHERE h.dead_at IS NOT NULL AND h.cause > causes.cause AND $3::bytea IS NULL
+            ORDER BY h.cause LIMIT 1)
+    FROM causes
+    WHERE causes.cause IS NOT NULL
 ), some_cause AS (
-    SELECT fingerprint FROM cause WHERE fingerprint IS NOT NULL LIMIT $6
+    SELECT cause FROM causes WHERE cause IS NOT NULL LIMIT $6
 ), last AS MATERIALIZED (
-    SELECT c.fingerprint, l.*
+    SELECT c.cause, l.*
     FROM some_cause c
     CROSS JOIN LATERAL (SELECT h.id, h.handler, h.class, h.failures -> -1 ->> 'text' AS error
                         FROM postroom.held h
-                        WHERE h.dead_at IS NOT NULL AND (h.fingerprint, h.dead_at) >= (c.fingerprint, coalesce($4::timestamptz, '-infinity'))
-                          AND (h.fingerprint, h.dead_at) < (c.fingerprint, coalesce($5::timestamptz, 'infinity'))
-                        ORDER BY h.fingerprint DESC, h.dead_at DESC, h.id DESC
+                        WHERE h.dead_at IS NOT NULL AND (h.cause, h.dead_at) >= (c.cause, coalesce($4::timestamptz, '-infinity'))
+                          AND (h.cause, h.dead_at) < (c.cause, coalesce($5::timestamptz, 'infinity'))
+                        ORDER BY h.cause DESC, h.dead_at DESC, h.id DESC
                         LIMIT 1) l
     WHERE ($1::text IS NULL OR l.handler = $1) AND ($2::text IS NULL OR l.class = $2)
 ), budget AS MATERIALIZED (
@@ -49,19 +49,19 @@ WITH RECURSIVE cause AS (
                 THEN budget.events ELSE budget.events / greatest((SELECT count(*) FROM last), 1) END AS most
     FROM budget
 )
-SELECT encode(last.fingerprint, 'hex') AS cause, last.handler, last.class, n.events, n.events = (SELECT most FROM bound) AS more, n.first, n.last, last.id,
+SELECT encode(last.cause, 'hex') AS cause, last.handler, last.class, n.events, n.events = (SELECT most FROM bound) AS more, n.first, n.last, last.id,
        latest.types, latest.keys, last.error, (SELECT count(*) FROM some_cause) = $6::bigint AS more_groups
 FROM last
 CROSS JOIN LATERAL (SELECT count(*) AS events, min(dead_at) AS first, max(dead_at) AS last
                     FROM (SELECT h.dead_at FROM postroom.held h
-                          WHERE h.dead_at IS NOT NULL AND (h.fingerprint, h.dead_at) >= (last.fingerprint, coalesce($4::timestamptz, '-infinity'))
-                            AND (h.fingerprint, h.dead_at) < (last.fingerprint, coalesce($5::timestamptz, 'infinity'))
-                          ORDER BY h.fingerprint DESC, h.dead_at DESC, h.id DESC
+                          WHERE h.dead_at IS NOT NULL AND (h.cause, h.dead_at) >= (last.cause, coalesce($4::timestamptz, '-infinity'))
+                            AND (h.cause, h.dead_at) < (last.cause, coalesce($5::timestamptz, 'infinity'))
+                          ORDER BY h.cause DESC, h.dead_at DESC, h.id DESC
                           LIMIT (SELECT most FROM bound)) h) n
-CROSS JOIN LATERAL (SELECT pg_catalog.array_agg(DISTINCT type COLLATE "C") AS types, pg_catalog.count(DISTINCT event_key COLLATE "C") AS keys
-                    FROM (SELECT h.type, h.event_key FROM postroom.held h
-                          WHERE h.dead_at IS NOT NULL AND (h.fingerprint, h.dead_at) >= (last.fingerprint, coalesce($4::timestamptz, '-infinity'))
-                            AND (h.fingerprint, h.dead_at) < (last.fingerprint, coalesce($5::timestamptz, 'infinity'))
-                          ORDER BY h.fingerprint DESC, h.dead_at DESC, h.id DESC
+CROSS JOIN LATERAL (SELECT pg_catalog.array_agg(DISTINCT type COLLATE "C") AS types, pg_catalog.count(DISTINCT key COLLATE "C") AS keys
+                    FROM (SELECT h.type, h.key FROM postroom.held h
+                          WHERE h.dead_at IS NOT NULL AND (h.cause, h.dead_at) >= (last.cause, coalesce($4::timestamptz, '-infinity'))
+                            AND (h.cause, h.dead_at) < (last.cause, coalesce($5::timestamptz, 'infinity'))
+                          ORDER BY h.cause DESC, h.dead_at DESC, h.id DESC
                           LIMIT $8::bigint / (SELECT count(*) FROM last)) h) latest
-ORDER BY n.events DESC, n.last DESC, last.fingerprint;
+ORDER BY n.events DESC, n.last DESC, last.cause;

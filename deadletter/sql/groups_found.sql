@@ -6,28 +6,28 @@
 -- Locks   none.
 -- Index   those of list.sql of internal/held; held_pkey (id) for the example.
 -- Called  by Store.Groups.
-SELECT encode(g.fingerprint, 'hex') AS cause, g.handler, g.class, g.events, g.first, g.last, g.example, g.types, g.keys,
+SELECT encode(g.cause, 'hex') AS cause, g.handler, g.class, g.events, g.first, g.last, g.example, g.types, g.keys,
        held.failures -> -1 ->> 'text' AS error
 FROM (
-    SELECT fingerprint, handler, class, count(*) AS events, min(dead_at) AS first, max(dead_at) AS last,
+    SELECT cause, handler, class, count(*) AS events, min(dead_at) AS first, max(dead_at) AS last,
            (pg_catalog.array_agg(id ORDER BY dead_at DESC, id DESC))[1] AS example,
-           coalesce(pg_catalog.array_agg(DISTINCT type) FILTER (WHERE handler IS NOT NULL), '{}') AS types, pg_catalog.count(DISTINCT event_key) AS keys
+           coalesce(pg_catalog.array_agg(DISTINCT type) FILTER (WHERE handler IS NOT NULL), '{}') AS types, pg_catalog.count(DISTINCT key) AS keys
     FROM (
-        SELECT id, dead_at, CASE WHEN wanted THEN fingerprint END AS fingerprint, CASE WHEN wanted THEN handler END AS handler,
+        SELECT id, dead_at, CASE WHEN wanted THEN cause END AS cause, CASE WHEN wanted THEN handler END AS handler,
                CASE WHEN wanted THEN class END AS class, CASE WHEN wanted THEN type COLLATE "C" END AS type,
-               CASE WHEN wanted THEN event_key COLLATE "C" END AS event_key
+               CASE WHEN wanted THEN key COLLATE "C" END AS key
         FROM (
             SELECT *,
-                   ($3::text IS NULL OR type = $3) AND ($4::text IS NULL OR event_key = $4) AND ($5::text IS NULL OR class = $5)
+                   ($3::text IS NULL OR type = $3) AND ($4::text IS NULL OR key = $4) AND ($5::text IS NULL OR class = $5)
                       AND ($7::text IS NULL OR source = $7)
                       AND ($9::text IS NULL OR position(pg_catalog.convert_to($9, 'UTF8') IN data) > 0
                            OR EXISTS (SELECT FROM jsonb_array_elements(failures) f WHERE strpos(lower(f ->> 'text'), lower($9)) > 0)) AS wanted
             FROM (SELECT * FROM postroom.dead_letters($1, $2, NULL, NULL, NULL, $6, NULL, $8, NULL, $10, $11) d
-                  WHERE NOT $13::bool OR d.fingerprint IS NULL
+                  WHERE NOT $13::bool OR d.cause IS NULL
                   ORDER BY dead_at DESC, id DESC
                   LIMIT $12) looked
         ) judged
     ) sorted
-    GROUP BY fingerprint, handler, class
+    GROUP BY cause, handler, class
 ) g
 LEFT JOIN postroom.held ON g.handler IS NOT NULL AND held.id = g.example;

@@ -9,24 +9,24 @@
 -- can read. So a row with such a value does not make the list unreadable.
 --
 -- Locks   none.
--- Index   held_dead (dead_at, id), held_dead_handler (handler, dead_at, id), held_dead_cause (fingerprint, dead_at, id),
+-- Index   held_dead (dead_at, id), held_dead_handler (handler, dead_at, id), held_dead_cause (cause, dead_at, id),
 --         held_event (event_id) or held_pkey (id), depending on the filter.
 -- Order   that of the index, so that the statement stops at its limits.
 -- Called  by reader.list.
 
 --guard:a-dead-event-without-a-value-does-not-match 1 = wanted
 SELECT coalesce(wanted, false) AS wanted, n = $14::bigint AS last,
-       id, handler::text, coalesce(postroom.clipped(dedupe_key, 1024), '') AS dedupe_key, coalesce(postroom.clipped(key, 1024), '') AS key,
-       coalesce(pos, 0) AS pos, 'dead' AS state, revision, coalesce(job, 0) AS job, replays, 0::bigint AS audit,
+       id, handler::text, coalesce(postroom.clipped(dedupe_key, 1024), '') AS dedupe_key, coalesce(postroom.clipped(chain, 1024), '') AS chain,
+       coalesce(pos, 0) AS pos, 'dead' AS state, revision, coalesce(replay, 0) AS replay, replays, 0::bigint AS audit,
        postroom.clipped(source, 1024) AS source, postroom.clipped(event_id, 1024) AS event_id, postroom.clipped(type, 1024) AS type,
-       postroom.clipped(subject, 1024) AS subject, coalesce(postroom.clipped(event_key, 1024), '') AS event_key,
+       postroom.clipped(subject, 1024) AS subject, coalesce(postroom.clipped(key, 1024), '') AS key,
        coalesce(postroom.clipped(correlation_id, 1024), '') AS correlation_id, coalesce(postroom.clipped(causation_id, 1024), '') AS causation_id,
        postroom.clamped(logged_at) AS logged_at, octet_length(data) AS size,
        held_at, first_failed_at, next_at, dead_at, NULL::timestamptz AS discarded_at, coalesce(claimed_by, '') AS claimed_by, solitary, attempts::int,
-       coalesce(class, '') AS class, coalesce(encode(fingerprint, 'hex'), '') AS cause, coalesce(failures -> -1 ->> 'text', '') AS error, NULL::jsonb AS failures
+       coalesce(class, '') AS class, coalesce(encode(cause, 'hex'), '') AS cause, coalesce(failures -> -1 ->> 'text', '') AS error, NULL::jsonb AS failures
 FROM (
     SELECT *, row_number() OVER (ORDER BY dead_at DESC, id DESC) AS n,
-           ($3::text IS NULL OR type = $3) AND ($4::text IS NULL OR event_key = $4) AND ($5::text IS NULL OR class = $5)
+           ($3::text IS NULL OR type = $3) AND ($4::text IS NULL OR key = $4) AND ($5::text IS NULL OR class = $5)
               AND ($7::text IS NULL OR source = $7)
               AND ($9::text IS NULL OR position(pg_catalog.convert_to($9, 'UTF8') IN data) > 0
                    OR EXISTS (SELECT FROM jsonb_array_elements(failures) f WHERE strpos(lower(f ->> 'text'), lower($9)) > 0)) AS wanted

@@ -9,25 +9,25 @@
 -- to release.
 --
 -- Locks   none.
--- Index   those of list.sql of internal/held; held_key_pos (handler, key, pos), primary key of receipt.
+-- Index   those of list.sql of internal/held; held_chain_pos (handler, chain, pos), primary key of receipt.
 -- Called  by Store.Preview.
 WITH last AS MATERIALIZED (
     SELECT h.dead_at, h.id
     FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
     --guard:a-preview-leaves-out-what-another-replay-has true
-    WHERE NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running')
+    WHERE NOT EXISTS (SELECT FROM postroom.replay j WHERE j.id = h.replay AND j.state = 'running')
     ORDER BY h.dead_at, h.id
     OFFSET greatest($12::bigint, 1) - 1
     LIMIT CASE WHEN $12 IS NULL THEN 0 ELSE 1 END
 ), found AS (
-    SELECT h.id, h.handler, h.type, h.key, h.class, h.solitary, h.dedupe_key, h.logged_at,
-           EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running') AS busy
+    SELECT h.id, h.handler, h.type, h.chain, h.class, h.solitary, h.dedupe_key, h.logged_at,
+           EXISTS (SELECT FROM postroom.replay j WHERE j.id = h.replay AND j.state = 'running') AS busy
     FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
     WHERE h.dead_at <= coalesce((SELECT dead_at FROM last), 'infinity') -- so that the index is used
       AND (h.dead_at, h.id) <= (coalesce((SELECT dead_at FROM last), 'infinity'), coalesce((SELECT id FROM last), 9223372036854775807))
 )
 SELECT f.handler, f.type, count(*) FILTER (WHERE NOT busy) AS events, count(*) FILTER (WHERE busy) AS busy,
-       pg_catalog.count(DISTINCT f.key) FILTER (WHERE EXISTS (SELECT FROM postroom.held o WHERE o.handler = f.handler AND o.key = f.key AND o.dead_at IS NULL)) AS keys,
+       pg_catalog.count(DISTINCT f.chain) FILTER (WHERE EXISTS (SELECT FROM postroom.held o WHERE o.handler = f.handler AND o.chain = f.chain AND o.dead_at IS NULL)) AS keys,
        count(*) FILTER (WHERE f.solitary AND NOT busy) AS suspects,
        count(*) FILTER (WHERE NOT busy AND EXISTS (SELECT FROM postroom.receipt r WHERE r.handler = f.handler AND r.dedupe_key = f.dedupe_key AND r.done_at IS NOT NULL)) AS steps_done,
        count(*) FILTER (WHERE NOT busy AND EXISTS (SELECT FROM postroom.receipt r WHERE r.handler = f.handler AND r.dedupe_key = f.dedupe_key AND r.done_at IS NULL)) AS steps_open,

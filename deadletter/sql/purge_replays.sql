@@ -1,8 +1,8 @@
--- Remove the replays that ended before $1, and their rows of job_item. The audit keeps all actions.
+-- Remove the replays that ended before $1, and their rows of replay_event. The audit keeps all actions.
 --
 -- Locks   the removed rows.
--- Index   none of job, which has few rows; job_item_pkey (job, n).
+-- Index   none of replay, which has few rows; replay_event_pkey (replay, n).
 -- Called  by Store.Purge.
 
 --guard:purge-keeps-young-replays = ended_at IS NOT NULL AND $1::timestamptz IS NOT NULL
-DELETE FROM postroom.job WHERE ended_at < $1;
+DELETE FROM postroom.replay WHERE ended_at < $1;

@@ -10,12 +10,12 @@ WITH back AS (
     DELETE FROM postroom.archive WHERE id = ANY ($1::bigint[])
     RETURNING *
 ), held AS (
-    INSERT INTO postroom.held (id, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
-                               first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
+    INSERT INTO postroom.held (id, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, cause, failures,
+                               first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, key,
                                content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
     OVERRIDING SYSTEM VALUE
-    SELECT id, handler, dedupe_key, pos, coalesce(dead_at, now()), held_at, attempts, solitary, coalesce(class, 'cancelled'), fingerprint, failures,
-           first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
+    SELECT id, handler, dedupe_key, pos, coalesce(dead_at, now()), held_at, attempts, solitary, coalesce(class, 'cancelled'), cause, failures,
+           first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, key,
            content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
     FROM back
     RETURNING 1

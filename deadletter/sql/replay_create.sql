@@ -7,6 +7,6 @@
 -- Locks   the new row.
 -- Index   none.
 -- Called  by Store.CreateReplay.
-INSERT INTO postroom.job (actor, reason, filter, attempts, rate, canary, stop_at, as_new, phase, items)
+INSERT INTO postroom.replay (actor, reason, filter, attempts, rate, canary, stop_at, as_new, phase, items)
 VALUES ($1, $2, $3::jsonb, $4, $5, $6, $7, $8, CASE WHEN $6::int > 0 THEN 'canary' ELSE 'rest' END, 0)
 RETURNING id;

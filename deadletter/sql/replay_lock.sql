@@ -3,7 +3,7 @@
 -- NULL. due is true if no step was stored yet, or none in the last five seconds.
 --
 -- Locks   its row, until the transaction ends.
--- Index   job_pkey (id).
+-- Index   replay_pkey (id).
 -- Called  by Store.step, Store.CancelReplay and Store.ResumeReplay.
 SELECT state, phase, verdict, items, released, succeeded, failed, passed_over, before_succeeded, before_failed, before_passed_over, canary, stop_at, attempts, as_new,
        CASE WHEN rate IS NOT NULL THEN
@@ -11,6 +11,6 @@ SELECT state, phase, verdict, items, released, succeeded, failed, passed_over, b
                  greatest(rate, 1))
        END AS credit,
        stepped_at IS NULL OR stepped_at < clock_timestamp() - interval '5 seconds' AS due
-FROM postroom.job
+FROM postroom.replay
 WHERE id = $1
 FOR UPDATE;

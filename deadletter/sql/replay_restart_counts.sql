@@ -2,6 +2,6 @@
 -- events that end from now on decide whether the replay stops, and it has a new canary.
 --
 -- Locks   its row.
--- Index   job_pkey (id).
+-- Index   replay_pkey (id).
 -- Called  by Store.ResumeReplay, after replay_lock.sql.
-UPDATE postroom.job SET before_succeeded = succeeded, before_failed = failed, before_passed_over = passed_over - $2 WHERE id = $1;
+UPDATE postroom.replay SET before_succeeded = succeeded, before_failed = failed, before_passed_over = passed_over - $2 WHERE id = $1;

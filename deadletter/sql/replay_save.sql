@@ -4,9 +4,9 @@
 -- and were skipped   $9 the credit that is left; NULL keeps the credit
 --
 -- Locks   its row.
--- Index   job_pkey (id).
+-- Index   replay_pkey (id).
 -- Called  by Store.step, Store.CancelReplay and Store.ResumeReplay.
-UPDATE postroom.job
+UPDATE postroom.replay
 SET state = $2, phase = $3, verdict = $4, released = released + $5, succeeded = succeeded + $6, failed = failed + $7,
     passed_over = passed_over + $8, credit = coalesce($9, credit), stepped_at = clock_timestamp(),
     ended_at = CASE WHEN $2 = 'running' THEN NULL ELSE now() END

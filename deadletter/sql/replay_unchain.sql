@@ -2,8 +2,8 @@
 -- them.
 --
 -- Locks   the held rows.
--- Index   held_pkey (id), job_item's unique (job, held).
+-- Index   held_pkey (id), replay_event's unique (replay, held).
 -- Called  by replayStep.recordOutcomes, after replay_outcomes.sql and replay_stuck.sql.
-UPDATE postroom.held SET key = NULL
-FROM postroom.job_item i
-WHERE i.job = $1 AND i.held = held.id AND held.id = ANY ($2::bigint[]) AND held.key = i.chain AND held.dead_at IS NOT NULL;
+UPDATE postroom.held SET chain = NULL
+FROM postroom.replay_event i
+WHERE i.replay = $1 AND i.held = held.id AND held.id = ANY ($2::bigint[]) AND held.chain = i.chain AND held.dead_at IS NOT NULL;

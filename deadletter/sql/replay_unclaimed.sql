@@ -4,14 +4,14 @@
 -- died meanwhile, so this statement need not lock the events.
 --
 -- Locks   none. The caller has already locked the replay.
--- Index   job_item_open (job, n), held_pkey (id).
+-- Index   replay_event_open (replay, n), held_pkey (id).
 -- Called  by replayStep.stopReleasing and replayStep.advance.
 SELECT held.id
-FROM postroom.job_item i
+FROM postroom.replay_event i
 --guard:a-cancel-leaves-what-may-be-published 3 true
 JOIN postroom.held ON held.id = i.held AND held.dead_at IS NULL AND held.handler <> 'outbox'
     --guard:what-ran-out-is-taken-back 2 false
     AND (held.claimed_by IS NULL OR held.next_at <= clock_timestamp())
 --guard:a-cancel-leaves-what-has-ended 2 true
 --guard:a-cancel-leaves-what-it-did-not-release 3 true
-WHERE i.job = $1 AND i.outcome IS NULL AND i.released_at IS NOT NULL;
+WHERE i.replay = $1 AND i.outcome IS NULL AND i.released_at IS NOT NULL;

@@ -47,7 +47,7 @@ func TestProofFindsViolations(t *testing.T) {
 	}
 	plants := map[int]string{
 		1: "DELETE FROM charge WHERE id = (SELECT min(id) FROM charge)",
-		2: "INSERT INTO charge (order_id, cents) SELECT event_key, 1 FROM postroom.archive",
+		2: "INSERT INTO charge (order_id, cents) SELECT key, 1 FROM postroom.archive",
 		3: "DELETE FROM postroom.archive",
 		4: "INSERT INTO charge (order_id, cents) VALUES ('ghost', 1)",
 		5: "INSERT INTO thanks (order_id) SELECT min(id) FROM shop_order",

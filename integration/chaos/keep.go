@@ -23,18 +23,18 @@ import (
 var (
 	keptOfShop = map[string]string{
 		"log":   "SELECT seq, xid, created_at, event_id, key FROM postroom.outbox ORDER BY seq",
-		"held":  "SELECT id, pos, event_id, key, class, next_at, dead_at, held_at, failures FROM postroom.held ORDER BY id",
+		"held":  "SELECT id, pos, event_id, chain, class, next_at, dead_at, held_at, failures FROM postroom.held ORDER BY id",
 		"audit": "SELECT * FROM postroom.audit ORDER BY id",
 	}
 	keptOfBooks = map[string]string{
 		"effect": "SELECT * FROM effect ORDER BY serial",
 		"inbox":  "SELECT handler, dedupe_key, at, xmin FROM postroom.inbox ORDER BY handler, at",
-		"held": "SELECT id, handler, event_id, event_key, key, pos, class, next_at, dead_at, held_at, attempts, solitary, epoch, claimed_by, job, failures" +
+		"held": "SELECT id, handler, event_id, key, chain, pos, class, next_at, dead_at, held_at, attempts, solitary, epoch, claimed_by, replay, failures" +
 			" FROM postroom.held ORDER BY id",
-		"archive":      "SELECT id, handler, event_id, event_key, pos, class, dead_at, held_at, discarded_at, attempts, failures FROM postroom.archive ORDER BY id",
+		"archive":      "SELECT id, handler, event_id, key, pos, class, dead_at, held_at, discarded_at, attempts, failures FROM postroom.archive ORDER BY id",
 		"audit":        "SELECT * FROM postroom.audit ORDER BY id",
-		"job":          "SELECT * FROM postroom.job ORDER BY id",
-		"job_item":     "SELECT * FROM postroom.job_item ORDER BY job, n",
+		"replay":       "SELECT * FROM postroom.replay ORDER BY id",
+		"replay_event": "SELECT * FROM postroom.replay_event ORDER BY replay, n",
 		"subscription": "SELECT * FROM postroom.subscription ORDER BY handler",
 	}
 )

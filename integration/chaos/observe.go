@@ -102,7 +102,7 @@ func (s observer) observeBooks(ctx context.Context, found *checker.State) (err e
 		return err
 	}
 	found.Archive = append(found.Archive, archive...)
-	if found.OpenReplays, err = s.db.books.Number(ctx, "SELECT count(*) FROM postroom.job WHERE state = 'running'"); err != nil {
+	if found.OpenReplays, err = s.db.books.Number(ctx, "SELECT count(*) FROM postroom.replay WHERE state = 'running'"); err != nil {
 		return err
 	}
 	n, err := s.db.books.Number(ctx, "SELECT coalesce(sum(events), 0)::int FROM postroom.audit WHERE action = 'replay'")

@@ -18,8 +18,8 @@ import (
 var by = postroom.Audit{Actor: "ann", Reason: "it is mended"}
 
 const (
-	deadOf   = "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND event_key = $1"
-	waits    = "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL AND handler <> 'outbox' AND event_key = $1"
+	deadOf   = "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND key = $1"
+	waits    = "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL AND handler <> 'outbox' AND key = $1"
 	statesOf = "SELECT count(*) FROM postroom.saga WHERE key = $1 AND state = $2"
 )
 

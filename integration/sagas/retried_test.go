@@ -59,7 +59,7 @@ func TestAnAnswerThatIsTriedAgainWinsOverTheDeadline(t *testing.T) {
 // answerInTimeWins waits for the end of the only instance, whose answer is in held before the deadline.
 func (w *rig) answerInTimeWins() {
 	w.Helper()
-	w.until(1, "SELECT count(*) FROM postroom.held h JOIN postroom.saga s ON s.key = h.event_key WHERE h.handler = 'saga' AND h.type = $1 AND h.logged_at < s.deadline AND h.next_at > s.deadline", w.of("payment", "done"))
+	w.until(1, "SELECT count(*) FROM postroom.held h JOIN postroom.saga s ON s.key = h.key WHERE h.handler = 'saga' AND h.type = $1 AND h.logged_at < s.deadline AND h.next_at > s.deadline", w.of("payment", "done"))
 	w.until(1, "SELECT count(*) FROM postroom.saga WHERE state <> 'running'")
 	if n := w.number("SELECT count(*) FROM postroom.saga WHERE state = 'done'"); n != 1 {
 		w.Error("the instance is undone, although its answer was committed in time")

@@ -121,14 +121,14 @@ func (t *Tables) inTx(ctx context.Context, idle *string, do func(tx pgx.Tx) erro
 
 // retryable reports whether a transaction failed because of a conflict with another transaction,
 // and may succeed at the next try. The conflicts are a deadlock, a serialization failure, and a
-// violation of the index held_key_due. A violation happens if two transactions give due times to
+// violation of the index held_chain_due. A violation happens if two transactions give due times to
 // two events of the same key.
 func retryable(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		return false
 	}
-	return pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "23505" && pg.ConstraintName == "held_key_due"
+	return pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "23505" && pg.ConstraintName == "held_chain_due"
 }
 
 // Portions calls the function do with portions of the given events. In one transaction do can move the

@@ -62,9 +62,9 @@ func wantOne(t *testing.T, report doctor.Report, check string, severity doctor.S
 func TestFailedCheckHidesNoOther(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	exec(t, pool, "DROP TABLE postroom.job CASCADE; DROP TABLE postroom.node CASCADE")
+	exec(t, pool, "DROP TABLE postroom.replay CASCADE; DROP TABLE postroom.node CASCADE")
 	report := examine(t, pool, devtest.NATS(t), doctor.Config{})
-	wantOne(t, report, "replay", doctor.Skipped, "could not be checked", "postroom.job")
+	wantOne(t, report, "replay", doctor.Skipped, "could not be checked", "postroom.replay")
 	wantOne(t, report, "dedupe-window", doctor.Skipped, "postroom.node")
 	wantOne(t, report, "sequence", doctor.OK)
 	wantOne(t, report, "public-rights", doctor.OK)
@@ -96,7 +96,7 @@ func TestLockedTableCostsOnlyItsChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE postroom.job IN ACCESS EXCLUSIVE MODE"); err != nil {
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE postroom.replay IN ACCESS EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
 	report := examine(t, pool, nil, doctor.Config{})
@@ -157,7 +157,7 @@ func TestRoleIsJudgedByItsOwnPart(t *testing.T) {
 		{"idempotency", "a guard of requests", "DELETE ON postroom.idempotency"},
 		{"sagas", "a saga", "DELETE ON postroom.saga_step"},
 		{"webhooks", "a sender of webhooks", "INSERT ON postroom.webhook_endpoint"},
-		{"operator", "an operator", "UPDATE ON postroom.job"},
+		{"operator", "an operator", "UPDATE ON postroom.replay"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.part, func(t *testing.T) {

@@ -89,7 +89,7 @@ func TestSequencesAfterLogicalReplication(t *testing.T) {
 				SELECT 'mail', dedupe_key, now(), 'x', now(), '/shop', dedupe_key, 'a.b', 'a.b', 'text/plain', '' FROM postroom.inbox
 				WHERE NOT EXISTS (SELECT FROM postroom.held h WHERE h.dedupe_key = inbox.dedupe_key)`,
 			"INSERT INTO postroom.audit (actor, action, reason, events) VALUES ('me', 'x', 'x', 1)",
-			"INSERT INTO postroom.trial (handler, held) SELECT 'mail', max(id) FROM postroom.held",
+			"INSERT INTO postroom.dry_run (handler, held) SELECT 'mail', max(id) FROM postroom.held",
 			"INSERT INTO postroom.saga_step (name, key, revision, step, direction, what) VALUES ('s', 'k', 1, 'a', 'do', 'done')",
 		} {
 			exec(t, pool, sql)
@@ -106,13 +106,13 @@ func TestSequencesAfterLogicalReplication(t *testing.T) {
 		}
 	}
 	slices.Sort(named)
-	if want := []string{"audit_id_seq", "held_id_seq", "relay_checkpoint_id_seq", "republish_id_seq", "saga_step_id_seq", "trial_id_seq"}; !slices.Equal(named, want) {
+	if want := []string{"audit_id_seq", "dry_run_id_seq", "held_id_seq", "relay_checkpoint_id_seq", "republish_id_seq", "saga_step_id_seq"}; !slices.Equal(named, want) {
 		t.Errorf("named are %q, want %q", named, want)
 	}
 	rows, _ := pool.Query(t.Context(), "SELECT name FROM postroom.raise_sequences()") // CollectRows reports the error
 	raised, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	slices.Sort(raised)
-	if want := []string{"audit_id_seq", "held_id_seq", "outbox_seq_seq", "relay_checkpoint_id_seq", "republish_id_seq", "saga_step_id_seq", "trial_id_seq"}; err != nil || !slices.Equal(raised, want) {
+	if want := []string{"audit_id_seq", "dry_run_id_seq", "held_id_seq", "outbox_seq_seq", "relay_checkpoint_id_seq", "republish_id_seq", "saga_step_id_seq"}; err != nil || !slices.Equal(raised, want) {
 		t.Errorf("raised were %q, %v; want %q", raised, err, want)
 	}
 	report := examine(t, pool, nil, doctor.Config{})

@@ -81,7 +81,7 @@ func (d *rig) hold(handler, id, key, state string) int64 {
 	}[state]
 	var n int64
 	err := pgx.BeginFunc(d.Context(), d.pool, func(tx pgx.Tx) error {
-		err := tx.QueryRow(d.Context(), `INSERT INTO postroom.held (handler, dedupe_key, pos, key, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)
+		err := tx.QueryRow(d.Context(), `INSERT INTO postroom.held (handler, dedupe_key, pos, chain, next_at, logged_at, source, event_id, type, subject, key, content_type, data)
 			VALUES ($1, $2, (SELECT coalesce(max(pos), 0) + 1 FROM postroom.held), nullif($4, ''), CASE WHEN $5 THEN NULL ELSE 'epoch'::timestamptz END, now(), '/shop', $3, 'order.placed', 'order.placed', nullif($4, ''), 'text/plain', 'x')
 			RETURNING id`, handler, dedupe, id, key, state == "waiting").Scan(&n)
 		if err == nil {

@@ -28,7 +28,7 @@ func TestStatesAreTheSameEverywhere(t *testing.T) {
 		{"failed, and due later", "d", "next_at, class", "now() + interval '1 h', 'error'", held.Retrying, deadletter.Retrying},
 		{"claimed", "e", "next_at, claimed_by", "now() + interval '1 h', 'p'", held.Running, deadletter.Running},
 		{"claimed by who is gone", "f", "next_at, claimed_by", "now() - interval '1 s', 'p'", held.Abandoned, deadletter.Running},
-		{"behind another", "g", "key, pos", "'k', 2", held.Waiting, deadletter.Waiting},
+		{"behind another", "g", "chain, pos", "'k', 2", held.Waiting, deadletter.Waiting},
 		{"out later", outgoing, "pos, next_at", "1, now() + interval '1 h'", held.Scheduled, deadletter.Scheduled},
 		{"out now", outgoing, "pos, next_at", "2, now() - interval '1 s'", held.Due, deadletter.Scheduled},
 		{"out again later", outgoing, "pos, next_at, class", "3, now() + interval '1 h', 'error'", held.Retrying, deadletter.Retrying},

@@ -205,7 +205,7 @@ func TestSearchOfALongStreamIsBoundedInTime(t *testing.T) {
 func TestEventShowsEditsReplaysAndSteps(t *testing.T) {
 	t.Parallel()
 	p := newRig(t)
-	p.hold("pay", "1", "dead_at, class, revision, attempts, failures, key, pos",
+	p.hold("pay", "1", "dead_at, class, revision, attempts, failures, chain, pos",
 		`now(), 'panic', 1, 12, '[{"at": "2026-01-01T00:00:00+00:00", "class": "panic", "text": "boom", "frame": "main.pay", "stack": "…"}]', 'k', 1`)
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('mail', 'welcome:7'), ('other', 'welcome:7')") // the key of a DedupeKey function
 	p.exec(`INSERT INTO postroom.inbox (handler, dedupe_key, failures, result) VALUES ('ship', '/shop 1', '[{"at": "2026-01-01T00:00:00+00:00", "class": "error", "text": "not yet"}]', 'parcel 7')`)
@@ -214,8 +214,8 @@ func TestEventShowsEditsReplaysAndSteps(t *testing.T) {
 	p.exec(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, unanswered, done_at, result)
 		VALUES ('pay', '/shop 1', 'charge', 0, 'idem-1', 0, now(), 'c4nary'), ('pay', '/shop 1', 'ship', 1, 'idem-2', 2, NULL, NULL)`)
 	p.exec("INSERT INTO postroom.revision (held, revision, audit, event_id, content_type, data) VALUES (1, 0, 1, '1', 'text/plain', 'c4nary')")
-	p.exec(`INSERT INTO postroom.job (actor, reason, filter, attempts, canary, stop_at, as_new, phase, items) VALUES ('ann', 'fixed', '{}', 1, 0, 1, false, 'rest', 1)`)
-	p.exec(`INSERT INTO postroom.job_item (job, n, through, held, handler, source, event_id, dead_at, released_at, outcome, ended_at)
+	p.exec(`INSERT INTO postroom.replay (actor, reason, filter, attempts, canary, stop_at, as_new, phase, items) VALUES ('ann', 'fixed', '{}', 1, 0, 1, false, 'rest', 1)`)
+	p.exec(`INSERT INTO postroom.replay_event (replay, n, through, held, handler, source, event_id, dead_at, released_at, outcome, ended_at)
 		VALUES (1, 1, 1, 1, 'pay', '/shop', '1', now(), now(), 'failed', now())`)
 	p.exec(`INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id) VALUES
 		('ann', 'edit', 'typo', 1, 'pay', '/shop', '1'), ('bob', 'discard', 'test', 1, 'mail', '/shop', '1'), ('bob', 'discard', 'test', 1, 'mail', '/elsewhere', '1')`)

@@ -73,17 +73,17 @@ func withEvents(t *testing.T) *rig {
 	}
 	p.exec("UPDATE postroom.outbox SET created_at = date_trunc('hour', now()) - (10 - seq) * interval '1 hour'")
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT h, '/other ' || id FROM unnest('{h,g}'::text[]) h, unnest('{x1,x2,x3}'::text[]) id")
-	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, event_key, correlation_id, causation_id, trace_parent, content_type, data)
+	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, key, correlation_id, causation_id, trace_parent, content_type, data)
 		SELECT h, '/other ' || id, now(), 'error', date_trunc('hour', now()) - ago, '/other', id, 'order.placed', 'order.placed', 'k1', 'a1', 'a1', $1, 'text/plain', 'c4nary'
 		FROM (VALUES ('h', 'x2', interval '210 minutes'), ('h', 'x1', interval '30 minutes'), ('g', 'x1', interval '30 minutes')) v (h, id, ago)`, someParent)
 	p.exec(`INSERT INTO postroom.archive (id, audit, handler, dedupe_key, dead_at, held_at, attempts, solitary, class, revision, replays, logged_at, source, event_id, type, subject,
-			event_key, correlation_id, causation_id, trace_parent, content_type, data)
+			key, correlation_id, causation_id, trace_parent, content_type, data)
 		SELECT 100 + n, 1, h, '/other ' || id, now(), now(), 1, false, 'error', 0, 0, date_trunc('hour', now()) - interval '20 hours', '/other', id, 'order.placed', 'order.placed',
 			'k1', 'a1', 'a1', $1, 'text/plain', 'c4nary'
 		FROM (VALUES (1, 'h', 'x3'), (2, 'g', 'x3'), (3, 'g', 'x2')) v (n, h, id)`, someParent)
 	// The log has these events too, so they are listed only once.
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', '/shop a1'), ('g', '/shop a1'), ('h', '/shop a2')")
-	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, logged_at, source, event_id, type, subject, event_key, content_type, data)
+	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, chain, pos, logged_at, source, event_id, type, subject, key, content_type, data)
 		VALUES ('h', '/shop a1', 'k1', 1, now(), '/shop', 'a1', 'order.placed', 'order.placed', 'k1', 'text/plain', 'c4nary')`)
 	return p
 }

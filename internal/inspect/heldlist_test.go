@@ -37,11 +37,11 @@ func TestHeldEvents(t *testing.T) {
 	p := newRig(t)
 	hour := time.Now().Add(time.Hour)
 	for _, h := range []string{"a", "b"} {
-		p.hold(h, "later", "next_at, class, failures, event_key", `now() + interval '1 hour', 'timeout', '[{"text": "first"}, {"text": "last"}]', 'order-7'`)
+		p.hold(h, "later", "next_at, class, failures, key", `now() + interval '1 hour', 'timeout', '[{"text": "first"}, {"text": "last"}]', 'order-7'`)
 		p.hold(h, "now", "next_at", "now() - interval '1 s'")
-		p.hold(h, "runs", "next_at, claimed_by, key, pos", "now() + interval '2 min', 'p', 'k', 1")
-		p.hold(h, "behind2", "key, pos", "'k', 3")
-		p.hold(h, "behind1", "key, pos", "'k', 2")
+		p.hold(h, "runs", "next_at, claimed_by, chain, pos", "now() + interval '2 min', 'p', 'k', 1")
+		p.hold(h, "behind2", "chain, pos", "'k', 3")
+		p.hold(h, "behind1", "chain, pos", "'k', 2")
 		p.hold(h, "dead1", "dead_at, class", "now() - interval '1 hour', 'error'")
 		p.hold(h, "dead2", "dead_at, class", "now(), 'error'")
 		p.hold(h, "lost", "next_at, claimed_by", "now() - interval '2 min', 'p'")
@@ -118,7 +118,7 @@ func TestHeldEventsStopsToSearch(t *testing.T) {
 	t.Parallel()
 	p := newRig(t)
 	p.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'a', n::text FROM generate_series(1, 60001) n`)
-	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)
+	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, key, content_type, data)
 		SELECT 'a', n::text, now() + n * interval '1 s', now(), '/shop', n::text, CASE WHEN n = 60001 THEN 'b.c' ELSE 'a.b' END, 'a.b',
 		       CASE WHEN n = 60001 THEN 'one' WHEN n % 50 = 0 THEN 'some' WHEN n % 10 = 0 THEN 'many' END, 'text/plain', '' FROM generate_series(1, 60001) n`)
 	first, err := p.alone().HeldEvents(t.Context(), held.Filter{Type: "b.c"}, "", 0)
@@ -146,7 +146,7 @@ func TestHeldEventsStopsToSearch(t *testing.T) {
 			t.Errorf("all pages of key %s have %d events, want %d", key, got, want)
 		}
 	}
-	p.exec("UPDATE postroom.held SET event_key = 'many' WHERE event_key = 'some'")
+	p.exec("UPDATE postroom.held SET key = 'many' WHERE key = 'some'")
 	if got := distinct(p.heldIDs(held.Filter{Key: "many"}, 900)); got != 6000 {
 		t.Errorf("all pages of a key with many events have %d, want 6000", got)
 	}
@@ -158,7 +158,7 @@ func TestHeldEventsWithoutAValueDoNotMatch(t *testing.T) {
 	t.Parallel()
 	p := newRig(t)
 	p.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT h, n::text FROM unnest('{due,dead,waiting}'::text[]) h, generate_series(1, 6000) n`)
-	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, key, pos, class, logged_at, source, event_id, type, subject, content_type, data)
+	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, chain, pos, class, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT h, n::text, CASE WHEN h = 'due' THEN now() + n * interval '1 s' END, CASE WHEN h = 'dead' THEN now() END,
 		       CASE WHEN h = 'waiting' THEN 'k' END, CASE WHEN h = 'waiting' THEN n END, CASE WHEN h = 'dead' THEN 'x' END,
 		       now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', ''

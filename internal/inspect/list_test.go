@@ -40,13 +40,13 @@ func TestKeys(t *testing.T) {
 				state, class = "dead_at", "now()"
 			}
 			key := fmt.Sprintf("'k%d'", k)
-			p.hold(handler, fmt.Sprintf("%d-1", k), state+", class, failures, key, pos", class+`, 'error', '[{"text": "first"}, {"text": "last"}]', `+key+", 1")
+			p.hold(handler, fmt.Sprintf("%d-1", k), state+", class, failures, chain, pos", class+`, 'error', '[{"text": "first"}, {"text": "last"}]', `+key+", 1")
 			for n := range k {
-				p.hold(handler, fmt.Sprintf("%d-%d", k, n+2), "key, pos", fmt.Sprintf("%s, %d", key, n+2))
+				p.hold(handler, fmt.Sprintf("%d-%d", k, n+2), "chain, pos", fmt.Sprintf("%s, %d", key, n+2))
 			}
 		}
 	}
-	p.holdOutgoing(7, "next_at, key", "now(), 'k1'")
+	p.holdOutgoing(7, "next_at, chain", "now(), 'k1'")
 
 	tests := []struct {
 		name   string
@@ -93,7 +93,7 @@ func TestKeysArePagedByTheNumberLookedAt(t *testing.T) {
 	t.Parallel()
 	p := newRig(t)
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', n::text FROM generate_series(1, 12000) n")
-	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, chain, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'h', n, to_char(n, 'FM00000'), 1, CASE WHEN n <> 11000 THEN now() END, CASE WHEN n = 11000 THEN now() END, 'x', now(), '/s', n, 'a', 'a', 'a', ''
 		FROM generate_series(1, 12000) n`)
 	first := p.keys(inspect.KeyFilter{State: held.Dead})
@@ -109,7 +109,7 @@ func TestKeysArePagedByTheNumberLookedAt(t *testing.T) {
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	p := newRig(t)
-	p.exec(`INSERT INTO postroom.audit (at, actor, action, reason, events, handler, event_id, job, details)
+	p.exec(`INSERT INTO postroom.audit (at, actor, action, reason, events, handler, event_id, replay, details)
 		SELECT now() - (30 - n) * interval '1 hour', CASE WHEN n % 2 = 0 THEN 'ann' ELSE 'bob' END, CASE WHEN n % 3 = 0 THEN 'discard' ELSE 'replay' END, 'why', n,
 		       'h' || n % 2, CASE WHEN n % 5 = 0 THEN 'e' || n END, CASE WHEN n % 3 = 1 THEN n % 2 END, '{"limit": 5}'
 		FROM generate_series(1, 30) n`)
@@ -159,7 +159,7 @@ func TestAudit(t *testing.T) {
 func TestAuditOfAnEventInAReplay(t *testing.T) {
 	t.Parallel()
 	p := newRig(t)
-	p.exec(`INSERT INTO postroom.audit (actor, action, events, handler, event_id, job)
+	p.exec(`INSERT INTO postroom.audit (actor, action, events, handler, event_id, replay)
 		SELECT 'ann', 'replay', 1, 'h', 'e', CASE WHEN n <= 3 THEN 7 ELSE 8 END FROM generate_series(1, 10) n`)
 	f := inspect.AuditFilter{EventID: "e", ReplayID: 7, Limit: 2}
 	var ids []int64
@@ -186,7 +186,7 @@ func TestAuditOfManyActions(t *testing.T) {
 	t.Parallel()
 	p := newRig(t)
 	const actions = 1200
-	p.exec("INSERT INTO postroom.audit (actor, action, events, handler, event_id, job) SELECT 'ann', 'edit', 1, 'h', 'e', 7 FROM generate_series(1, $1::int) n", actions)
+	p.exec("INSERT INTO postroom.audit (actor, action, events, handler, event_id, replay) SELECT 'ann', 'edit', 1, 'h', 'e', 7 FROM generate_series(1, $1::int) n", actions)
 	for name, f := range map[string]inspect.AuditFilter{"of an event": {EventID: "e", Limit: 500}, "of a replay": {ReplayID: 7, Limit: 500}} {
 		next := int64(actions) // the id of the next action that a page must have
 		for range 4 {
@@ -281,8 +281,8 @@ func TestTables(t *testing.T) {
 	for _, one := range tables.Tables {
 		found[one.Name] = one
 	}
-	for _, name := range []string{"outbox", "held", "inbox", "relay", "receipt", "subscription", "node", "dedupe_window", "sweep", "job", "job_item", "audit", "archive", "revision", "trial"} {
-		if found[name].Bytes+found[name].IndexBytes == 0 && name != "trial" {
+	for _, name := range []string{"outbox", "held", "inbox", "relay", "receipt", "subscription", "node", "dedupe_window", "sweep", "replay", "replay_event", "audit", "archive", "revision", "dry_run"} {
+		if found[name].Bytes+found[name].IndexBytes == 0 && name != "dry_run" {
 			t.Errorf("table %s: %+v", name, found[name])
 		}
 	}

@@ -63,7 +63,7 @@ var tested = []struct {
 const pageParameters = "(text, text[], text, text, text, timestamptz, timestamptz, timestamptz, bigint, text, bigint, bigint)"
 
 // readsAll matches a plan that reads all or nearly all of a growing table.
-var readsAll = regexp.MustCompile(`(Seq|Bitmap Heap) Scan on (outbox|inbox|held|refused|archive|audit|job_item|receipt|revision)\b`)
+var readsAll = regexp.MustCompile(`(Seq|Bitmap Heap) Scan on (outbox|inbox|held|refused|archive|audit|replay_event|receipt|revision)\b`)
 
 // No statement reads a whole table, however large the tables are. That holds without statistics, as
 // after a restore, and with statistics.
@@ -136,23 +136,23 @@ func (p *plans) fill() {
 		FROM generate_series(1, 30000) n`)
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || n % 4, '/shop ' || n FROM generate_series(1, 40000) n`)
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, '/held ' || n FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
-	p.do(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, event_key, content_type, data)
+	p.do(`INSERT INTO postroom.held (handler, dedupe_key, chain, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, key, content_type, data)
 		SELECT 'h' || h, '/held ' || n, 'k' || n % 12000, n, CASE WHEN n <= 12000 AND n % 2 = 0 THEN now() END,
 		       CASE WHEN n <= 12000 AND n % 2 = 1 THEN now() END, 'x', now(), '/held', n::text, 'a.b', 'a.b', 'k' || n % 12000, 'text/plain', repeat('x', 300)::bytea
 		FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
-	p.do(`INSERT INTO postroom.held (handler, pos, key, next_at, logged_at, source, event_id, type, subject, content_type, data)
+	p.do(`INSERT INTO postroom.held (handler, pos, chain, next_at, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'outbox', n, 'k' || n, now(), now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 20000) n`)
 	p.do(`INSERT INTO postroom.archive (id, audit, handler, dedupe_key, dead_at, held_at, attempts, solitary, class, revision, replays, logged_at, source,
 		                                event_id, type, subject, content_type, data)
 		SELECT n, 1, 'h1', NULL, now(), now(), 1, false, 'x', 0, 0, now(), '/held', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 20000) n`)
 	p.do(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key) SELECT handler, dedupe_key, 'charge', 0, 'k' FROM postroom.inbox WHERE handler = 'h1' LIMIT 20000`)
-	p.do(`INSERT INTO postroom.audit (actor, action, events, event_id, job) SELECT 'ann', 'discard', 1, n::text, n % 100 FROM generate_series(1, 30000) n`)
+	p.do(`INSERT INTO postroom.audit (actor, action, events, event_id, replay) SELECT 'ann', 'discard', 1, n::text, n % 100 FROM generate_series(1, 30000) n`)
 	p.do(`INSERT INTO postroom.revision (held, revision, audit, event_id, content_type, data) SELECT n, 0, 1, n::text, 'text/plain', '' FROM generate_series(1, 20000) n`)
-	p.do(`INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, state, ended_at)
+	p.do(`INSERT INTO postroom.replay (actor, filter, attempts, canary, stop_at, as_new, phase, items, state, ended_at)
 		SELECT 'ann', '{}', 1, 0, 1, false, 'rest', 1, 'done', now() FROM generate_series(1, 1000)`)
 	p.do(`INSERT INTO postroom.republish (actor, kind, lo, hi, events, rate, digest, passed, state, ended_at)
 		SELECT 'ann', 'range', 1, 2, 1, 1000, n::text, 2, 'done', now() FROM generate_series(1, 20000) n`)
-	p.do(`INSERT INTO postroom.job_item (job, n, through, held, handler, source, event_id, dead_at)
+	p.do(`INSERT INTO postroom.replay_event (replay, n, through, held, handler, source, event_id, dead_at)
 		SELECT 1 + n / 100, n, n, n, 'h1', '/held', n::text, now() FROM generate_series(1, 20000) n`)
 }
 

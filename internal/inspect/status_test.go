@@ -44,7 +44,7 @@ func (p *rig) overrideRelayLease() {
 
 func TestFindings(t *testing.T) {
 	t.Parallel()
-	const job = `INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 5, now() - interval `
+	const job = `INSERT INTO postroom.replay (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 5, now() - interval `
 	tests := []struct {
 		name string
 		make func(p *rig)
@@ -157,12 +157,12 @@ func TestStatesOfHeldEvents(t *testing.T) {
 	p.hold("h", "retrying", "next_at, class", "now() + interval '1 hour', 'x'")
 	p.hold("h", "running", "next_at, claimed_by", "now() + interval '1 hour', 'p'")
 	p.hold("h", "abandoned", "next_at, claimed_by", "now() - interval '1 hour', 'p'")
-	p.hold("h", "head", "next_at, key, pos, class", "now() + interval '1 hour', 'k', 1, 'x'")
-	p.hold("h", "waiting", "key, pos, held_at", "'k', 2, now() - interval '2 hours'")
-	p.hold("h", "dead", "dead_at, class, key, pos", "now() - interval '3 hours', 'x', 'other', 1")
+	p.hold("h", "head", "next_at, chain, pos, class", "now() + interval '1 hour', 'k', 1, 'x'")
+	p.hold("h", "waiting", "chain, pos, held_at", "'k', 2, now() - interval '2 hours'")
+	p.hold("h", "dead", "dead_at, class, chain, pos", "now() - interval '3 hours', 'x', 'other', 1")
 	p.holdOutgoing(1, "next_at", "now() + interval '1 hour'")
-	p.holdOutgoing(2, "next_at, class, key", "now() + interval '1 hour', 'x', 'k'")
-	p.holdOutgoing(3, "key", "'k'")
+	p.holdOutgoing(2, "next_at, class, chain", "now() + interval '1 hour', 'x', 'k'")
+	p.holdOutgoing(3, "chain", "'k'")
 	s := p.status(p.alone())
 	h, out := heldOf(s.Held, "h"), heldOf(s.Held, inspect.Outgoing)
 	for state, want := range map[held.State]int64{
@@ -201,7 +201,7 @@ func TestCountsBesideVeryManyEventsInAnotherState(t *testing.T) {
 		if handler != inspect.Outgoing {
 			p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT $1, '/shop ' || n FROM generate_series(1000, 999 + $2::int) n", handler, many)
 		}
-		p.exec(fmt.Sprintf(`INSERT INTO postroom.held (handler, dedupe_key, pos, key, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+		p.exec(fmt.Sprintf(`INSERT INTO postroom.held (handler, dedupe_key, pos, chain, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 			SELECT $1::text, CASE WHEN $1::text <> 'outbox' THEN '/shop ' || n END, n, %s, %s, %s, CASE WHEN %[3]s IS NOT NULL THEN 'x' END, now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', ''
 			FROM generate_series(1000, 999 + $2::int) n`, key, next, dead), handler, many)
 	}
@@ -227,9 +227,9 @@ func TestCountsBesideVeryManyEventsInAnotherState(t *testing.T) {
 					few(p, handler, fmt.Sprint("dead", n), 1+n, "dead_at, class", "now(), 'x'")
 				}
 				for n := range 3 {
-					few(p, handler, fmt.Sprint("waits", n), 10+n, "key", "'few'")
+					few(p, handler, fmt.Sprint("waits", n), 10+n, "chain", "'few'")
 				}
-				few(p, handler, "due", 20, "next_at, class, key", "now(), 'x', 'few'")
+				few(p, handler, "due", 20, "next_at, class, chain", "now(), 'x', 'few'")
 				s := p.status(p.alone())
 				got := heldOf(s.Held, handler)
 				for state, want := range map[held.State]int64{held.Dead: 5, held.Waiting: 3, held.Due: 1} {

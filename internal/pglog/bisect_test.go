@@ -87,7 +87,7 @@ func TestEventsThatCannotBeHeldAreDead(t *testing.T) {
 		states[id] = state
 	}
 	var evil []string
-	rows, _ := pool.Query(t.Context(), `SELECT concat_ws('|', convert_from(raw_headers, 'UTF8')::jsonb ->> 'id', class, coalesce(key, '-'), failures -> -1 ->> 'text', convert_from(data, 'UTF8'))
+	rows, _ := pool.Query(t.Context(), `SELECT concat_ws('|', convert_from(raw_headers, 'UTF8')::jsonb ->> 'id', class, coalesce(chain, '-'), failures -> -1 ->> 'text', convert_from(data, 'UTF8'))
 		FROM postroom.held WHERE class = 'unstorable' ORDER BY pos`)
 	evil, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	const why = "it cannot be held as it is: SQLSTATE 23514 held no_evil"
@@ -144,12 +144,12 @@ func TestHeldEventsThatCannotBeHeldAgainAreDead(t *testing.T) {
 	}
 	wantHeld(t, pool, "evil-a dead 2", "next-a waiting 0", "fine-b retrying 2", "next-b waiting 0")
 
-	mustExec(t, pool, "ALTER TABLE postroom.held ADD CONSTRAINT no_c CHECK (key <> 'c')")
+	mustExec(t, pool, "ALTER TABLE postroom.held ADD CONSTRAINT no_c CHECK (chain <> 'c')")
 	writeKeyed(t, pool, "c", "c-0", "c-1")
 	_, _, page = read(t, term, 10)
 	hold(t, term, refusal(1), page.Events...)
 	var keys int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE key IS NULL AND dead_at IS NOT NULL) FROM postroom.held WHERE class = 'unstorable' AND pos >= $1", page.Events[0].Seq).Scan(&keys); err != nil || keys != 2 {
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE chain IS NULL AND dead_at IS NOT NULL) FROM postroom.held WHERE class = 'unstorable' AND pos >= $1", page.Events[0].Seq).Scan(&keys); err != nil || keys != 2 {
 		t.Errorf("%d of the two events of a key that held does not take are dead without it, %v", keys, err)
 	}
 }

@@ -658,7 +658,7 @@ func TestLongListsOfHeldEvents(t *testing.T) {
 	pool := devtest.Pool(t)
 	const n = 10_002
 	insertMany(t, pool, "e", n, "", "")
-	mustExec(t, pool, `INSERT INTO postroom.held (handler, pos, key, next_at, logged_at, source, event_id, type, subject, content_type, data)
+	mustExec(t, pool, `INSERT INTO postroom.held (handler, pos, chain, next_at, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'outbox', seq, 'k' || seq, now() + interval '1 h', now(), source, event_id, type, subject, 'text/plain', '' FROM postroom.outbox WHERE seq > 1`)
 	term := lead(t, pglog.New(pool))
 	keys, err := term.HeldKeys(t.Context())

@@ -166,7 +166,7 @@ func TestWhatIsCancelledHasValuesThatCanBeRead(t *testing.T) {
 	mustExec(t, producer, "SELECT postroom.cancel('/shop', 'large')")
 	for _, name := range texts {
 		if name == "key" {
-			name = "event_key"
+			name = "key"
 		}
 		if n := column[int64](t, pool, "SELECT octet_length("+name+")::bigint FROM postroom.archive")[0]; n > 1000 {
 			t.Errorf("%s has %d bytes", name, n)

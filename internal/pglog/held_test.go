@@ -355,7 +355,7 @@ func TestALongQueueBehindAKey(t *testing.T) {
 func TestHeldRefusesWrongStates(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	insert := `INSERT INTO postroom.held (handler, pos, key, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+	insert := `INSERT INTO postroom.held (handler, pos, chain, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 		VALUES ('outbox', $1, $2, $3, $4, $5, now(), '/shop', 'x', 'a.b', 'a.b', 'text/plain', '')`
 	now := time.Now()
 	k, class := "k", "js_1"
@@ -372,7 +372,7 @@ func TestHeldRefusesWrongStates(t *testing.T) {
 		{"neither due nor dead nor behind a key", 2, nil, nil, nil, nil, "held_reachable"},
 		{"dead of nothing", 2, &k, nil, &now, nil, "held_dead_why"},
 		{"held twice", 1, nil, &now, nil, nil, "held_outgoing"},
-		{"two of a key due", 2, &k, &now, nil, nil, "held_key_due"},
+		{"two of a key due", 2, &k, &now, nil, nil, "held_chain_due"},
 	}
 	for _, tt := range tests {
 		_, err := pool.Exec(t.Context(), insert, tt.pos, tt.key, tt.next, tt.dead, tt.class)

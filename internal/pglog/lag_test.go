@@ -96,7 +96,7 @@ func TestLagCountsTheDeadBesideVeryManyOthers(t *testing.T) {
 		t.Run(state, func(t *testing.T) {
 			t.Parallel()
 			pool := devtest.Pool(t)
-			mustExec(t, pool, `INSERT INTO postroom.held (handler, pos, key, next_at, logged_at, source, event_id, type, subject, content_type, data)
+			mustExec(t, pool, `INSERT INTO postroom.held (handler, pos, chain, next_at, logged_at, source, event_id, type, subject, content_type, data)
 				SELECT 'outbox', n, `+columns+`, now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 10001) n`)
 			mustExec(t, pool, `INSERT INTO postroom.held (handler, pos, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 				SELECT 'outbox', n, now(), 'x', now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(20001, 20005) n`)

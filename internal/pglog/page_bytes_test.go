@@ -24,7 +24,7 @@ func writeLarge(t *testing.T, tx pgx.Tx, key string) {
 	t.Helper()
 	data := []byte(strings.Repeat("x", postroom.MaxData))
 	for _, id := range large {
-		if err := shop.Write(t.Context(), tx, postroom.Event{ID: id, Type: "order.placed", Key: key, Data: data}); err != nil {
+		if err := shop.Write(t.Context(), tx, postroom.Event{ID: id, Type: "order.placed", Key: key, ContentType: "text/plain", Data: data}); err != nil {
 			t.Fatal(err)
 		}
 	}

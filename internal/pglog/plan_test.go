@@ -127,7 +127,7 @@ func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 		run("EXPLAIN EXECUTE " + call)
 	}
 
-	mustExec(t, pool, `INSERT INTO postroom.held (handler, pos, key, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+	mustExec(t, pool, `INSERT INTO postroom.held (handler, pos, chain, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'outbox', n, CASE WHEN n = 1 OR n % 1000 = 0 THEN 'k' WHEN n <= 20000 THEN 'other' END, CASE WHEN n = 1 THEN now() END,
 			CASE WHEN n > 20000 THEN now() END, 'x', now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 40000) n`)
 	pages := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)

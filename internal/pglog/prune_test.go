@@ -356,7 +356,7 @@ func TestPruneStepsAreBounded(t *testing.T) {
 		pool := devtest.Pool(t)
 		for i := range 6 {
 			ev := named(fmt.Sprint(i))
-			ev.Data = make([]byte, 900_000)
+			ev.ContentType, ev.Data = "application/octet-stream", make([]byte, 900_000)
 			_, _ = crand.Read(ev.Data) // never fails; random data cannot be compressed
 			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, ev) })
 			if err != nil {

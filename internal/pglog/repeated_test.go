@@ -77,7 +77,7 @@ func TestTermsWhoseAnswersAreLost(t *testing.T) {
 		},
 	}, func(ctx context.Context, pool *pgxpool.Pool) error {
 		var held string
-		err := pool.QueryRow(ctx, `SELECT string_agg(concat_ws(' ', event_id, key, attempts, coalesce(jsonb_array_length(failures), 0), dead_at IS NOT NULL, next_at IS NOT NULL), ', ' ORDER BY pos)
+		err := pool.QueryRow(ctx, `SELECT string_agg(concat_ws(' ', event_id, chain, attempts, coalesce(jsonb_array_length(failures), 0), dead_at IS NOT NULL, next_at IS NOT NULL), ', ' ORDER BY pos)
 			FROM postroom.held`).Scan(&held)
 		want := "dead 1 1 t f, waits 1 1 f t, k1 k 1 1 f t, k2 k 0 0 f f, scheduled 0 0 f t"
 		if err == nil && (held != want || sent["a"] == 0 || sent["b"] == 0) {

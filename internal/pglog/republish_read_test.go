@@ -249,7 +249,7 @@ func TestRefusedEventIsHeldWithItsRepublish(t *testing.T) {
 	wantHeld(t, pool, "a dead 1")
 	var republish int64
 	var key *string
-	if err := pool.QueryRow(t.Context(), "SELECT republish, key FROM postroom.held").Scan(&republish, &key); err != nil || republish != r.ID || key != nil {
+	if err := pool.QueryRow(t.Context(), "SELECT republish, chain FROM postroom.held").Scan(&republish, &key); err != nil || republish != r.ID || key != nil {
 		t.Errorf("held for republish %d with key %v, %v; want %d and none", republish, key, err, r.ID)
 	}
 	if keys, err := term.HeldKeys(t.Context()); err != nil || len(keys) > 0 {

@@ -44,7 +44,7 @@ func TestSizes(t *testing.T) {
 	overrideCreatedAt(t, pool, 72*time.Hour, "b")
 	overrideCreatedAt(t, pool, 100*time.Hour, "c") // not the first row, and Oldest is the age of the first
 	large := named("large")
-	large.Data = make([]byte, 500_000)
+	large.ContentType, large.Data = "application/octet-stream", make([]byte, 500_000)
 	_, _ = crand.Read(large.Data) // never fails
 	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, large) }); err != nil {
 		t.Fatal(err)

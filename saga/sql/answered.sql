@@ -3,10 +3,10 @@
 -- claimed event is the end of the claim. The result is NULL if there is no such event.
 --
 -- Locks   none.
--- Index   held_event_key (left(event_key, 255)).
+-- Index   held_key (left(key, 255)).
 -- Called  by table.answered.
 SELECT max(greatest(next_at, clock_timestamp())) FROM postroom.held
-WHERE left(event_key, 255) = left($1::text, 255) AND event_key = $1::text AND type = ANY ($2::text[])
+WHERE left(key, 255) = left($1::text, 255) AND key = $1::text AND type = ANY ($2::text[])
   --guard:an-answer-that-came-late-is-not-waited-for = $3::timestamptz IS NOT NULL
   AND logged_at <= $3
   --guard:a-dead-answer-is-not-waited-for true

@@ -202,7 +202,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.check_event FROM PUBLIC; -- write and check_unchecked call it
 COMMENT ON FUNCTION postroom.check_event IS
-    'Raises an error if an event breaks a rule: SQLSTATE 23514, with the name of the constraint of the domain.';
+    'Internal. Raises an error if an event breaks a rule: SQLSTATE 23514, with the name of the constraint of the domain.';
 
 --
 -- The log
@@ -332,7 +332,7 @@ $$;
 --guard:trigger-functions-are-for-the-owner remove
 REVOKE ALL ON FUNCTION postroom.check_unchecked() FROM PUBLIC; -- a trigger needs no right to run, only its creator does
 COMMENT ON FUNCTION postroom.check_unchecked() IS
-    'Trigger of unchecked: when a transaction commits, checks the events that the transaction inserted into outbox directly.';
+    'Internal. Trigger of unchecked: when a transaction commits, checks the events that the transaction inserted into outbox directly.';
 CREATE CONSTRAINT TRIGGER unchecked_rows AFTER INSERT ON postroom.unchecked
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION postroom.check_unchecked();
 
@@ -360,7 +360,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.unchecked() FROM PUBLIC; -- each INSERT of a producer calls it that gives no value for checked
 COMMENT ON FUNCTION postroom.unchecked() IS
-    'The default of outbox.checked: returns false, and makes the transaction check the event before it commits.';
+    'Internal. The default of outbox.checked: returns false, and makes the transaction check the event before it commits.';
 ALTER TABLE postroom.outbox ALTER COLUMN checked SET DEFAULT postroom.unchecked();
 
 --
@@ -445,11 +445,13 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.refuse_conflict FROM PUBLIC; -- producers call it
 COMMENT ON FUNCTION postroom.refuse_conflict(text, text[], bytea[]) IS
-    'Raises SQLSTATE 23PR1 if one of the ids belongs to an event with other content. Raises 40001 (serialization failure) if the log has no event with one of the ids, because the event was deleted meanwhile.';
+    'Internal. Raises SQLSTATE 23PR1 if one of the ids belongs to an event with other content. Raises 40001 (serialization failure) if the log has no event with one of the ids, because the event was deleted meanwhile.';
 
 --     SELECT postroom.write(source => '/shop', type => 'order.placed', data => '{"id": 7}', key => '7');
 --
 -- data is jsonb, json, text or bytea. The function stores json and text as the caller wrote them.
+-- If the content type is that of JSON, text and bytea must be JSON, or empty: otherwise the function
+-- fails with SQLSTATE 23514 and the constraint data_json.
 -- If the log has an event with this source and id, and with the same content, nothing happens. If
 -- the log has an event with this source and id, and with different content, the function fails with
 -- SQLSTATE 23PR1. If the event breaks a rule, the function fails with the SQLSTATE of check_event.
@@ -477,6 +479,7 @@ DECLARE
     object jsonb := nullif(write.headers, '{}'::jsonb);
     name   text  := coalesce(write.subject, write.type);
     media  text  := coalesce(write.content_type, 'application/json');
+    format text  := pg_catalog.lower(pg_catalog.btrim(pg_catalog.split_part(media, ';', 1)));
     event  text  := write.id;
     sum    bytea;
     state  text  := CASE WHEN write.trace_parent <> '' THEN write.trace_state END; -- W3C Trace Context, section 3.3
@@ -508,6 +511,18 @@ BEGIN
     PERFORM postroom.check_event(write.source, event, sum, write.type, name, write.key, media, write.correlation_id,
         write.causation_id, pg_catalog.clock_timestamp(), write.occurred_at, write.not_before, write.trace_parent,
         state, object, body);
+    -- The block hides the server's own error, because it quotes the data. Empty data is no data.
+    --guard:write-refuses-text-that-is-no-json false
+    IF body <> '' AND (format = 'application/json' OR pg_catalog.right(format, 5) = '+json')
+       AND pg_catalog.pg_typeof(write.data)::oid NOT IN ('pg_catalog.jsonb'::regtype::oid, 'pg_catalog.json'::regtype::oid) THEN
+        BEGIN
+            PERFORM pg_catalog.convert_from(body, 'UTF8')::pg_catalog.json;
+        EXCEPTION WHEN invalid_text_representation OR character_not_in_repertoire OR statement_too_complex THEN
+            RAISE EXCEPTION 'data is not JSON, and the content type is %', media
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'data_json',
+                      HINT = 'Pass JSON, for instance to_jsonb(...), or say what data is with content_type, such as text/plain.';
+        END;
+    END IF;
     INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, content_type, correlation_id, causation_id,
                                  occurred_at, not_before, trace_parent, trace_state, headers, data, checked)
     VALUES (write.source, event, sum, write.type, name, write.key, media, write.correlation_id, write.causation_id,
@@ -609,7 +624,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.log_truncated() FROM PUBLIC; -- a trigger needs no right to run, only its creator does
 COMMENT ON FUNCTION postroom.log_truncated() IS
-    'Trigger of outbox: if a TRUNCATE empties the log of a restored database, resets relay.floor, because the old value would hide new events. It runs with the rights of the role that empties the log.';
+    'Internal. Trigger of outbox: if a TRUNCATE empties the log of a restored database, resets relay.floor, because the old value would hide new events. It runs with the rights of the role that empties the log.';
 CREATE TRIGGER outbox_truncated AFTER TRUNCATE ON postroom.outbox
     FOR EACH STATEMENT EXECUTE FUNCTION postroom.log_truncated();
 
@@ -730,7 +745,7 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN hashtextextended('postroom.event ' || $1::text, 0::bigint);
 REVOKE ALL ON FUNCTION postroom.event_lock FROM PUBLIC; -- relays and operators call it
 COMMENT ON FUNCTION postroom.event_lock(bigint) IS
-    'Returns the number of the advisory lock of an event of the log. A transaction that cancels or reschedules the event takes this lock.';
+    'Internal. Returns the number of the advisory lock of an event of the log. A transaction that cancels or reschedules the event takes this lock.';
 
 --
 -- Rows that are not valid events
@@ -751,7 +766,7 @@ RETURN CASE WHEN octet_length($1) <= $2 THEN $1
             ELSE left($1, $2) || '… (' || octet_length($1)::text || ' bytes, sha256 ' || left(encode(sha256(convert_to(left($1, 100000), 'UTF8')), 'hex'), 16) || ')' END;
 REVOKE ALL ON FUNCTION postroom.clipped FROM PUBLIC; -- who reads the log needs it: relays and operators
 COMMENT ON FUNCTION postroom.clipped(text, int) IS
-    'Returns the text. If the text has more bytes than the argument most, returns the beginning, the length and a digest of the first 100,000 characters.';
+    'Internal. Returns the text. If the text has more bytes than the argument most, returns the beginning, the length and a digest of the first 100,000 characters.';
 
 -- This must cost little, because a statement measures a page before it knows how many rows it may
 -- return. So it decompresses nothing: compressed headers count as the largest ones that the log accepts.
@@ -764,7 +779,7 @@ RETURN CASE
             ELSE pg_column_size($1) END;
 REVOKE ALL ON FUNCTION postroom.header_bytes FROM PUBLIC; -- who reads the log needs it: relays and operators
 COMMENT ON FUNCTION postroom.header_bytes(jsonb) IS
-    'Returns about how many bytes headers have at most. It is their size in the table, and more if they are compressed there.';
+    'Internal. Returns about how many bytes headers have at most. It is their size in the table, and more if they are compressed there.';
 
 CREATE FUNCTION postroom.clamped(at timestamptz)
 RETURNS timestamptz
@@ -772,7 +787,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN $1 <@ tstzrange('0001-01-01 00:00:00+00', '10000-01-01 00:00:00+00') THEN $1 END;
 REVOKE ALL ON FUNCTION postroom.clamped FROM PUBLIC; -- who reads the log needs it: relays and operators
 COMMENT ON FUNCTION postroom.clamped(timestamptz) IS
-    'Returns the time, or NULL if it is outside the years 1 to 9999.';
+    'Internal. Returns the time, or NULL if it is outside the years 1 to 9999.';
 
 --
 -- Rights
@@ -783,7 +798,8 @@ COMMENT ON FUNCTION postroom.clamped(timestamptz) IS
 --
 --     SELECT postroom.grant_producer('shop_app'), postroom.grant_relay('shop_relay');
 --
--- Call the functions as the owner of the tables, once for each role and again after a migration.
+-- Call the functions as the owner of the tables, once for each role. Migrate repeats the grants; after
+-- a migration with another tool, call the functions again.
 -- Each function grants rights only in its own schema. It sets the search path, because the owner of
 -- the tables calls it. A function is in the file of its part, but
 -- also grants rights on tables and functions of later files. So call it after all migrations.
@@ -803,7 +819,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_all FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_all(text[], regrole) IS
-    'Grants privileges to a role. Each privilege is written as in GRANT, before TO. The other grant functions call this one.';
+    'Internal. Grants privileges to a role. Each privilege is written as in GRANT, before TO. The other grant functions call this one.';
 
 -- A producer appends events, and compares the id and the digest of existing events. It gets no
 -- right on seq and xid, because the relay finds new and late events by these columns. It also gets
@@ -826,7 +842,7 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_producer FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_producer(regrole) IS
-    'Grants a role only the rights that a producer needs: to write events and to cancel them. Call the function as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that a producer needs: to write events and to cancel them. Call the function as the owner of the tables. migrate up and schema.Migrate repeat the grant; after a migration with another tool, call the function again.';
 
 CREATE FUNCTION postroom.grant_relay(role regrole)
 RETURNS void
@@ -835,13 +851,13 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
-        'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause',
+        'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause, postroom.dead, postroom.waiting',
         'SELECT, DELETE ON postroom.outbox',
         'SELECT ON SEQUENCE postroom.outbox_seq_seq',
         'SELECT, UPDATE ON postroom.relay',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.held, postroom.relay_checkpoint, postroom.refused',
         'SELECT, INSERT, UPDATE ON postroom.republish',
-        'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
+        'INSERT (actor, action, reason, events, handler, source, event_id, replay, details) ON postroom.audit',
         'SELECT ON postroom.saga_known',
         'SELECT (name, state, started_at, waits_since, waits_hour, deadline, ended_at) ON postroom.saga', -- the relay counts the instances, for metrics
         'EXECUTE ON FUNCTION postroom.event_lock, postroom.clipped, postroom.clamped, postroom.header_bytes'
@@ -849,4 +865,4 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_relay FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_relay(regrole) IS
-    'Grants a role only the rights that a relay needs. Call the function as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that a relay needs. Call the function as the owner of the tables. migrate up and schema.Migrate repeat the grant; after a migration with another tool, call the function again.';

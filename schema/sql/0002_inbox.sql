@@ -95,7 +95,7 @@ CREATE TABLE postroom.held (
     handler         postroom.holder   COLLATE "C" NOT NULL,
     dedupe_key      text              COLLATE "C",
     pos             bigint,
-    key             text              COLLATE "C",
+    chain           text              COLLATE "C",
 
     -- Its state, and when it is due
     -- in the years 1 to 9999, as JSON has it: lists have these times as places where a page begins
@@ -112,7 +112,7 @@ CREATE TABLE postroom.held (
     attempts        postroom.attempts NOT NULL DEFAULT 0,
     last_attempt    int               CHECK (last_attempt > 0),
     class           postroom.class,
-    fingerprint     postroom.digest,
+    cause           postroom.digest,
     failures        postroom.failures,
     first_failed_at timestamptz,
     snoozed_at      timestamptz,
@@ -120,7 +120,7 @@ CREATE TABLE postroom.held (
     -- The actions of operators
     revision        int               NOT NULL DEFAULT 0,
     replays         int               NOT NULL DEFAULT 0 CHECK (replays >= 0),
-    job             bigint,
+    replay          bigint,
     republish       bigint,
 
     -- A copy of the event, because the log and the stream do not keep it for ever
@@ -129,7 +129,7 @@ CREATE TABLE postroom.held (
     event_id        text              COLLATE "C" NOT NULL,
     type            text              NOT NULL,
     subject         text              NOT NULL,
-    event_key       text              COLLATE "C",
+    key             text              COLLATE "C",
     content_type    text              NOT NULL,
     correlation_id  text,
     causation_id    text,
@@ -145,7 +145,7 @@ CREATE TABLE postroom.held (
     CONSTRAINT held_decided FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox,
     CONSTRAINT held_outgoing_or_decided CHECK ((handler = 'outbox') = (dedupe_key IS NULL)),
     CONSTRAINT held_outgoing_pos CHECK (handler <> 'outbox' OR pos IS NOT NULL),
-    CONSTRAINT held_key_has_pos CHECK (key IS NULL OR pos IS NOT NULL),
+    CONSTRAINT held_chain_has_pos CHECK (chain IS NULL OR pos IS NOT NULL),
     -- The relay reads them as it reads those of the log. Other programs may publish messages with larger headers.
     --guard:a-held-event-has-headers-that-a-relay-can-read 1 true
     CONSTRAINT held_outgoing_headers CHECK (handler <> 'outbox' OR headers IS NULL OR headers::postroom.stored_headers IS NOT NULL),
@@ -153,7 +153,7 @@ CREATE TABLE postroom.held (
     -- Exactly one of three cases is true: an event is due at a time, is dead, or waits behind an
     -- earlier event of its key.
     CONSTRAINT held_due_or_dead CHECK (num_nonnulls(next_at, dead_at) <= 1),
-    CONSTRAINT held_reachable CHECK (next_at IS NOT NULL OR dead_at IS NOT NULL OR key IS NOT NULL),
+    CONSTRAINT held_reachable CHECK (next_at IS NOT NULL OR dead_at IS NOT NULL OR chain IS NOT NULL),
     --guard:a-dead-event-says-why 1 true
     CONSTRAINT held_dead_why CHECK (dead_at IS NULL OR class IS NOT NULL),
     --guard:a-claim-ends 1 true
@@ -167,8 +167,8 @@ COMMENT ON COLUMN postroom.held.dedupe_key IS
     'The event''s dedupe_key in inbox. NULL: an outgoing event.';
 COMMENT ON COLUMN postroom.held.pos IS
     'Orders the events of a key. For an outgoing event it is the event''s seq in the log.';
-COMMENT ON COLUMN postroom.held.key IS
-    'The event''s key, if the event blocks later events of the key, or waits behind an earlier event of the key. During a replay it may be a key that only the replay uses: see job_item.chain. NULL for a scheduled event, because no order is promised for such an event.';
+COMMENT ON COLUMN postroom.held.chain IS
+    'The chain of the event: its events run one after the other. It is the event''s key, if the event blocks later events of the key, or waits behind an earlier event of the key. During a replay it may be a name that only the replay uses: see replay_event.chain. NULL for a scheduled event, because no order is promised for such an event.';
 COMMENT ON COLUMN postroom.held.next_at IS
     'When the event is due, by the clock of this database. While a process has claimed the event: when the claim ends. NULL: the event waits behind an earlier event of its key, or is dead.';
 COMMENT ON COLUMN postroom.held.dead_at IS
@@ -189,8 +189,8 @@ COMMENT ON COLUMN postroom.held.last_attempt IS
     'If an operator replayed the event: the number of the attempt after which the event is dead again. NULL: the handler''s subscription says how many attempts the event has, and an outgoing event has the default number.';
 COMMENT ON COLUMN postroom.held.class IS
     'The class of the event''s last failure.';
-COMMENT ON COLUMN postroom.held.fingerprint IS
-    'A digest of the handler, and of the class, the place and the wording of the last failure. The place is a function or a constraint. The wording has no values that differ between events. Failures with the same cause have the same fingerprint.';
+COMMENT ON COLUMN postroom.held.cause IS
+    'A digest of the handler, and of the class, the place and the wording of the last failure. The place is a function or a constraint. The wording has no values that differ between events. Failures with the same cause have the same digest.';
 COMMENT ON COLUMN postroom.held.failures IS
     'The last ten failures of the event.';
 COMMENT ON COLUMN postroom.held.first_failed_at IS
@@ -201,13 +201,13 @@ COMMENT ON COLUMN postroom.held.revision IS
     'How often an operator edited the event. In each revision, a step of an external handler has a new key for the vendor.';
 COMMENT ON COLUMN postroom.held.replays IS
     'How often an operator replayed an outgoing event. After each replay, the relay publishes the event under a new message id.';
-COMMENT ON COLUMN postroom.held.job IS
-    'The replay that last took the event into its list (job_item). NULL: no replay did.';
+COMMENT ON COLUMN postroom.held.replay IS
+    'The replay that last took the event into its list (replay_event). NULL: no replay did.';
 COMMENT ON COLUMN postroom.held.republish IS
     'For an outgoing event that was refused when a republish published it again: the id of the republish. Such an event blocks no key.';
 COMMENT ON COLUMN postroom.held.logged_at IS
     'When the event was written or, for a scheduled event, the time for which it was scheduled. If a message does not have this time: when the stream stored the message. A replay with --as-new changes the value to the time at which the replay made the event due again. The relay sends the value in the header postroom-logged-at.';
-COMMENT ON COLUMN postroom.held.event_key IS
+COMMENT ON COLUMN postroom.held.key IS
     'The key that the producer gave the event.';
 COMMENT ON COLUMN postroom.held.data IS
     'The body of the event.';
@@ -230,10 +230,10 @@ CREATE INDEX held_due ON postroom.held (handler, next_at, pos) WHERE next_at IS 
 CREATE INDEX held_alone ON postroom.held (handler, next_at) WHERE solitary OR claimed_by IS NOT NULL;
 
 -- The events of a key in their order. At most one of them is due.
---guard:a-place-in-a-key-is-taken-once do CREATE INDEX held_key_pos ON postroom.held (handler, key, pos) WHERE key IS NOT NULL
-CREATE UNIQUE INDEX held_key_pos ON postroom.held (handler, key, pos) WHERE key IS NOT NULL;
---guard:one-event-of-a-key-is-due do CREATE INDEX held_key_due ON postroom.held (handler, key) WHERE key IS NOT NULL AND next_at IS NOT NULL
-CREATE UNIQUE INDEX held_key_due ON postroom.held (handler, key) WHERE key IS NOT NULL AND next_at IS NOT NULL;
+--guard:a-place-in-a-key-is-taken-once do CREATE INDEX held_chain_pos ON postroom.held (handler, chain, pos) WHERE chain IS NOT NULL
+CREATE UNIQUE INDEX held_chain_pos ON postroom.held (handler, chain, pos) WHERE chain IS NOT NULL;
+--guard:one-event-of-a-key-is-due do CREATE INDEX held_chain_due ON postroom.held (handler, chain) WHERE chain IS NOT NULL AND next_at IS NOT NULL
+CREATE UNIQUE INDEX held_chain_due ON postroom.held (handler, chain) WHERE chain IS NOT NULL AND next_at IS NOT NULL;
 
 -- Events that wait behind an earlier event of their key. With this index, statements that count them
 -- do not read events in other states, of which there may be very many. The condition is written in a way
@@ -243,13 +243,13 @@ CREATE INDEX held_waiting ON postroom.held (handler, held_at) WHERE coalesce(nex
 -- Operators list dead events: all, those of a handler, and those of one cause.
 CREATE INDEX held_dead ON postroom.held (dead_at, id) WHERE dead_at IS NOT NULL;
 CREATE INDEX held_dead_handler ON postroom.held (handler, dead_at, id) WHERE dead_at IS NOT NULL;
-CREATE INDEX held_dead_cause ON postroom.held (fingerprint, dead_at, id) WHERE dead_at IS NOT NULL;
+CREATE INDEX held_dead_cause ON postroom.held (cause, dead_at, id) WHERE dead_at IS NOT NULL;
 
 -- Ids and keys may be longer than an entry of a B-tree can be. So ids have a hash index. Keys have
 -- a B-tree of their first 255 characters. Very many events may have the same key: in a hash index,
 -- their entries would be one chain of pages, and each insert would read the complete chain.
 CREATE INDEX held_event ON postroom.held USING hash (event_id);
-CREATE INDEX held_event_key ON postroom.held (left(event_key, 255)) WHERE event_key IS NOT NULL;
+CREATE INDEX held_key ON postroom.held (left(key, 255)) WHERE key IS NOT NULL;
 
 --
 -- External handlers
@@ -467,7 +467,7 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN hashtextextended('postroom.key ' || octet_length($1)::text || ' ' || $1 || ' ' || $2, 0::bigint);
 REVOKE ALL ON FUNCTION postroom.key_lock FROM PUBLIC; -- inboxes and operators call it
 COMMENT ON FUNCTION postroom.key_lock(text, text) IS
-    'Returns the number of the advisory lock of a handler''s key. A transaction that decides, holds or settles an event of the key takes this lock.';
+    'Internal. Returns the number of the advisory lock of a handler''s key. A transaction that decides, holds or settles an event of the key takes this lock.';
 
 -- The function takes the lock first. So each later statement of the function sees all transactions
 -- that committed before the function got the lock, even if the calling statement began earlier. The
@@ -488,7 +488,7 @@ BEGIN
         RETURN NULL;
     END IF;
     --guard:a-term-enters-no-key-on-another-server 1.2 true
-    SELECT s.epoch = $4 AND s.floor_server = pg_postmaster_start_time(), EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2) INTO reads, waits
+    SELECT s.epoch = $4 AND s.floor_server = pg_postmaster_start_time(), EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.chain = $2) INTO reads, waits
     FROM postroom.subscription s WHERE s.handler = $1;
     --guard:a-reader-that-was-replaced-enters-no-key 2 = NULL
     IF reads IS NOT TRUE THEN
@@ -497,17 +497,17 @@ BEGIN
     IF NOT waits THEN
         RETURN 'free';
     END IF;
-    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos = $3;
+    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.chain = $2 AND held.pos = $3;
     IF FOUND THEN
         RETURN 'late';
     END IF;
-    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos < $3 ORDER BY held.pos DESC LIMIT 1;
+    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.chain = $2 AND held.pos < $3 ORDER BY held.pos DESC LIMIT 1;
     RETURN CASE WHEN FOUND THEN 'behind' ELSE 'late' END;
 END
 $$;
 REVOKE ALL ON FUNCTION postroom.enter_key FROM PUBLIC; -- inboxes call it
 COMMENT ON FUNCTION postroom.enter_key(text, text, bigint, bigint) IS
-    'Locks a handler''s key until the transaction ends, and returns whether the event at pos may run. free: it may, because no event of the key is held. behind: it must wait, because an earlier event of the key is held. late: it comes too late, because an event at the same place is held, or only later events of the key are held. stale: the caller must not decide the event, because epoch is no longer the epoch of the handler, or because the server was restarted or replaced since the reader took its lease.';
+    'Internal. Locks a handler''s key until the transaction ends, and returns whether the event at pos may run. free: it may, because no event of the key is held. behind: it must wait, because an earlier event of the key is held. late: it comes too late, because an event at the same place is held, or only later events of the key are held. stale: the caller must not decide the event, because epoch is no longer the epoch of the handler, or because the server was restarted or replaced since the reader took its lease.';
 
 --
 -- Rights
@@ -520,16 +520,16 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
-        'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause',
+        'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause, postroom.dead, postroom.waiting',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.inbox, postroom.held, postroom.receipt, postroom.node',
         'SELECT, INSERT, UPDATE ON postroom.subscription, postroom.dedupe_window, postroom.filter',
-        'SELECT, UPDATE ON postroom.sweep, postroom.trial',
+        'SELECT, UPDATE ON postroom.sweep, postroom.dry_run',
         'INSERT ON postroom.archive', -- events that the handlers of the inbox discard
-        'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
+        'INSERT (actor, action, reason, events, handler, source, event_id, replay, details) ON postroom.audit',
         'SELECT (id) ON postroom.audit', -- INSERT … RETURNING id
         'EXECUTE ON FUNCTION postroom.key_lock, postroom.enter_key'
     ], role)
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_inbox FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_inbox(regrole) IS
-    'Grants a role the rights that an inbox needs. The handlers of the inbox may need more rights. Call the function as the owner of the tables, and again after a migration.';
+    'Grants a role the rights that an inbox needs. The handlers of the inbox may need more rights. Call the function as the owner of the tables. migrate up and schema.Migrate repeat the grant; after a migration with another tool, call the function again.';

@@ -158,7 +158,7 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_idempotency FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_idempotency(regrole) IS
-    'Grants a role only the rights that a guard of package idempotency needs. Call the function as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that a guard of package idempotency needs. Call the function as the owner of the tables. migrate up and schema.Migrate repeat the grant; after a migration with another tool, call the function again.';
 
 CREATE FUNCTION postroom.grant_webhooks(role regrole)
 RETURNS void
@@ -169,10 +169,10 @@ AS $$
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
         'SELECT ON postroom.migration, postroom.instance', -- Endpoints.Check, Sender.Check
         'SELECT, INSERT, UPDATE, DELETE ON postroom.webhook_endpoint',
-        'INSERT (actor, action, reason, events, handler, source, event_id, job, details) ON postroom.audit',
+        'INSERT (actor, action, reason, events, handler, source, event_id, replay, details) ON postroom.audit',
         'SELECT (id) ON postroom.audit' -- INSERT … RETURNING id
     ], role)
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_webhooks FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_webhooks(regrole) IS
-    'Grants a role the rights to send webhooks and to manage their endpoints. The role of a process that sends webhooks also needs grant_inbox. Call the function as the owner of the tables, and again after a migration.';
+    'Grants a role the rights to send webhooks and to manage their endpoints. The role of a process that sends webhooks also needs grant_inbox. Call the function as the owner of the tables. migrate up and schema.Migrate repeat the grant; after a migration with another tool, call the function again.';

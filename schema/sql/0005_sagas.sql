@@ -301,8 +301,8 @@ BEGIN
             ('republish_id_seq', (SELECT max(r.id) FROM postroom.republish r)),
             ('held_id_seq', greatest((SELECT max(h.id) FROM postroom.held h), (SELECT max(a.id) FROM postroom.archive a))),
             ('audit_id_seq', (SELECT max(a.id) FROM postroom.audit a)),
-            ('job_id_seq', (SELECT max(j.id) FROM postroom.job j)),
-            ('trial_id_seq', (SELECT max(t.id) FROM postroom.trial t)),
+            ('replay_id_seq', (SELECT max(j.id) FROM postroom.replay j)),
+            ('dry_run_id_seq', (SELECT max(t.id) FROM postroom.dry_run t)),
             ('saga_step_id_seq', (SELECT max(h.id) FROM postroom.saga_step h))) AS s (name, most)
     LOOP
         EXECUTE format('SELECT last_value - (NOT is_called)::int FROM %s.%I', 'postroom'::regnamespace, name) INTO was;
@@ -338,4 +338,4 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION postroom.grant_sagas FROM PUBLIC; -- the owner calls it
 COMMENT ON FUNCTION postroom.grant_sagas(regrole) IS
-    'Grants a role the rights to begin and run sagas. The role also needs grant_producer and grant_inbox. Call the function as the owner of the tables, and again after a migration.';
+    'Grants a role the rights to begin and run sagas. The role also needs grant_producer and grant_inbox. Call the function as the owner of the tables. migrate up and schema.Migrate repeat the grant; after a migration with another tool, call the function again.';

@@ -5,7 +5,7 @@
 -- Index   none; it reads everything.
 -- Called  by night.prove, when all parts have stopped.
 WITH given_up AS (
-    SELECT event_key AS id FROM postroom.archive WHERE handler = 'billing.charge'
+    SELECT key AS id FROM postroom.archive WHERE handler = 'billing.charge'
 ), charged AS (
     SELECT o.id, count(c.id) AS charges,
            count(*) FILTER (WHERE c.cents = translate(o.amount, '.,', '')::bigint * (SELECT percent FROM rate r WHERE r.currency = o.currency) / 100) AS right_charges
@@ -35,7 +35,7 @@ FROM (SELECT 1 FROM postroom.audit a WHERE action = 'edit'
       AND NOT EXISTS (SELECT FROM postroom.revision r WHERE r.event_id = a.event_id AND r.revision = 0)) lost
 UNION ALL
 SELECT 8, 'lost', 'the audit has every event of every replay', count(*)
-FROM postroom.job j
-WHERE NOT EXISTS (SELECT FROM postroom.audit a WHERE a.job = j.id AND a.action = 'replay' AND a.events = j.items)
-   OR j.items <> (SELECT count(*) FROM postroom.job_item i WHERE i.job = j.id AND i.outcome IS NOT NULL)
+FROM postroom.replay j
+WHERE NOT EXISTS (SELECT FROM postroom.audit a WHERE a.replay = j.id AND a.action = 'replay' AND a.events = j.items)
+   OR j.items <> (SELECT count(*) FROM postroom.replay_event i WHERE i.replay = j.id AND i.outcome IS NOT NULL)
 ORDER BY n;

@@ -18,7 +18,7 @@ func TestTheDeadAreCountedBesideVeryManyOthers(t *testing.T) {
 				t.Helper()
 				_, err := pool.Exec(t.Context(), "INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', n::text FROM generate_series($1::int, $2::int) n", from, to)
 				if err == nil {
-					_, err = pool.Exec(t.Context(), `INSERT INTO postroom.held (handler, dedupe_key, pos, class, key, next_at, dead_at, logged_at, source, event_id, type, subject, content_type, data)
+					_, err = pool.Exec(t.Context(), `INSERT INTO postroom.held (handler, dedupe_key, pos, class, chain, next_at, dead_at, logged_at, source, event_id, type, subject, content_type, data)
 						SELECT 'h', n::text, n, 'x', `+columns+`, now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series($1::int, $2::int) n`, from, to)
 				}
 				if err != nil {

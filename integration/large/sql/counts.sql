@@ -7,7 +7,7 @@ WITH events AS (
 ), decided AS (
     INSERT INTO postroom.inbox (handler, dedupe_key) SELECT $1, '/shop ' || id FROM events
 )
-INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, attempts, class, fingerprint, logged_at, source, event_id, type, subject, content_type, data)
+INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, attempts, class, cause, logged_at, source, event_id, type, subject, content_type, data)
 SELECT $1, '/shop ' || id, CASE WHEN $2 = 'due' THEN now() END, CASE WHEN $2 = 'dead' THEN now() END, 1, 'error', decode(md5($1), 'hex'),
        now(), '/shop', id, 'a', 'a', 'application/json', '{}'
 FROM events;

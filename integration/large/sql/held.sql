@@ -11,8 +11,8 @@ WITH events AS (
 ), decided AS (
     INSERT INTO postroom.inbox (handler, dedupe_key, digest) SELECT handler, dedupe_key, digest FROM events
 )
-INSERT INTO postroom.held (handler, dedupe_key, pos, key, next_at, dead_at, held_at, attempts, class, fingerprint, failures, first_failed_at,
-                           logged_at, source, event_id, type, subject, event_key, content_type, correlation_id, causation_id, trace_parent, data)
+INSERT INTO postroom.held (handler, dedupe_key, pos, chain, next_at, dead_at, held_at, attempts, class, cause, failures, first_failed_at,
+                           logged_at, source, event_id, type, subject, key, content_type, correlation_id, causation_id, trace_parent, data)
 SELECT handler, dedupe_key, seq, CASE WHEN i % 6 = 5 AND i % 18 = 17 THEN key END,
        CASE WHEN i % 6 < 5 THEN NULL WHEN i % 18 = 5 THEN now() + interval '1 hour' + i % 100000 * interval '1 second' WHEN i % 18 = 11 THEN now() END,
        CASE WHEN i % 6 < 5 THEN created_at + interval '1 minute' END,

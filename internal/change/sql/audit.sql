@@ -7,7 +7,7 @@
 -- Locks   the new row.
 -- Index   none.
 -- Called  by Tables.Audit.
-INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id, job, details)
+INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id, replay, details)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
         CASE WHEN $10::text[] IS NULL THEN $9::jsonb ELSE coalesce($9::jsonb, '{}'::jsonb) || pg_catalog.jsonb_build_object('handlers', $10::text[]) END)
 RETURNING id;

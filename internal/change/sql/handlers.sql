@@ -2,10 +2,10 @@
 -- discarded.
 --
 -- Locks   none.
--- Index   job_item_pkey (job, n), held_pkey (id), archive_pkey (id).
+-- Index   replay_event_pkey (replay, n), held_pkey (id), archive_pkey (id).
 -- Order   by handler.
 -- Called  by Tables.Audit.
-SELECT handler::text FROM postroom.job_item WHERE job = $1::bigint
+SELECT handler::text FROM postroom.replay_event WHERE replay = $1::bigint
 UNION
 SELECT handler::text FROM postroom.held WHERE id = ANY ($2::bigint[])
 UNION

@@ -5,7 +5,7 @@
 -- Locks   the keys, in the order of handler and key.
 -- Index   held_pkey (id).
 -- Called  by Tables.Lock, before statements that change rows with a key.
-SELECT pg_catalog.count(pg_advisory_xact_lock(postroom.key_lock(handler, key)))
-FROM (SELECT DISTINCT handler, key FROM postroom.held
-      WHERE id = ANY ($1::bigint[]) AND key IS NOT NULL AND handler <> 'outbox'
-      ORDER BY handler, key) k;
+SELECT pg_catalog.count(pg_advisory_xact_lock(postroom.key_lock(handler, chain)))
+FROM (SELECT DISTINCT handler, chain FROM postroom.held
+      WHERE id = ANY ($1::bigint[]) AND chain IS NOT NULL AND handler <> 'outbox'
+      ORDER BY handler, chain) k;

@@ -15,9 +15,9 @@ FROM (
     UNION ALL
     SELECT 'audit_id_seq', last_value - (NOT is_called)::int, (SELECT max(id) FROM postroom.audit) FROM postroom.audit_id_seq
     UNION ALL
-    SELECT 'job_id_seq', last_value - (NOT is_called)::int, (SELECT max(id) FROM postroom.job) FROM postroom.job_id_seq
+    SELECT 'replay_id_seq', last_value - (NOT is_called)::int, (SELECT max(id) FROM postroom.replay) FROM postroom.replay_id_seq
     UNION ALL
-    SELECT 'trial_id_seq', last_value - (NOT is_called)::int, (SELECT max(id) FROM postroom.trial) FROM postroom.trial_id_seq
+    SELECT 'dry_run_id_seq', last_value - (NOT is_called)::int, (SELECT max(id) FROM postroom.dry_run) FROM postroom.dry_run_id_seq
     UNION ALL
     SELECT 'saga_step_id_seq', last_value - (NOT is_called)::int,
            (SELECT max(id) FROM (SELECT id FROM postroom.saga_step ORDER BY name, key, id LIMIT 1000) looked) FROM postroom.saga_step_id_seq

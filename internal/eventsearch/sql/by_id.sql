@@ -35,7 +35,7 @@ CROSS JOIN LATERAL (SELECT * FROM postroom.outbox WHERE outbox.source = w.source
 UNION ALL
 SELECT h.id, 0::bigint,
        postroom.clipped(h.source, 1024), postroom.clipped(h.event_id, 1024), postroom.clipped(h.type, 1024),
-       coalesce(postroom.clipped(h.event_key, 1024), ''), coalesce(postroom.clipped(h.correlation_id, 1024), ''),
+       coalesce(postroom.clipped(h.key, 1024), ''), coalesce(postroom.clipped(h.correlation_id, 1024), ''),
        coalesce(postroom.clipped(h.causation_id, 1024), ''),
        coalesce(postroom.clipped(lower(split_part(h.trace_parent, '-', 2)), 1024), ''), postroom.clamped(h.logged_at), ''
 FROM pg_catalog.unnest($2::text[]) AS wish (id)
@@ -43,7 +43,7 @@ CROSS JOIN LATERAL (SELECT * FROM postroom.held WHERE held.event_id = wish.id AN
 UNION ALL
 SELECT h.id, 0::bigint,
        postroom.clipped(h.source, 1024), postroom.clipped(h.event_id, 1024), postroom.clipped(h.type, 1024),
-       coalesce(postroom.clipped(h.event_key, 1024), ''), coalesce(postroom.clipped(h.correlation_id, 1024), ''),
+       coalesce(postroom.clipped(h.key, 1024), ''), coalesce(postroom.clipped(h.correlation_id, 1024), ''),
        coalesce(postroom.clipped(h.causation_id, 1024), ''),
        coalesce(postroom.clipped(lower(split_part(h.trace_parent, '-', 2)), 1024), ''), postroom.clamped(h.logged_at), ''
 FROM pg_catalog.unnest($2::text[]) AS wish (id)

@@ -29,7 +29,7 @@ CROSS JOIN LATERAL (
                  WHEN next_at IS NULL THEN 'waiting'
                  WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() OR handler = 'outbox' THEN 'running' ELSE 'abandoned' END
                  WHEN next_at <= now() THEN 'due'
-                 WHEN class IS NULL AND key IS NULL THEN 'scheduled'
+                 WHEN class IS NULL AND chain IS NULL THEN 'scheduled'
                  ELSE 'retrying' END AS state, 1 AS place
      FROM postroom.held WHERE held.event_id = e.event_id AND held.source = e.source LIMIT 100)
     UNION ALL

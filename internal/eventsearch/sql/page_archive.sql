@@ -11,10 +11,10 @@
 -- Called  by Reader.Page.
 WITH looked AS MATERIALIZED (
     SELECT id, logged_at,
-           ($3::text IS NULL OR event_key = $3) AND ($4::text IS NULL OR type = $4) AND ($5::text IS NULL OR source = $5)
+           ($3::text IS NULL OR key = $3) AND ($4::text IS NULL OR type = $4) AND ($5::text IS NULL OR source = $5)
            AND ($6::text IS NULL OR correlation_id = $6) AND ($7::text IS NULL OR causation_id = $7)
            AND ($8::text IS NULL OR lower(split_part(trace_parent, '-', 2)) = $8)
-           AND ($9::text IS NULL OR event_id = $9 OR event_key = $9 OR correlation_id = $9 OR causation_id = $9
+           AND ($9::text IS NULL OR event_id = $9 OR key = $9 OR correlation_id = $9 OR causation_id = $9
                 OR lower(split_part(trace_parent, '-', 2)) = lower($9))
            AND ($10::timestamptz IS NULL OR logged_at >= $10) AND ($11::timestamptz IS NULL OR logged_at < $11) AS wanted
     FROM postroom.archive
@@ -41,7 +41,7 @@ WITH looked AS MATERIALIZED (
 )
 SELECT edge.looked, edge.reached, postroom.clamped(edge.reached_at) AS reached_at, coalesce(o.id, 0) AS at, 0::bigint AS seq,
        coalesce(postroom.clipped(o.source, 1024), '') AS source, coalesce(postroom.clipped(o.event_id, 1024), '') AS event_id,
-       coalesce(postroom.clipped(o.type, 1024), '') AS type, coalesce(postroom.clipped(o.event_key, 1024), '') AS key,
+       coalesce(postroom.clipped(o.type, 1024), '') AS type, coalesce(postroom.clipped(o.key, 1024), '') AS key,
        coalesce(postroom.clipped(o.correlation_id, 1024), '') AS correlation_id, coalesce(postroom.clipped(o.causation_id, 1024), '') AS causation_id,
        coalesce(postroom.clipped(lower(split_part(o.trace_parent, '-', 2)), 1024), '') AS trace_id, postroom.clamped(o.logged_at) AS logged_at,
        '' AS state

@@ -15,7 +15,7 @@ WITH locked AS MATERIALIZED (
             WHEN next_at <= clock_timestamp() THEN CASE WHEN handler = 'outbox' THEN 'running' ELSE 'due' END
             --guard:running-events-are-not-cancelled remove
             WHEN claimed_by IS NOT NULL THEN 'running'
-            WHEN class IS NULL AND key IS NULL THEN 'scheduled'
+            WHEN class IS NULL AND chain IS NULL THEN 'scheduled'
             ELSE 'retrying' END AS state
     FROM postroom.held
     WHERE id = ANY ($1::bigint[])

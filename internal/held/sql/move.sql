@@ -8,7 +8,7 @@
 -- Called  by action.step, after lock.sql.
 UPDATE postroom.held
 SET next_at = greatest($2::timestamptz, clock_timestamp()),
-    logged_at = CASE WHEN handler = 'outbox' AND class IS NULL AND key IS NULL THEN greatest($2::timestamptz, clock_timestamp()) ELSE logged_at END,
+    logged_at = CASE WHEN handler = 'outbox' AND class IS NULL AND chain IS NULL THEN greatest($2::timestamptz, clock_timestamp()) ELSE logged_at END,
     claimed_by = NULL, solitary = solitary OR claimed_by IS NOT NULL,
     --guard:a-move-ends-former-claims remove
     epoch = epoch + 1

@@ -4,18 +4,18 @@
 -- Locks   none.
 -- Index   held_event (event_id).
 -- Called  by Reader.OfEvent.
-SELECT id, handler::text, coalesce(dedupe_key, '') AS dedupe_key, coalesce(key, '') AS key, coalesce(pos, 0) AS pos,
+SELECT id, handler::text, coalesce(dedupe_key, '') AS dedupe_key, coalesce(chain, '') AS chain, coalesce(pos, 0) AS pos,
        CASE WHEN dead_at IS NOT NULL THEN 'dead'
             WHEN next_at IS NULL THEN 'waiting'
             WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() OR handler = 'outbox' THEN 'running' ELSE 'abandoned' END
             WHEN next_at <= now() THEN 'due'
-            WHEN class IS NULL AND key IS NULL THEN 'scheduled'
+            WHEN class IS NULL AND chain IS NULL THEN 'scheduled'
             ELSE 'retrying' END AS state,
-       revision, coalesce(job, 0) AS job, replays, 0::bigint AS audit,
-       source, event_id, type, subject, coalesce(event_key, '') AS event_key, coalesce(correlation_id, '') AS correlation_id,
+       revision, coalesce(replay, 0) AS replay, replays, 0::bigint AS audit,
+       source, event_id, type, subject, coalesce(key, '') AS key, coalesce(correlation_id, '') AS correlation_id,
        coalesce(causation_id, '') AS causation_id, postroom.clamped(logged_at) AS logged_at, octet_length(data) AS size,
        held_at, first_failed_at, next_at, dead_at, NULL::timestamptz AS discarded_at, coalesce(claimed_by, '') AS claimed_by, solitary, attempts::int,
-       coalesce(class, '') AS class, coalesce(encode(fingerprint, 'hex'), '') AS cause, coalesce(failures -> -1 ->> 'text', '') AS error, failures::jsonb
+       coalesce(class, '') AS class, coalesce(encode(cause, 'hex'), '') AS cause, coalesce(failures -> -1 ->> 'text', '') AS error, failures::jsonb
 FROM postroom.held
 WHERE event_id = $2::text AND ($1::text = '' OR source = $1)
 ORDER BY id

@@ -6,11 +6,11 @@
 -- Index   archive_event (event_id).
 -- Called  by Reader.OfEvent.
 SELECT id, handler::text, coalesce(dedupe_key, ''), '', coalesce(pos, 0), 'discarded',
-       revision, coalesce(job, 0), replays, audit,
-       source, event_id, type, subject, coalesce(event_key, ''), coalesce(correlation_id, ''),
+       revision, coalesce(replay, 0), replays, audit,
+       source, event_id, type, subject, coalesce(key, ''), coalesce(correlation_id, ''),
        coalesce(causation_id, ''), postroom.clamped(logged_at), octet_length(data),
        held_at, first_failed_at, NULL::timestamptz, dead_at, discarded_at, '', solitary, attempts::int,
-       coalesce(class, ''), coalesce(encode(fingerprint, 'hex'), ''), coalesce(failures -> -1 ->> 'text', ''), failures::jsonb
+       coalesce(class, ''), coalesce(encode(cause, 'hex'), ''), coalesce(failures -> -1 ->> 'text', ''), failures::jsonb
 FROM postroom.archive
 WHERE event_id = $2::text AND ($1::text = '' OR source = $1)
 ORDER BY id

@@ -2,6 +2,6 @@
 -- ids of all these events.
 --
 -- Locks   none.
--- Index   held_event_key (left(event_key, 255)).
+-- Index   held_key (left(key, 255)).
 -- Called  by Reader.ofKey.
-SELECT id FROM postroom.held WHERE left(event_key, 255) = left($1, 255) AND event_key = $1 LIMIT $2;
+SELECT id FROM postroom.held WHERE left(key, 255) = left($1, 255) AND key = $1 LIMIT $2;

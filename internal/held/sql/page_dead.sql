@@ -15,16 +15,16 @@
 -- Order   that of the index, so that the statement stops at its limits.
 -- Called  by Reader.Page.
 SELECT coalesce(wanted, false) AS wanted, n = $11::bigint AS last,
-       id, handler::text, coalesce(postroom.clipped(dedupe_key, 1024), '') AS dedupe_key, coalesce(postroom.clipped(key, 1024), '') AS key,
-       coalesce(pos, 0) AS pos, state, revision, coalesce(job, 0) AS job, replays, 0::bigint AS audit,
+       id, handler::text, coalesce(postroom.clipped(dedupe_key, 1024), '') AS dedupe_key, coalesce(postroom.clipped(chain, 1024), '') AS chain,
+       coalesce(pos, 0) AS pos, state, revision, coalesce(replay, 0) AS replay, replays, 0::bigint AS audit,
        postroom.clipped(source, 1024) AS source, postroom.clipped(event_id, 1024) AS event_id, postroom.clipped(type, 1024) AS type,
-       postroom.clipped(subject, 1024) AS subject, coalesce(postroom.clipped(event_key, 1024), '') AS event_key,
+       postroom.clipped(subject, 1024) AS subject, coalesce(postroom.clipped(key, 1024), '') AS key,
        coalesce(postroom.clipped(correlation_id, 1024), '') AS correlation_id, coalesce(postroom.clipped(causation_id, 1024), '') AS causation_id,
        postroom.clamped(logged_at) AS logged_at, octet_length(data) AS size,
        held_at, first_failed_at, next_at, dead_at, NULL::timestamptz AS discarded_at, coalesce(claimed_by, '') AS claimed_by, solitary, attempts::int,
-       coalesce(class, '') AS class, coalesce(encode(fingerprint, 'hex'), '') AS cause, coalesce(failures -> -1 ->> 'text', '') AS error, NULL::jsonb AS failures
+       coalesce(class, '') AS class, coalesce(encode(cause, 'hex'), '') AS cause, coalesce(failures -> -1 ->> 'text', '') AS error, NULL::jsonb AS failures
 FROM (
-    SELECT *, ($2::text[] IS NULL OR state = ANY ($2)) AND ($3::text IS NULL OR type = $3) AND ($4::text IS NULL OR event_key = $4)
+    SELECT *, ($2::text[] IS NULL OR state = ANY ($2)) AND ($3::text IS NULL OR type = $3) AND ($4::text IS NULL OR key = $4)
               AND ($5::text IS NULL OR class = $5) AND ($6::timestamptz IS NULL OR next_at >= $6) AND ($7::timestamptz IS NULL OR next_at < $7) AS wanted
     FROM (
         SELECT *, row_number() OVER (ORDER BY dead_at DESC, id DESC) AS n,
@@ -32,7 +32,7 @@ FROM (
                 WHEN next_at IS NULL THEN 'waiting'
                 WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() OR handler = 'outbox' THEN 'running' ELSE 'abandoned' END
                 WHEN next_at <= now() THEN 'due'
-                WHEN class IS NULL AND key IS NULL THEN 'scheduled'
+                WHEN class IS NULL AND chain IS NULL THEN 'scheduled'
                 ELSE 'retrying' END AS state
         FROM (SELECT * FROM postroom.held
               WHERE handler = $1 AND dead_at IS NOT NULL AND ($8::timestamptz IS NULL OR (dead_at, id) < ($8, $9::bigint))

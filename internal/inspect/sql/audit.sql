@@ -12,7 +12,7 @@
 -- Index   audit_pkey (id).
 -- Order   by id, descending.
 -- Called  by Inspector.Audit.
-SELECT id, at, role, actor, action, reason, events, coalesce(handler, ''), coalesce(source, ''), coalesce(event_id, ''), coalesce(job, 0), details,
+SELECT id, at, role, actor, action, reason, events, coalesce(handler, ''), coalesce(source, ''), coalesce(event_id, ''), coalesce(replay, 0), details,
        --guard:an-action-without-a-handler-does-not-match 1 = wanted
        coalesce(wanted, false) AS wanted, n = 10000 AS last
 FROM (

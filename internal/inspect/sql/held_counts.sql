@@ -21,16 +21,16 @@ WITH RECURSIVE holder AS (
     SELECT h.handler, o.*
     FROM (SELECT handler FROM holder WHERE handler IS NOT NULL UNION ALL SELECT 'outbox') h
     CROSS JOIN LATERAL (
-        (SELECT key, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
+        (SELECT chain, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
          WHERE held.handler = h.handler AND next_at IS NOT NULL ORDER BY next_at, pos LIMIT 10000)
         UNION ALL
         --guard:the-dead-are-counted-by-themselves false
-        (SELECT key, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
+        (SELECT chain, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
          WHERE dead_at IS NOT NULL
            AND (held.handler, dead_at) >= (h.handler, '-infinity'::timestamptz) AND (held.handler, dead_at) <= (h.handler, 'infinity'::timestamptz)
          ORDER BY held.handler, dead_at, id LIMIT 10000)
         UNION ALL
-        (SELECT key, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
+        (SELECT chain, next_at, dead_at, held_at, claimed_by, class FROM postroom.held
          WHERE held.handler = h.handler AND coalesce(next_at, dead_at) IS NULL ORDER BY held_at LIMIT 10000)
     ) o
 ), sorted AS (
@@ -39,7 +39,7 @@ WITH RECURSIVE holder AS (
                 WHEN next_at IS NULL THEN 'waiting'
                 WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() OR handler = 'outbox' THEN 'running' ELSE 'abandoned' END
                 WHEN next_at <= now() THEN 'due'
-                WHEN class IS NULL AND key IS NULL THEN 'scheduled'
+                WHEN class IS NULL AND chain IS NULL THEN 'scheduled'
                 ELSE 'retrying' END AS state
     FROM looked
 ), counted AS (
@@ -52,5 +52,5 @@ WITH RECURSIVE holder AS (
 )
 SELECT c.handler, c.state, c.events, c.age, c.overdue, c.more, k.keys
 FROM counted c
-JOIN (SELECT handler, pg_catalog.count(key) AS keys FROM (SELECT DISTINCT handler, key FROM looked) k GROUP BY handler) k USING (handler)
+JOIN (SELECT handler, pg_catalog.count(chain) AS keys FROM (SELECT DISTINCT handler, chain FROM looked) k GROUP BY handler) k USING (handler)
 ORDER BY c.handler, c.state;

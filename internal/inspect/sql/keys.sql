@@ -8,22 +8,22 @@
 -- because the next page begins after this key.
 --
 -- Locks   none.
--- Index   held_key_pos (handler, key, pos), for each key that is read.
+-- Index   held_chain_pos (handler, chain, pos), for each key that is read.
 -- Order   by handler and key, as in the index; a sort would read all keys.
 -- Called  by Inspector.Keys.
-WITH RECURSIVE k (handler, key, n) AS (
-    (SELECT held.handler::text, held.key, 1 FROM postroom.held
-     WHERE (held.handler, held.key) > ($3::text, $4::text) AND held.key IS NOT NULL
-     ORDER BY held.handler, held.key LIMIT 1)
+WITH RECURSIVE k (handler, chain, n) AS (
+    (SELECT held.handler::text, held.chain, 1 FROM postroom.held
+     WHERE (held.handler, held.chain) > ($3::text, $4::text) AND held.chain IS NOT NULL
+     ORDER BY held.handler, held.chain LIMIT 1)
     UNION ALL
-    SELECT next.handler, next.key, k.n + 1
+    SELECT next.handler, next.chain, k.n + 1
     FROM k
-    CROSS JOIN LATERAL (SELECT held.handler::text, held.key FROM postroom.held
-                        WHERE (held.handler, held.key) > (k.handler, k.key) AND held.key IS NOT NULL
-                        ORDER BY held.handler, held.key LIMIT 1) next
+    CROSS JOIN LATERAL (SELECT held.handler::text, held.chain FROM postroom.held
+                        WHERE (held.handler, held.chain) > (k.handler, k.chain) AND held.chain IS NOT NULL
+                        ORDER BY held.handler, held.chain LIMIT 1) next
     WHERE k.n < 10000 AND ($1::text = '' OR k.handler = $1)
 )
-SELECT k.handler, k.key, $2::text = '' OR head.state = $2 AS wanted, k.n = 10000 AS last,
+SELECT k.handler, k.chain, $2::text = '' OR head.state = $2 AS wanted, k.n = 10000 AS last,
        head.id, head.source, head.event_id, head.type, head.state, head.class, head.failure, head.attempts, head.next_at, head.since,
        greatest(extract(epoch FROM now() - head.since), 0)::float8 AS age, behind.events
 FROM k
@@ -36,13 +36,13 @@ CROSS JOIN LATERAL (
                 WHEN next_at <= now() THEN 'due'
                 ELSE 'retrying' END AS state
     FROM postroom.held
-    WHERE held.handler = k.handler AND held.key = k.key
+    WHERE held.handler = k.handler AND held.chain = k.chain
     ORDER BY pos
     LIMIT 1
 ) head
 CROSS JOIN LATERAL (
     SELECT count(*) AS events
-    FROM (SELECT FROM postroom.held WHERE held.handler = k.handler AND held.key = k.key AND held.pos > head.pos LIMIT 1000) b
+    FROM (SELECT FROM postroom.held WHERE held.handler = k.handler AND held.chain = k.chain AND held.pos > head.pos LIMIT 1000) b
 ) behind
 WHERE ($1::text = '' OR k.handler = $1) AND ($2::text = '' OR head.state = $2 OR k.n = 10000)
 LIMIT $5;

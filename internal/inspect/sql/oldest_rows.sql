@@ -3,7 +3,7 @@
 -- an old transaction keeps vacuum from removing these entries, a million of them cost 0.15 seconds.
 --
 -- Locks   none.
--- Index   outbox_pkey (seq), held_pkey (id), audit_pkey (id), archive_time (discarded_at, id), job_pkey (id): one entry of each.
+-- Index   outbox_pkey (seq), held_pkey (id), audit_pkey (id), archive_time (discarded_at, id), replay_pkey (id): one entry of each.
 -- Called  by Inspector.Tables.
 SELECT name, at, greatest(extract(epoch FROM clock_timestamp() - at), 0)::float8 AS age
 FROM (
@@ -15,5 +15,5 @@ FROM (
     UNION ALL
     (SELECT 'archive', discarded_at FROM postroom.archive ORDER BY discarded_at, id LIMIT 1)
     UNION ALL
-    (SELECT 'job', created_at FROM postroom.job ORDER BY id LIMIT 1)
+    (SELECT 'replay', created_at FROM postroom.replay ORDER BY id LIMIT 1)
 ) o;

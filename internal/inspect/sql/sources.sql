@@ -2,8 +2,8 @@
 -- these events.
 --
 -- Locks   none.
--- Index   job_item_event (event_id), audit_event (event_id).
+-- Index   replay_event_event (event_id), audit_event (event_id).
 -- Called  by Inspector.Event, if no source is given.
-SELECT source FROM (SELECT source FROM postroom.job_item WHERE event_id = $1::text LIMIT 100) i
+SELECT source FROM (SELECT source FROM postroom.replay_event WHERE event_id = $1::text LIMIT 100) i
 UNION
 SELECT source FROM (SELECT source FROM postroom.audit WHERE event_id = $1::text AND source IS NOT NULL LIMIT 100) a;

@@ -1,14 +1,14 @@
 -- The keys of held events after $1, each once: the first $2.
 --
 -- Locks   none.
--- Index   held_key_pos (handler, key, pos), once for each key.
+-- Index   held_chain_pos (handler, chain, pos), once for each key.
 -- Order   by key.
 -- Called  by Term.HeldKeys.
 WITH RECURSIVE keys AS (
-    (SELECT key FROM postroom.held WHERE handler = 'outbox' AND key > $1 ORDER BY key LIMIT 1)
+    (SELECT chain FROM postroom.held WHERE handler = 'outbox' AND chain > $1 ORDER BY chain LIMIT 1)
     UNION ALL
-    SELECT (SELECT held.key FROM postroom.held WHERE handler = 'outbox' AND held.key > keys.key ORDER BY held.key LIMIT 1)
+    SELECT (SELECT held.chain FROM postroom.held WHERE handler = 'outbox' AND held.chain > keys.chain ORDER BY held.chain LIMIT 1)
     FROM keys
-    WHERE keys.key IS NOT NULL
+    WHERE keys.chain IS NOT NULL
 )
-SELECT key FROM keys WHERE key IS NOT NULL LIMIT $2;
+SELECT chain FROM keys WHERE chain IS NOT NULL LIMIT $2;

@@ -3,7 +3,7 @@
 --
 -- $2 seq   $3 key, NULL if no event waits behind this one   $4 class, NULL for an event that
 -- only waits   $5 text   $6 attempts   $7 dead   $8 the time from now until the next attempt
--- $9 fingerprint   $10 the republish that read the event, or NULL
+-- $9 cause   $10 the republish that read the event, or NULL
 --
 -- If the log has a value that no event can have, the statement stores what fits. It cuts a text
 -- that is too long. It leaves out a time outside the years 1 to 9999. If it cut or left out a value,
@@ -18,10 +18,10 @@
 -- Locks   the new rows.
 -- Index   outbox_pkey (seq), held_outgoing (pos).
 -- Called  by Term.Record.
-INSERT INTO postroom.held (handler, pos, key, class, fingerprint, attempts, first_failed_at, failures, dead_at, next_at, republish, logged_at,
-                           source, event_id, type, subject, event_key, content_type, correlation_id, causation_id,
+INSERT INTO postroom.held (handler, pos, chain, class, cause, attempts, first_failed_at, failures, dead_at, next_at, republish, logged_at,
+                           source, event_id, type, subject, key, content_type, correlation_id, causation_id,
                            occurred_at, trace_parent, trace_state, headers, data, raw_headers)
-SELECT 'outbox', o.seq, h.key, h.class, h.fingerprint, h.attempts,
+SELECT 'outbox', o.seq, h.key, h.class, h.cause, h.attempts,
        CASE WHEN h.class IS NOT NULL THEN now() END,
        CASE WHEN h.class IS NOT NULL THEN jsonb_build_array(jsonb_build_object('at', now(), 'class', h.class, 'text', h.text)) END,
        CASE WHEN h.dead THEN now() END,
@@ -49,7 +49,7 @@ SELECT 'outbox', o.seq, h.key, h.class, h.fingerprint, h.attempts,
                 'body', CASE WHEN octet_length(o.data) > 16777216 THEN octet_length(o.data)::text || ' bytes, of which the first 16777216 are kept' END,
                 'headers', o.headers))::text, 'UTF8') END
 FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::int[], $7::bool[], $8::interval[], $9::bytea[], $10::bigint[])
-         AS h (seq, key, class, text, attempts, dead, after, fingerprint, republish)
+         AS h (seq, key, class, text, attempts, dead, after, cause, republish)
 JOIN postroom.outbox o ON o.seq = h.seq
 WHERE EXISTS (SELECT FROM postroom.relay WHERE epoch = $1)
 ON CONFLICT (pos) WHERE handler = 'outbox' DO NOTHING;

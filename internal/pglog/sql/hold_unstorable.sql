@@ -2,7 +2,7 @@
 -- the unchanged event; $5 says why. raw_headers gets the texts of the event, and data its body, as in hold.sql.
 --
 -- $3 the key, or NULL if no event waits behind this one   $4 class   $6 attempts
--- $7 fingerprint   $8 the republish that read the event, or NULL
+-- $7 cause   $8 the republish that read the event, or NULL
 --
 -- If the event is in held already, its row keeps the values of the event and becomes dead.
 --
@@ -10,7 +10,7 @@
 -- Index   outbox_pkey (seq), held_outgoing (pos).
 -- Called  by Term.Record, for one event at a time.
 INSERT INTO postroom.held AS held
-       (handler, pos, key, class, fingerprint, attempts, first_failed_at, failures, dead_at, republish, logged_at,
+       (handler, pos, chain, class, cause, attempts, first_failed_at, failures, dead_at, republish, logged_at,
         source, event_id, type, subject, content_type, data, raw_headers)
 SELECT 'outbox', one.seq, $3::text, $4::text, $7::bytea, $6::int, now(),
        jsonb_build_array(jsonb_build_object('at', now(), 'class', $4::text, 'text', $5::text)), now(), $8::bigint, now(),
@@ -27,5 +27,5 @@ LEFT JOIN postroom.outbox o ON o.seq = one.seq
 WHERE EXISTS (SELECT FROM postroom.relay WHERE epoch = $1)
   AND (o.seq IS NOT NULL OR EXISTS (SELECT FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = one.seq))
 ON CONFLICT (pos) WHERE handler = 'outbox' DO UPDATE
-SET class = excluded.class, fingerprint = excluded.fingerprint, attempts = excluded.attempts,
+SET class = excluded.class, cause = excluded.cause, attempts = excluded.attempts,
     first_failed_at = coalesce(held.first_failed_at, now()), failures = excluded.failures, dead_at = now(), next_at = NULL;

@@ -32,24 +32,24 @@ LEFT JOIN LATERAL (SELECT postroom.clamped(created_at) AS at FROM postroom.outbo
                    --guard:the-lag-counts-what-a-relay-catches-up-with false
                    WHERE r.catch_up_snap::text OPERATOR(pg_catalog.<>) r.snap::text AND seq > r.catch_up_passed AND seq <= r.high ORDER BY seq LIMIT 1) behind ON true
 CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE next_at IS NOT NULL AND class IS NULL AND key IS NULL) AS scheduled,
-           count(*) FILTER (WHERE next_at IS NOT NULL AND (class IS NOT NULL OR key IS NOT NULL)) AS retrying,
+    SELECT count(*) FILTER (WHERE next_at IS NOT NULL AND class IS NULL AND chain IS NULL) AS scheduled,
+           count(*) FILTER (WHERE next_at IS NOT NULL AND (class IS NOT NULL OR chain IS NOT NULL)) AS retrying,
            count(*) FILTER (WHERE next_at IS NULL AND dead_at IS NULL) AS waiting,
            count(*) FILTER (WHERE dead_at IS NOT NULL) AS dead,
-           pg_catalog.count(DISTINCT key) AS keys,
+           pg_catalog.count(DISTINCT chain) AS keys,
            coalesce(extract(epoch FROM clock_timestamp() - min(first_failed_at) FILTER (WHERE next_at IS NOT NULL)), 0)::float8 AS retrying_age,
            coalesce(extract(epoch FROM clock_timestamp() - min(held_at) FILTER (WHERE next_at IS NULL AND dead_at IS NULL)), 0)::float8 AS waiting_age,
            coalesce(extract(epoch FROM clock_timestamp() - min(dead_at)), 0)::float8 AS dead_age,
            coalesce(greatest(extract(epoch FROM clock_timestamp() - min(next_at)), 0), 0)::float8 AS overdue
     FROM (
-        (SELECT key, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held
+        (SELECT chain, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held
          WHERE handler = 'outbox' AND next_at IS NOT NULL ORDER BY next_at, pos LIMIT 10000)
         UNION ALL
         --guard:the-relay-counts-the-dead-by-themselves false
-        (SELECT key, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held
+        (SELECT chain, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held
          WHERE handler = 'outbox' AND dead_at IS NOT NULL ORDER BY dead_at, id LIMIT 10000)
         UNION ALL
-        (SELECT key, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held
+        (SELECT chain, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held
          WHERE handler = 'outbox' AND coalesce(next_at, dead_at) IS NULL ORDER BY held_at LIMIT 10000)
     ) h
 ) held

@@ -60,7 +60,7 @@
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq), and for part 3 held_due (handler, next_at, pos), then
---         held_pkey (id) or held_key_pos (handler, key, pos).
+--         held_pkey (id) or held_chain_pos (handler, chain, pos).
 -- Order   by part and seq.
 -- Called  by Term.Read.
 WITH late AS (
@@ -106,32 +106,32 @@ WITH late AS (
     --guard:a-due-event-waits-for-the-log do SELECT now() AS at
     SELECT CASE WHEN rows < $4 AND bytes < 4194304 THEN now() ELSE least(since, now()) END AS at FROM size
 ), first_due AS (
-    (SELECT id, key, pos, next_at FROM postroom.held
+    (SELECT id, chain, pos, next_at FROM postroom.held
      --guard:held-events-in-flight-are-not-read-again 3 true
      WHERE handler = (SELECT 'outbox') AND next_at <= (SELECT at FROM read_to) AND pos <> ALL ($5) AND next_at >= $6::text::timestamptz
      ORDER BY next_at, pos
      LIMIT $4)
     UNION ALL
-    SELECT id, key, pos, next_at
+    SELECT id, chain, pos, next_at
     FROM (SELECT * FROM postroom.held
           --guard:held-events-in-flight-are-not-read-again/2 4 true
           WHERE handler = (SELECT 'outbox') AND next_at > (SELECT at FROM read_to) AND next_at <= now() AND pos <> ALL ($5) AND next_at >= $6::text::timestamptz
           ORDER BY next_at DESC, pos DESC
           LIMIT $4) newest
     --guard:a-retry-does-not-wait-for-the-log false
-    WHERE key IS NOT NULL OR attempts > 0 OR replays > 0
+    WHERE chain IS NOT NULL OR attempts > 0 OR replays > 0
     LIMIT $4
 ), due AS (
     SELECT held.*
     FROM first_due due
     CROSS JOIN LATERAL (
-        SELECT *, false AS blocked, false AS last FROM postroom.held WHERE due.key IS NULL AND id = due.id
+        SELECT *, false AS blocked, false AS last FROM postroom.held WHERE due.chain IS NULL AND id = due.id
         UNION ALL
         (SELECT *, bool_or(dead_at IS NOT NULL) OVER (ORDER BY pos) AS blocked,
                 --guard:the-last-held-event-of-a-key-is-told do false AS last
                 lead(pos) OVER (ORDER BY pos) IS NULL AND row_number() OVER (ORDER BY pos) < $4 AS last
          FROM (SELECT * FROM postroom.held
-               WHERE handler = (SELECT 'outbox') AND key = due.key AND pos >= due.pos
+               WHERE handler = (SELECT 'outbox') AND chain = due.chain AND pos >= due.pos
                ORDER BY pos
                --guard:a-key-drains-by-pages do LIMIT least($4, 100)
                LIMIT $4) behind)
@@ -195,10 +195,10 @@ FROM (
      ORDER BY seq)
     UNION ALL
     (SELECT 3, pos, format('%s %s %s %s %s %s', attempts, coalesce(last_attempt, 0), replays, coalesce(republish, 0), (raw_headers IS NOT NULL)::int, last::int),
-            event_id, source, type, subject, event_key, content_type, correlation_id, causation_id,
+            event_id, source, type, subject, key, content_type, correlation_id, causation_id,
             occurred_at, trace_parent, trace_state, headers,
             CASE WHEN octet_length(data) <= 983040 THEN data END,
-            logged_at, key IS NULL, size
+            logged_at, chain IS NULL, size
      FROM (SELECT *, sum(size) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
            FROM (SELECT *, (CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END
                             + coalesce(postroom.header_bytes(headers), 0))::bigint AS size FROM due) due) due

@@ -5,7 +5,7 @@
 -- Locks   the new rows.
 -- Index   outbox_pkey (seq), held_outgoing (pos), archive_outgoing (pos).
 -- Called  by Term.Record.
-INSERT INTO postroom.held (handler, pos, next_at, logged_at, source, event_id, type, subject, event_key, content_type,
+INSERT INTO postroom.held (handler, pos, next_at, logged_at, source, event_id, type, subject, key, content_type,
                            correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data)
 SELECT 'outbox', seq, not_before, greatest(created_at, not_before), source, event_id, type, subject, key, content_type,
        correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data

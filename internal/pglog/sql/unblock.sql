@@ -6,23 +6,23 @@
 -- the event that was due waits again.
 --
 -- Locks   the held rows.
--- Index   held_key_pos (handler, key, pos), held_key_due (handler, key).
+-- Index   held_chain_pos (handler, chain, pos), held_chain_due (handler, chain).
 -- Called  by Term.Record.
 WITH first AS (
-    SELECT k.key, (SELECT min(pos) FROM postroom.held WHERE handler = 'outbox' AND key = k.key) AS pos
-    FROM unnest($2::text[]) AS k (key)
+    SELECT k.chain, (SELECT min(pos) FROM postroom.held WHERE handler = 'outbox' AND chain = k.chain) AS pos
+    FROM unnest($2::text[]) AS k (chain)
     --guard:waking-is-fenced true
     WHERE EXISTS (SELECT FROM postroom.relay WHERE epoch = $1)
 ), passed AS (
     UPDATE postroom.held AS held
     SET next_at = NULL
     FROM first
-    WHERE held.handler = 'outbox' AND held.key = first.key AND held.next_at IS NOT NULL AND held.pos > first.pos
+    WHERE held.handler = 'outbox' AND held.chain = first.chain AND held.next_at IS NOT NULL AND held.pos > first.pos
     RETURNING held.pos
 )
 UPDATE postroom.held AS held
 SET next_at = now() + coalesce((SELECT f.after FROM unnest($3::bigint[], $4::interval[]) AS f (seq, after) WHERE f.seq = held.pos), '0')
 FROM first
 WHERE (SELECT count(*) FROM passed) >= 0 -- so that passed runs first: only one event of a key may be due
-  AND held.handler = 'outbox' AND held.key = first.key AND held.pos = first.pos
+  AND held.handler = 'outbox' AND held.chain = first.chain AND held.pos = first.pos
   AND held.dead_at IS NULL AND held.next_at IS NULL;

@@ -23,13 +23,13 @@ WITH decided AS (
     ON CONFLICT (handler, dedupe_key) DO NOTHING
     RETURNING handler, dedupe_key
 )
-INSERT INTO postroom.held (handler, dedupe_key, next_at, attempts, solitary, logged_at, source, event_id, type, subject, event_key,
+INSERT INTO postroom.held (handler, dedupe_key, next_at, attempts, solitary, logged_at, source, event_id, type, subject, key,
                            content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data)
-SELECT handler, dedupe_key, now(), 0, false, now(), source, event_id, type, subject, event_key,
+SELECT handler, dedupe_key, now(), 0, false, now(), source, event_id, type, subject, key,
        content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers::jsonb, data
 FROM unnest($1::text[], $2::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
             $10::text[], $11::text[], $12::timestamptz[], $13::text[], $14::text[], $15::text[], $16::bytea[])
-    AS e (handler, dedupe_key, source, event_id, type, subject, event_key, content_type,
+    AS e (handler, dedupe_key, source, event_id, type, subject, key, content_type,
           correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data)
 JOIN decided USING (handler, dedupe_key)
 RETURNING handler, dedupe_key;

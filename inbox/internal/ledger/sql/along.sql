@@ -5,12 +5,12 @@
 --
 -- Locks   none: only the process with the claim on the first event of a key settles the
 --         events behind it.
--- Index   held_key_pos (handler, key, pos).
+-- Index   held_chain_pos (handler, chain, pos).
 -- Called  by Handler.BeginAlong, after BEGIN and plan.sql, in the same round trip.
 SELECT handler, id, epoch, attempts + 1, solitary, dedupe_key, logged_at, source, event_id,
-       type, subject, event_key, content_type, correlation_id, causation_id,
+       type, subject, key, content_type, correlation_id, causation_id,
        occurred_at, trace_parent, trace_state, headers, data, raw_headers,
-       revision, last_attempt, key, pos, false AS followed, extract(epoch FROM now() - snoozed_at)::float8 AS snoozed,
+       revision, last_attempt, chain, pos, false AS followed, extract(epoch FROM now() - snoozed_at)::float8 AS snoozed,
        false AS ran_out, class, failures -> -1 ->> 'text' AS failure
 FROM (
     SELECT *, bool_and(next_at IS NULL AND dead_at IS NULL AND NOT solitary AND attempts = 0
@@ -19,7 +19,7 @@ FROM (
               --guard:what-runs-along-is-bounded-by-bytes true
               AND sum(octet_length(data) + coalesce(octet_length(raw_headers), 0) + coalesce(pg_catalog.pg_column_size(headers), 0)) OVER (ORDER BY pos) <= $7::bigint AS may
     FROM (SELECT * FROM postroom.held
-          WHERE held.handler = $1 AND held.key = $2 AND held.pos > $3
+          WHERE held.handler = $1 AND held.chain = $2 AND held.pos > $3
           ORDER BY held.pos
           LIMIT $4::int) behind
 ) behind

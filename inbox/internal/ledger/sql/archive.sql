@@ -19,10 +19,10 @@ WITH gone AS (
     FROM gone
     WHERE inbox.handler = gone.handler AND inbox.dedupe_key = gone.dedupe_key
 )
-INSERT INTO postroom.archive (id, audit, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
-                              first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
+INSERT INTO postroom.archive (id, audit, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, cause, failures,
+                              first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, key,
                               content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
-SELECT id, audit, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
-       first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
+SELECT id, audit, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, cause, failures,
+       first_failed_at, revision, replay, replays, republish, logged_at, source, event_id, type, subject, key,
        content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
 FROM gone, said;

@@ -9,21 +9,21 @@ SELECT h.handler,
        count(*) FILTER (WHERE next_at IS NOT NULL) AS retrying,
        count(*) FILTER (WHERE held_at IS NOT NULL AND next_at IS NULL AND dead_at IS NULL) AS waiting,
        count(*) FILTER (WHERE dead_at IS NOT NULL) AS dead,
-       pg_catalog.count(DISTINCT key) AS keys,
+       pg_catalog.count(DISTINCT chain) AS keys,
        coalesce(extract(epoch FROM now() - min(held_at) FILTER (WHERE next_at IS NOT NULL)), 0)::float8 AS retrying_age,
        coalesce(extract(epoch FROM now() - min(held_at) FILTER (WHERE next_at IS NULL AND dead_at IS NULL)), 0)::float8 AS waiting_age,
        coalesce(extract(epoch FROM now() - min(dead_at)), 0)::float8 AS dead_age,
        coalesce(greatest(extract(epoch FROM now() - min(next_at)), 0), 0)::float8 AS overdue
 FROM pg_catalog.unnest($1::text[]) AS h (handler)
 LEFT JOIN LATERAL (
-    (SELECT key, next_at, dead_at, held_at FROM postroom.held
+    (SELECT chain, next_at, dead_at, held_at FROM postroom.held
      WHERE held.handler = h.handler AND next_at IS NOT NULL ORDER BY next_at, pos LIMIT 10000)
     UNION ALL
     --guard:an-inbox-counts-the-dead-by-themselves false
-    (SELECT key, next_at, dead_at, held_at FROM postroom.held
+    (SELECT chain, next_at, dead_at, held_at FROM postroom.held
      WHERE held.handler = h.handler AND dead_at IS NOT NULL ORDER BY dead_at, id LIMIT 10000)
     UNION ALL
-    (SELECT key, next_at, dead_at, held_at FROM postroom.held
+    (SELECT chain, next_at, dead_at, held_at FROM postroom.held
      WHERE held.handler = h.handler AND coalesce(next_at, dead_at) IS NULL ORDER BY held_at LIMIT 10000)
 ) held ON true
 GROUP BY h.handler;

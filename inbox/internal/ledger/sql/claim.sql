@@ -38,8 +38,8 @@ CROSS JOIN LATERAL (
 ) due
 WHERE held.id = due.id
 RETURNING held.handler, held.id, held.epoch, held.attempts, held.solitary, held.dedupe_key, held.logged_at, held.source, held.event_id,
-          held.type, held.subject, held.event_key, held.content_type, held.correlation_id, held.causation_id,
+          held.type, held.subject, held.key, held.content_type, held.correlation_id, held.causation_id,
           held.occurred_at, held.trace_parent, held.trace_state, held.headers, held.data, held.raw_headers,
-          held.revision, held.last_attempt, held.key, held.pos,
-          EXISTS (SELECT FROM postroom.held h WHERE h.handler = held.handler AND h.key = held.key AND h.pos > held.pos) AS followed,
+          held.revision, held.last_attempt, held.chain, held.pos,
+          EXISTS (SELECT FROM postroom.held h WHERE h.handler = held.handler AND h.chain = held.chain AND h.pos > held.pos) AS followed,
           extract(epoch FROM now() - held.snoozed_at)::float8 AS snoozed, due.ran_out, held.class, held.failures -> -1 ->> 'text' AS failure;

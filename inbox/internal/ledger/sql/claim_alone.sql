@@ -6,13 +6,13 @@
 --
 -- Locks   the claimed row, and the rows behind it in its key; skips rows that another process
 --         is claiming.
--- Index   held_alone (handler, next_at), held_key_pos (handler, key, pos).
+-- Index   held_alone (handler, next_at), held_chain_pos (handler, chain, pos).
 -- Called  by Claims.ClaimAlone.
 WITH due AS (
     SELECT due.*, h.lease
     FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::int[]) AS h (handler, most, lease, types, subjects, spared)
     CROSS JOIN LATERAL (
-        SELECT id, handler, key, pos, next_at, claimed_by IS NOT NULL AS ran_out FROM postroom.held
+        SELECT id, handler, chain, pos, next_at, claimed_by IS NOT NULL AS ran_out FROM postroom.held
         WHERE held.handler = h.handler AND next_at <= now() AND h.spared >= 0 AND (solitary OR claimed_by IS NOT NULL AND deaths >= h.spared)
           AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
           AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
@@ -27,7 +27,7 @@ WITH due AS (
     FROM due
     CROSS JOIN LATERAL (
         SELECT id FROM postroom.held
-        WHERE held.handler = due.handler AND held.key = due.key AND held.pos > due.pos
+        WHERE held.handler = due.handler AND held.chain = due.chain AND held.pos > due.pos
         ORDER BY held.pos
         LIMIT 99
     ) behind
@@ -38,8 +38,8 @@ SET attempts = held.attempts + 1, epoch = held.epoch + 1, deaths = held.deaths +
 FROM due
 WHERE held.id = due.id
 RETURNING held.handler, held.id, held.epoch, held.attempts, held.solitary, held.dedupe_key, held.logged_at, held.source, held.event_id,
-          held.type, held.subject, held.event_key, held.content_type, held.correlation_id, held.causation_id,
+          held.type, held.subject, held.key, held.content_type, held.correlation_id, held.causation_id,
           held.occurred_at, held.trace_parent, held.trace_state, held.headers, held.data, held.raw_headers,
-          held.revision, held.last_attempt, held.key, held.pos,
-          EXISTS (SELECT FROM postroom.held h WHERE h.handler = held.handler AND h.key = held.key AND h.pos > held.pos) AS followed,
+          held.revision, held.last_attempt, held.chain, held.pos,
+          EXISTS (SELECT FROM postroom.held h WHERE h.handler = held.handler AND h.chain = held.chain AND h.pos > held.pos) AS followed,
           extract(epoch FROM now() - held.snoozed_at)::float8 AS snoozed, due.ran_out, held.class, held.failures -> -1 ->> 'text' AS failure;

@@ -5,7 +5,7 @@
 --
 -- Locks   the key, until the transaction ends; the new row. Waits for a transaction
 --         that is deciding the same event.
--- Index   held_key_pos (handler, key, pos), the primary keys of inbox and subscription.
+-- Index   held_chain_pos (handler, chain, pos), the primary keys of inbox and subscription.
 -- Called  by Handler.Decision, after BEGIN, in the same round trip.
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)
 SELECT $1::text, $2::text, $3::bytea

@@ -8,7 +8,7 @@
 -- a handler has run in the transaction.
 --
 -- Locks   the held row; the key is locked before.
--- Index   held_key_pos (handler, key, pos), held_pkey (id).
+-- Index   held_chain_pos (handler, chain, pos), held_pkey (id).
 -- Called  by Handler.SettleKey, Handler.LeaveKey and Handler.noting, after lock_key.sql and
 --         plan.sql, in one transaction.
 WITH next AS (
@@ -23,21 +23,21 @@ WITH next AS (
                      --guard:a-follower-is-bounded-by-bytes true
                      AND octet_length(h.data) + coalesce(octet_length(h.raw_headers), 0) + coalesce(pg_catalog.pg_column_size(h.headers), 0) <= $8::bigint AS take
         FROM (SELECT * FROM postroom.held
-              WHERE held.handler = $1 AND held.key = $2 AND held.pos > $3
+              WHERE held.handler = $1 AND held.chain = $2 AND held.pos > $3
               ORDER BY held.pos
               LIMIT 1) h
         WHERE h.next_at IS NULL AND h.dead_at IS NULL
           --guard:a-stalled-owner-lets-no-later-event-run true
-          AND NOT EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos = $3)
+          AND NOT EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.chain = $2 AND held.pos = $3)
     ) n
     WHERE held.id = n.id
     RETURNING n.take, held.*
 )
 SELECT handler, id, epoch, attempts, solitary, dedupe_key, logged_at, source, event_id,
-       type, subject, event_key, content_type, correlation_id, causation_id,
+       type, subject, key, content_type, correlation_id, causation_id,
        occurred_at, trace_parent, trace_state, headers, data, raw_headers,
-       revision, last_attempt, key, pos,
-       EXISTS (SELECT FROM postroom.held h WHERE h.handler = next.handler AND h.key = next.key AND h.pos > next.pos) AS followed,
+       revision, last_attempt, chain, pos,
+       EXISTS (SELECT FROM postroom.held h WHERE h.handler = next.handler AND h.chain = next.chain AND h.pos > next.pos) AS followed,
        extract(epoch FROM now() - snoozed_at)::float8 AS snoozed, false AS ran_out, class, failures -> -1 ->> 'text' AS failure
 FROM next
 WHERE take;

@@ -10,7 +10,7 @@
 -- $1 handler   $2 dedupe key   $3 digest   $4 whether to decide the events; otherwise
 -- their rows of inbox exist already   $5 the column pos   $6 the time
 -- from now until the next attempt; NULL for a dead event   $7 attempts made
--- $8 solitary   $9 class, NULL if nothing failed   $10 fingerprint
+-- $8 solitary   $9 class, NULL if nothing failed   $10 cause
 -- $11 the failure   $12 to $25 the event   $26 its headers as they came
 -- $27 the key that it blocks or waits for, NULL for none   $28 whether to hold it only if
 -- it has to wait behind another event of its key   $29 the epoch in which it was read
@@ -18,7 +18,7 @@
 --
 -- Locks   the keys, in their order; the new rows. Waits for a transaction that is
 --         deciding the same event.
--- Index   inbox's primary key, held_owed (handler, dedupe_key), held_key_pos.
+-- Index   inbox's primary key, held_owed (handler, dedupe_key), held_chain_pos.
 -- Called  by DB.Store, Handler.StoreIn, Handler.HoldIn and Accepts.holdConflicts.
 WITH e AS (
     SELECT *
@@ -27,12 +27,12 @@ WITH e AS (
                 $19::text[], $20::text[], $21::timestamptz[], $22::text[], $23::text[], $24::text[], $25::bytea[], $26::bytea[],
                 $27::text[], $28::bool[], $29::bigint[], $30::bool[])
         WITH ORDINALITY
-        AS e (handler, dedupe_key, digest, pos, after, attempts, solitary, class, fingerprint,
-              failure, logged_at, source, event_id, type, subject, event_key, content_type,
-              correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers, key, behind, epoch, snoozed, n)
+        AS e (handler, dedupe_key, digest, pos, after, attempts, solitary, class, cause,
+              failure, logged_at, source, event_id, type, subject, key, content_type,
+              correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers, chain, behind, epoch, snoozed, n)
 ), placed AS MATERIALIZED ( -- sorted: transactions that lock keys in different orders could wait for each other
-    SELECT *, CASE WHEN key IS NULL THEN 'free' ELSE postroom.enter_key(handler, key, pos, epoch) END AS place
-    FROM (SELECT * FROM e ORDER BY handler, key, pos) e
+    SELECT *, CASE WHEN chain IS NULL THEN 'free' ELSE postroom.enter_key(handler, chain, pos, epoch) END AS place
+    FROM (SELECT * FROM e ORDER BY handler, chain, pos) e
 ), chosen AS (
     SELECT * FROM placed WHERE place = 'behind' OR place = 'free' AND NOT behind
 ), decided AS (
@@ -42,20 +42,20 @@ WITH e AS (
     ON CONFLICT (handler, dedupe_key) DO NOTHING
     RETURNING handler, dedupe_key
 ), owed AS (
-    SELECT *, key IS NOT NULL AND (place = 'behind' OR row_number() OVER (PARTITION BY handler, key ORDER BY pos) > 1) AS waits
+    SELECT *, chain IS NOT NULL AND (place = 'behind' OR row_number() OVER (PARTITION BY handler, chain ORDER BY pos) > 1) AS waits
     FROM chosen
     --guard:inbox-row-as-the-gate-of-a-failure 2 true
     --planted:held-without-the-gate 2 true
     WHERE NOT $4::bool OR (handler, dedupe_key) IN (SELECT handler, dedupe_key FROM decided)
 ), stored AS (
-    INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, attempts, solitary, class, fingerprint, failures,
-                               first_failed_at, snoozed_at, logged_at, source, event_id, type, subject, event_key, content_type,
+    INSERT INTO postroom.held (handler, dedupe_key, chain, pos, next_at, dead_at, attempts, solitary, class, cause, failures,
+                               first_failed_at, snoozed_at, logged_at, source, event_id, type, subject, key, content_type,
                                correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
-    SELECT handler, dedupe_key, key, pos, CASE WHEN NOT waits THEN now() + after END, CASE WHEN after IS NULL THEN now() END, attempts,
-           solitary, class, fingerprint,
+    SELECT handler, dedupe_key, chain, pos, CASE WHEN NOT waits THEN now() + after END, CASE WHEN after IS NULL THEN now() END, attempts,
+           solitary, class, cause,
            CASE WHEN class IS NOT NULL THEN pg_catalog.jsonb_build_array(failure::jsonb || pg_catalog.jsonb_build_object('at', now())) END,
            CASE WHEN class IS NOT NULL THEN now() END, CASE WHEN snoozed THEN now() END,
-           coalesce(logged_at, now()), source, event_id, type, subject, event_key, content_type,
+           coalesce(logged_at, now()), source, event_id, type, subject, key, content_type,
            correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers::jsonb, data, raw_headers
     FROM owed
     --guard:an-event-that-the-handler-decided-is-held-once remove

@@ -1,13 +1,13 @@
 -- Return the keys of handler $1 that have held events, at most $2 of them.
 --
 -- Locks   none.
--- Index   held_key_pos (handler, key, pos), once for each key.
+-- Index   held_chain_pos (handler, chain, pos), once for each key.
 -- Called  by Records.HeldKeys, after plan.sql.
 WITH RECURSIVE blocked AS (
-    (SELECT key FROM postroom.held WHERE handler = $1 AND key IS NOT NULL ORDER BY key LIMIT 1)
+    (SELECT chain FROM postroom.held WHERE handler = $1 AND chain IS NOT NULL ORDER BY chain LIMIT 1)
     UNION ALL
-    SELECT (SELECT held.key FROM postroom.held WHERE held.handler = $1 AND held.key > blocked.key ORDER BY held.key LIMIT 1)
+    SELECT (SELECT held.chain FROM postroom.held WHERE held.handler = $1 AND held.chain > blocked.chain ORDER BY held.chain LIMIT 1)
     FROM blocked
-    WHERE blocked.key IS NOT NULL
+    WHERE blocked.chain IS NOT NULL
 )
-SELECT key FROM blocked WHERE key IS NOT NULL LIMIT $2;
+SELECT chain FROM blocked WHERE chain IS NOT NULL LIMIT $2;

@@ -8,7 +8,7 @@
 -- theirs have, so the limit of age then applies to all events.
 --
 -- Locks   the handler's row.
--- Index   the primary keys of subscription and dedupe_window; held_key_pos (handler, key, pos), as many entries as the handler has held events.
+-- Index   the primary keys of subscription and dedupe_window; held_chain_pos (handler, chain, pos), as many entries as the handler has held events.
 -- Called  by Records.Lead.
 UPDATE postroom.subscription
 SET epoch = epoch + 1, reader = $2, reader_until = now() + $3::interval,
@@ -22,5 +22,5 @@ WHERE handler = $1 AND (reader IS NULL OR reader = $2 OR reader_until <= now()
                         --guard:a-reader-cannot-lead-longer-than-it-can false
                         OR isfinite(reader_until) AND reader_until > now() + $3::interval + $3::interval)
 RETURNING epoch, base, floor, floor_id, floor_stored_at, subjects, takeovers,
-          (SELECT coalesce(max(pos), 0) FROM postroom.held WHERE held.handler = $1 AND held.key IS NOT NULL),
+          (SELECT coalesce(max(pos), 0) FROM postroom.held WHERE held.handler = $1 AND held.chain IS NOT NULL),
           backfill_through;

@@ -4,4 +4,4 @@
 -- Locks   the held row; the key is locked before.
 -- Index   held_pkey (id).
 -- Called  by Handler.LeaveKey, after lock_key.sql and before follow.sql, in one transaction.
-UPDATE postroom.held SET key = NULL WHERE id = $1 AND epoch = $2;
+UPDATE postroom.held SET chain = NULL WHERE id = $1 AND epoch = $2;

@@ -14,15 +14,15 @@
 -- Index   held_due (handler, next_at, pos), held_pkey (id).
 -- Called  by Claims.Postpone.
 WITH front AS (
-    SELECT id, event_key FROM postroom.held
+    SELECT id, key FROM postroom.held
     --guard:what-is-claimed-is-not-postponed 3 true
     WHERE handler = $1 AND next_at <= now() AND claimed_by IS NULL AND NOT solitary
     ORDER BY next_at
     LIMIT $5::int
 ), waits AS (
-    SELECT held.id, held.event_key, held.next_at, k.first, k.pace
+    SELECT held.id, held.key, held.next_at, k.first, k.pace
     FROM front
-    JOIN unnest($2::text[], $3::interval[], $4::interval[], $6::interval[]) AS k (key, first, pace, since) ON k.key = front.event_key
+    JOIN unnest($2::text[], $3::interval[], $4::interval[], $6::interval[]) AS k (key, first, pace, since) ON k.key = front.key
     JOIN postroom.held ON held.id = front.id
     --guard:what-is-released-is-not-postponed 1.2 = @1
     --guard:what-is-claimed-is-not-postponed/2 2 true
@@ -31,8 +31,8 @@ WITH front AS (
 ), postponed AS (
     UPDATE postroom.held
     SET next_at = now() + later.first + (later.nth - 1)::float8 * later.pace
-    FROM (SELECT *, row_number() OVER (PARTITION BY event_key ORDER BY next_at, id) AS nth FROM waits) AS later
+    FROM (SELECT *, row_number() OVER (PARTITION BY key ORDER BY next_at, id) AS nth FROM waits) AS later
     WHERE held.id = later.id
-    RETURNING held.event_key
+    RETURNING held.key
 )
-SELECT event_key, count(*) FROM postponed GROUP BY event_key;
+SELECT key, count(*) FROM postponed GROUP BY key;

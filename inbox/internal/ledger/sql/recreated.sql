@@ -4,10 +4,10 @@
 -- ends.
 --
 -- Locks   the handler's row.
--- Index   the primary key; held_key_pos (handler, key, pos).
+-- Index   the primary key; held_chain_pos (handler, chain, pos).
 -- Called  by Records.Recreate.
 UPDATE postroom.subscription
-SET stream_created = $2, base = greatest(base + floor, (SELECT max(pos) FROM postroom.held WHERE held.handler = $1 AND held.key IS NOT NULL)),
+SET stream_created = $2, base = greatest(base + floor, (SELECT max(pos) FROM postroom.held WHERE held.handler = $1 AND held.chain IS NOT NULL)),
     floor = $3, floor_id = NULL, floor_stored_at = NULL, floor_at = now(), backfill_through = 0, skipped_through = 0,
     epoch = epoch + 1, reader = NULL, reader_until = NULL
 WHERE handler = $1 AND stream_created <> $2;

@@ -7,10 +7,10 @@
 -- keep.sql, no row means that the term is over.
 --
 -- Locks   the handler's row.
--- Index   the primary key; held_key_pos (handler, key, pos), as many entries as the handler has held events.
+-- Index   the primary key; held_chain_pos (handler, chain, pos), as many entries as the handler has held events.
 -- Called  by Records.Restart.
 UPDATE postroom.subscription
-SET base = greatest(base + $4::bigint, (SELECT max(pos) FROM postroom.held WHERE held.handler = $1 AND held.key IS NOT NULL)),
+SET base = greatest(base + $4::bigint, (SELECT max(pos) FROM postroom.held WHERE held.handler = $1 AND held.chain IS NOT NULL)),
     floor = $3, floor_id = $5, floor_stored_at = $6, floor_at = now(),
     --guard:a-restart-ends-the-exemption-of-the-backfill 2 = @3
     backfill_through = CASE WHEN floor > $3 THEN 0 ELSE backfill_through END

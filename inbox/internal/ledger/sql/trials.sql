@@ -3,13 +3,13 @@
 -- "OFFSET 0" makes the planner look up the event for each row; a join could read all of held.
 --
 -- Locks   the rows of the dry runs; skips rows that another process is taking.
--- Index   trial_open (handler, id), held_pkey (id).
+-- Index   dry_run_open (handler, id), held_pkey (id).
 -- Called  by Claims.Claim.
-UPDATE postroom.trial
+UPDATE postroom.dry_run
 SET taken_by = $1, taken_at = now()
 WHERE id IN (SELECT t.id
              FROM unnest($2::text[], $4::text[], $5::text[]) AS h (handler, types, subjects)
-             JOIN postroom.trial t ON t.handler = h.handler
+             JOIN postroom.dry_run t ON t.handler = h.handler
              WHERE t.taken_by IS NULL AND t.asked_at > now() - interval '1 minute'
                AND NOT EXISTS (SELECT FROM postroom.held
                                WHERE held.id = t.held

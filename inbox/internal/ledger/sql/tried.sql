@@ -3,4 +3,4 @@
 -- Locks   its row.
 -- Index   trial_pkey (id).
 -- Called  by Claims.Tried.
-UPDATE postroom.trial SET outcome = $2::jsonb WHERE id = $1;
+UPDATE postroom.dry_run SET outcome = $2::jsonb WHERE id = $1;

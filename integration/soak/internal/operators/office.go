@@ -35,8 +35,8 @@ var (
 	operatorHeldSQL string
 	//go:embed sql/operator_scheduled.sql
 	operatorScheduledSQL string
-	//go:embed sql/operator_jobs.sql
-	operatorJobsSQL string
+	//go:embed sql/operator_replays.sql
+	operatorReplaysSQL string
 	//go:embed sql/operator_audit.sql
 	operatorAuditSQL string
 	//go:embed sql/operator_archive.sql
@@ -164,7 +164,7 @@ func (o *office) hold(ctx context.Context) error {
 func (o *office) history(ctx context.Context) error {
 	u := o.unit
 	print := o.causes[0].fingerprint()
-	if err := o.db.Exec(ctx, operatorJobsSQL, stage.Source, charges, 24*u, 10*u, 5*u, u, print); err != nil {
+	if err := o.db.Exec(ctx, operatorReplaysSQL, stage.Source, charges, 24*u, 10*u, 5*u, u, print); err != nil {
 		return err
 	}
 	if err := o.db.Exec(ctx, operatorAuditSQL, 40*u, stage.Source, charges, 10*u); err != nil {
@@ -178,7 +178,7 @@ func (o *office) history(ctx context.Context) error {
 
 // tidy makes the server vacuum the tables and write a checkpoint now, and not later.
 func (o *office) tidy(ctx context.Context) error {
-	err := o.db.Exec(ctx, "VACUUM (ANALYZE) postroom.outbox, postroom.inbox, postroom.held, postroom.archive, postroom.audit, postroom.job, postroom.job_item, postroom.receipt")
+	err := o.db.Exec(ctx, "VACUUM (ANALYZE) postroom.outbox, postroom.inbox, postroom.held, postroom.archive, postroom.audit, postroom.replay, postroom.replay_event, postroom.receipt")
 	if err != nil {
 		return err
 	}
@@ -196,10 +196,10 @@ func (o *office) count(ctx context.Context) error {
 		{"inbox rows", "SELECT count(*) FROM postroom.inbox", o.rows/2 + u},
 		{"held events", "SELECT count(*) FROM postroom.held", o.held()},
 		{"dead ones", "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL", 40 * u},
-		{"held keys", "SELECT count(DISTINCT (handler, key)) FROM postroom.held WHERE key IS NOT NULL", o.accounts},
+		{"held keys", "SELECT count(DISTINCT (handler, chain)) FROM postroom.held WHERE chain IS NOT NULL", o.accounts},
 		{"discarded events", "SELECT count(*) FROM postroom.archive", 10 * u},
 		{"actions of operators", "SELECT count(*) FROM postroom.audit", 40 * u},
-		{"events of replays", "SELECT count(*) FROM postroom.job_item", 40 * u},
+		{"events of replays", "SELECT count(*) FROM postroom.replay_event", 40 * u},
 	} {
 		var n int
 		if err := o.db.Pool.QueryRow(ctx, t.sql).Scan(&n); err != nil {

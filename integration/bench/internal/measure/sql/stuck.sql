@@ -8,7 +8,7 @@ WITH decided AS (
     SELECT 'bench', 'stuck ' || n FROM generate_series(0, $1::int) AS n
     RETURNING dedupe_key
 )
-INSERT INTO postroom.held (handler, dedupe_key, key, pos, dead_at, class, logged_at, source, event_id, type, subject, event_key, content_type, data)
+INSERT INTO postroom.held (handler, dedupe_key, chain, pos, dead_at, class, logged_at, source, event_id, type, subject, key, content_type, data)
 SELECT 'bench', dedupe_key, 'stuck', n - $1 - 1, CASE WHEN n = 0 THEN now() END, CASE WHEN n = 0 THEN 'error' END, now(),
        '/stuck', n::text, 'stuck', 'stuck', 'stuck', 'application/json', $2
 FROM decided

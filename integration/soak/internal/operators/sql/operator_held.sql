@@ -5,7 +5,7 @@
 -- $7  the state of the events:
 --     dead; blocking (dead, and the first event of its key); waiting (behind a blocking event);
 --     retrying (due in some hours); due (for a minute)
--- $8  class of the failures   $9 text of the failures; %s is the event's id   $10 fingerprint
+-- $8  class of the failures   $9 text of the failures; %s is the event's id   $10 cause
 -- $11 how many attempts failed
 --
 -- Locks   the new rows.
@@ -21,8 +21,8 @@ WITH events AS (
     SELECT $2, dedupe_key, digest FROM events
     ON CONFLICT DO NOTHING
 )
-INSERT INTO postroom.held (handler, dedupe_key, pos, key, next_at, dead_at, held_at, attempts, class, fingerprint, failures, first_failed_at,
-                           logged_at, source, event_id, type, subject, event_key, content_type, correlation_id, causation_id, data)
+INSERT INTO postroom.held (handler, dedupe_key, pos, chain, next_at, dead_at, held_at, attempts, class, cause, failures, first_failed_at,
+                           logged_at, source, event_id, type, subject, key, content_type, correlation_id, causation_id, data)
 SELECT $2, dedupe_key,
        CASE WHEN $7::text IN ('blocking', 'waiting') THEN seq - 1000000000 END, -- before all events of the stream
        CASE WHEN $7 IN ('blocking', 'waiting') THEN key END,
