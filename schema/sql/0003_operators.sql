@@ -532,7 +532,7 @@ BEGIN
           --guard:retry-publishes-no-scheduled-event 1 true
           AND (h.class IS NOT NULL OR h.chain IS NOT NULL)
         ORDER BY h.next_at, h.pos
-        LIMIT $4
+        LIMIT coalesce($4, 10000)
         FOR UPDATE SKIP LOCKED
     ), now_due AS (
         UPDATE postroom.held h SET next_at = clock_timestamp(), epoch = h.epoch + 1 FROM due WHERE h.id = due.id RETURNING h.id
