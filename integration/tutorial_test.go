@@ -312,6 +312,9 @@ func (r *reader) run(line string) {
 		_, rest, _ := strings.Cut(line, " && cd ")
 		defer func(dir string) { r.dir = filepath.Join(dir, strings.Fields(rest)[0]) }(r.dir)
 	}
+	if strings.HasPrefix(line, "postroom republish ") {
+		r.recorded()
+	}
 	r.Logf("%s: %s", r.page, line)
 	r.last = r.start(line)
 	if forever[line] {
@@ -338,6 +341,19 @@ func (r *reader) export(assignments string) {
 		r.Fatal(err)
 	}
 	r.environ = strings.Split(strings.TrimRight(string(out), "\x00"), "\x00")
+}
+
+// recorded waits until the relay has recorded all events as published, as it has when a person types
+// the next command.
+func (r *reader) recorded() {
+	r.Helper()
+	const all = `psql "$DATABASE_URL" -Atc "SELECT high = (SELECT max(seq) FROM postroom.outbox) AND pending = '{}' FROM postroom.relay"`
+	devtest.Eventually(r.T, time.Minute, "the relay to record all events", func() bool {
+		cmd := exec.CommandContext(r.Context(), "sh", "-c", all)
+		cmd.Env = r.environ
+		out, err := cmd.Output()
+		return err == nil && strings.TrimSpace(string(out)) == "t"
+	})
 }
 
 func (r *reader) start(line string) *terminal {
