@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -73,7 +74,30 @@ type (
 	own    struct{ ID int }
 	ofText struct{ ID int }
 	holds  struct{ ID any }
+	Upper  struct{ Left }
+	Lower  struct{ Left }
+	again  struct { // package json finds ID, because it reads Left once
+		Upper
+		Lower
+		Note string `json:",omitempty"`
+	}
+	share int              // writes null for 0
+	rule  struct{ ID int } // writes {} for its zero
 )
+
+func (s share) MarshalJSON() ([]byte, error) {
+	if s == 0 {
+		return []byte("null"), nil
+	}
+	return strconv.AppendInt(nil, int64(s), 10), nil
+}
+
+func (r rule) MarshalJSON() ([]byte, error) {
+	if r.ID == 0 {
+		return []byte("{}"), nil
+	}
+	return fmt.Appendf(nil, `{"id":%d}`, r.ID), nil
+}
 
 func (*own) UnmarshalJSON([]byte) error    { return nil }
 func (*ofText) UnmarshalText([]byte) error { return nil }
@@ -188,7 +212,7 @@ func TestTheCheckFindsTheFieldsOfPackageJSON(t *testing.T) {
 	values := []string{"1", `"2026-11-29T18:55:31Z"`, `{"ID":1}`, `"x"`}
 	for _, s := range []shape{
 		shapeOf[plain](), shapeOf[tagged](), shapeOf[optional](), shapeOf[half](), shapeOf[embeds](), shapeOf[points](), shapeOf[lowers](),
-		shapeOf[named](), shapeOf[clash](), shapeOf[settled](), shapeOf[chosen](), shapeOf[rhomb](), shapeOf[holds](),
+		shapeOf[named](), shapeOf[clash](), shapeOf[settled](), shapeOf[chosen](), shapeOf[rhomb](), shapeOf[holds](), shapeOf[again](),
 	} {
 		for _, name := range names {
 			key, _ := json.Marshal(name) //nolint:errchkjson // a string
@@ -214,6 +238,7 @@ func TestHandlersTakeWhatTheirTypesWrite(t *testing.T) {
 		"clash": writes(clash{}), "settled": writes(settled{}), "chosen": writes(chosen{}), "rhomb": writes(rhomb{}), "hidden": writes(hidden{}), "holds": writes(holds{}),
 		"no pointer": writes[*plain](nil), "a pointer": writes(&plain{}), "no map": writes[map[string]int](nil), "a map": writes(map[string]int{}), "no slice": writes[[]int](nil),
 		"a slice": writes([]int{}), "a number": writes(0), "a text": writes(""), "anything": writes[any](nil), "a time": writes(time.Time{}), "an address": writes(netip.Addr{}), "an array": writes([2]int{}),
+		"a struct embedded twice, two levels down": writes(again{}), "a number that writes null": writes(share(0)), "a struct that writes no field": writes(rule{}), "a rule": writes(rule{7}),
 	} {
 		if err := try(); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -57,39 +57,55 @@ type report struct {
 type part struct {
 	verdict
 
-	Health Health `json:"health,omitempty"`
+	Health json.RawMessage `json:"health,omitempty"`
 }
 
 type verdict struct {
 	OK  bool   `json:"ok"`
-	Why string `json:"why,omitempty"` // the reason if OK is false
+	Why string `json:"why,omitempty"` // the reason if OK is false, or why Health is missing
 }
 
 // tell writes what the parts say of themselves.
 func tell(w http.ResponseWriter, probes []Probe, judge func(Health) error) {
 	all := report{verdict: verdict{OK: true}, Parts: make(map[string]part)}
 	for _, p := range probes {
-		var of part
-		err := guard.Call(func() error { of.Health = p.health(); return judge(of.Health) })
-		of.OK = err == nil
+		of := p.ask(judge)
 		//guard:a-part-that-is-not-ready-is-told false
-		if err != nil {
-			of.Why = err.Error()
-			if all.OK { // the first reason; the others are with their parts
-				all.verdict = verdict{Why: fmt.Sprintf("%s: %v", p.name, err)}
-			}
+		if !of.OK && all.OK { // the first reason; the others are with their parts
+			all.verdict = verdict{Why: fmt.Sprintf("%s: %s", p.name, of.Why)}
 		}
 		all.Parts[p.name] = of
 	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		all.verdict = verdict{Why: fmt.Sprintf("the health has no JSON: %v", err)}
-		text, _ = json.Marshal(all.verdict) //nolint:errchkjson // two plain fields
-	}
+	text, _ := json.Marshal(all) //nolint:errchkjson // texts, and JSON
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	if !all.OK {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_, _ = w.Write(append(text, '\n')) // fails if the client has gone
+}
+
+// ask asks a part for its health. Methods of the health and of its errors may panic. A health without
+// JSON is left out: the verdict stays, because a restart would not help.
+func (p Probe) ask(judge func(Health) error) part {
+	var h Health
+	of := part{verdict: verdict{OK: true}}
+	panicked := guard.Call(func() error {
+		h = p.health()
+		if err := judge(h); err != nil {
+			of.verdict = verdict{Why: err.Error()}
+		}
+		return nil
+	})
+	if panicked != nil {
+		of.verdict = verdict{Why: panicked.Error()}
+	}
+	if h == nil {
+		return of
+	}
+	err := guard.Call(func() (err error) { of.Health, err = json.Marshal(h); return err })
+	if err != nil && of.OK {
+		of.Why = "the health has no JSON"
+	}
+	return of
 }

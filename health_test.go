@@ -3,6 +3,7 @@ package postroom_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -58,6 +59,51 @@ func TestHealthHandler(t *testing.T) {
 	}
 }
 
+// hasNoText is an error whose method panics.
+type hasNoText struct{}
+
+func (hasNoText) Error() string { panic("no text") }
+
+// noNumber is a live part whose health has no JSON.
+type noNumber struct{ Rate float64 }
+
+func (noNumber) Live() error  { return nil }
+func (noNumber) Ready() error { return nil }
+
+// unwritable is a live part whose JSON panics.
+type unwritable struct{ state }
+
+func (unwritable) MarshalJSON() ([]byte, error) { panic("no JSON") }
+
+// The handler answers whatever the methods of a health do. A live part whose health has no JSON stays
+// live, because a restart would not help.
+func TestHealthHandlerAnswersInSpiteOfPanics(t *testing.T) {
+	good := postroom.NewProbe("good", func() state { return state{Name: "a"} })
+	tests := []struct {
+		name   string
+		part   postroom.Probe
+		path   string
+		status int
+		body   string
+	}{
+		{"an error", postroom.NewProbe("x", func() state { return state{ready: hasNoText{}} }), "/readyz", 503, `{"ok":false,"why":"x: panic: no text","parts":{"good":{"ok":true,"health":{"Name":"a"}},"x":{"ok":false,"why":"panic: no text","health":{"Name":""}}}}`},
+		{"a fault", postroom.NewProbe("x", func() relay.Health {
+			return relay.Health{State: relay.Leading, Connected: true, Faults: []error{hasNoText{}}}
+		}), "/readyz", 503, `{"ok":false,"why":"x: panic: no text","parts":{"good":{"ok":true,"health":{"Name":"a"}},"x":{"ok":false,"why":"panic: no text"}}}`},
+		{"JSON that panics", postroom.NewProbe("x", func() unwritable { return unwritable{} }), "/livez", 200, `{"ok":true,"parts":{"good":{"ok":true,"health":{"Name":"a"}},"x":{"ok":true,"why":"the health has no JSON"}}}`},
+		{"no JSON", postroom.NewProbe("x", func() noNumber { return noNumber{math.NaN()} }), "/livez", 200, `{"ok":true,"parts":{"good":{"ok":true,"health":{"Name":"a"}},"x":{"ok":true,"why":"the health has no JSON"}}}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			postroom.HealthHandler(good, tt.part).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, tt.path, nil))
+			if w.Code != tt.status || w.Body.String() != tt.body+"\n" {
+				t.Errorf("%d %s, want %d %s", w.Code, w.Body, tt.status, tt.body)
+			}
+		})
+	}
+}
+
 // Both parts that have a Health can be probed, and say what they do before they run.
 func TestHealthOfPartsThatDoNotRun(t *testing.T) {
 	r, in := relay.Health{State: relay.Stopped}, inbox.Health{}
@@ -88,7 +134,7 @@ func TestChecks(t *testing.T) {
 		{"all well", []func(context.Context) error{always(nil)}, nil},
 		{"all faults at once", []func(context.Context) error{always(wrong), always(nil), always(other)}, []string{"no secret", "no schema"}},
 		{"a fault beside an outage", []func(context.Context) error{always(away), always(wrong)}, []string{"no secret"}},
-		{"a panic", []func(context.Context) error{func(context.Context) error { panic("a bug") }}, []string{"a bug"}},
+		{"a panic", []func(context.Context) error{func(context.Context) error { panic("a bug") }}, []string{"a bug", "health_test.go:"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -95,7 +95,7 @@ func Checks(checks ...func(context.Context) error) Runner {
 		for failures := 1; ctx.Err() == nil; failures++ {
 			var wrong, away []error
 			for _, check := range checks {
-				err := guard.Call(func() error { return check(ctx) })
+				err := run(ctx, RunnerFunc(check)) // a panic has its stack
 				//guard:a-check-that-fails-ends-run false
 				if errors.Is(err, ErrUnrecoverable) || errors.As(err, new(*guard.PanicError)) {
 					wrong = append(wrong, err)

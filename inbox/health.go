@@ -114,7 +114,7 @@ func (h Health) MarshalJSON() ([]byte, error) {
 // Health returns the state of the inbox. It does no I/O and may be called at any time.
 func (in *Inbox) Health() Health {
 	h := in.state.snapshot()
-	h.Connected = in.nc == nil || in.nc.IsConnected()
+	h.Connected = in.nc == nil || in.nc.IsConnected() || !slices.ContainsFunc(in.loops, func(c *loop) bool { return c.sub.Stream != "" })
 	if at := in.node.SetAt(); !h.began.IsZero() && at.After(h.began) {
 		h.RecordedAt = at
 	}

@@ -113,3 +113,23 @@ func TestHealthNamesPausedHandlers(t *testing.T) {
 	}
 	b.eventually("the pauses", func() bool { return slices.Equal(b.in.Health().Paused, []string{"a", "b"}) })
 }
+
+// An inbox that reads no stream needs no broker, although it has a connection.
+func TestHealthWithoutStreamsNeedsNoBroker(t *testing.T) {
+	t.Parallel()
+	broker := devtest.OwnNATS(t)
+	nc, err := nats.Connect(broker.URL(), natsjs.ConnectOptions()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	b := newBenchOn(t, devtest.Pool(t), nc)
+	b.in.Handle(inbox.Subscription{Name: "accepts"}, effect("accepts"))
+	b.run()
+	b.eventually("it to be ready", func() bool { return b.in.Health().Ready() == nil })
+	broker.Stop()
+	b.eventually("the connection to end", func() bool { return !nc.IsConnected() })
+	if h := b.in.Health(); !h.Connected || h.Ready() != nil {
+		t.Errorf("without a broker: %+v, %v", h, h.Ready())
+	}
+}

@@ -83,6 +83,8 @@ func TestWrongValuesAreUsageErrors(t *testing.T) {
 		{"events list --trace zz", "want a trace id"},
 		{"events list --after zz", "want the value that the last page printed"},
 		{"audit --after zz", "want the value that the last page printed"},
+		{"replay list --after zz", "--after: want the value that the last page printed"},
+		{"republish list --after 0", "--after: want the value that the last page printed"},
 		{"audit --after 0", "want the value that the last page printed"},
 		{"held list --after zz", "want the value that the last page printed"},
 		{"saga list --after zz", "want the value that the last page printed"},

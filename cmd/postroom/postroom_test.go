@@ -300,6 +300,7 @@ func TestUsage(t *testing.T) {
 		{"mistyped command", []string{"migrat"}, `did you mean "migrate"?`},
 		{"mistyped verb", []string{"migrate", "statsu"}, `did you mean "status"?`},
 		{"an earlier word", []string{"dead", "replays"}, "unknown command \"replays\"; use 'postroom replay list'"},
+		{"more than one", []string{"replays"}, "unknown command \"replays\"; use 'postroom replay list'"},
 		{"an earlier word with its flags", []string{"dead", "cancel", "7", "--reason", "wrong"}, "unknown command \"cancel\"; use 'postroom replay cancel'"},
 		{"an earlier word behind a flag", []string{"dead", "--schema", "s", "resume", "7"}, "use 'postroom replay resume'"},
 		{"a word of another program", []string{"relay", "status"}, "use 'postroom status'"},

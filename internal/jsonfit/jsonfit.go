@@ -23,7 +23,8 @@ func Problem(data []byte, v reflect.Value) string {
 	case reflect.Pointer, reflect.Interface, reflect.Map, reflect.Slice:
 		return "" // these types have a nil
 	}
-	if !v.IsZero() || reflect.PointerTo(v.Type()).Implements(unmarshaler) {
+	//guard:a-type-with-a-form-of-its-own-is-not-examined 3 false
+	if p := reflect.PointerTo(v.Type()); !v.IsZero() || p.Implements(unmarshaler) || p.Implements(marshaler) {
 		return ""
 	}
 	isStruct, known := v.Kind() == reflect.Struct, form{}
@@ -55,7 +56,8 @@ func Problem(data []byte, v reflect.Value) string {
 // typeName returns the name of v's type, without what would make a message long.
 func typeName(v reflect.Value) string { return guard.Clean(v.Type().String(), 100) }
 
-var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+// A type with one of these methods has a form of its own: its zero may be null, or any object.
+var marshaler, unmarshaler = reflect.TypeFor[json.Marshaler](), reflect.TypeFor[json.Unmarshaler]()
 
 // skipped is a JSON value that is not kept.
 type skipped struct{}
@@ -134,7 +136,7 @@ func (e embedded) collect(t reflect.Type, found map[string]namesakes, deeper map
 		}
 		if isStruct && name == "" {
 			d := deeper[target]
-			deeper[target] = embedded{d.times + e.times, e.optional || field.Type != target}
+			deeper[target] = embedded{d.times + 1, d.optional || e.optional || field.Type != target}
 			continue
 		}
 		n, known := found[cmp.Or(name, field.Name)]

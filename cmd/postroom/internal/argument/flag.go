@@ -128,6 +128,14 @@ func Word(cmd *cobra.Command, name string, words []string, given *string) {
 	Words(cmd, name, words, func() []string { return []string{*given} })
 }
 
+// AfterID makes the flag --after refuse what no list prints at its end whose places are ids.
+func AfterID(cmd *cobra.Command, after *string) {
+	Check(cmd, "after", "want the value that the last page printed at its end", func() bool {
+		id, err := strconv.ParseInt(*after, 10, 64)
+		return *after == "" || err == nil && id > 0
+	})
+}
+
 // After makes the flag --after refuse a value that no page prints at its end. An empty value selects
 // the first page.
 func After(cmd *cobra.Command, after *string) {

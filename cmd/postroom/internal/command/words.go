@@ -25,6 +25,7 @@ var Elsewhere = map[string]string{
 	"held show":    "dead show",
 	"relay list":   "status",
 	"relay status": "status",
+	"replays":      "replay list",
 	"stream info":  "stream check",
 	"stream list":  "stream check",
 	"stream ls":    "stream check",

@@ -66,6 +66,7 @@ replay is 'idle', no process runs it: 'postroom replay resume' continues it.`,
 	flags.BoolVar(&only.Running, "running", false, "only running replays")
 	command.NoFileCompletion(cmd, "limit", "after")
 	argument.PageLimit(cmd, &page.Limit)
+	argument.AfterID(cmd, &page.After)
 	d.DB.AddURLFlag(cmd)
 	command.AddJSON(cmd, &d.JSON)
 	return cmd

@@ -46,6 +46,7 @@ relay carries out one republish after the other, the oldest first.`,
 	cmd.Flags().StringVar(&page.After, "after", "", "show the next page: the value that the last page printed at its end")
 	command.NoFileCompletion(cmd, "limit", "after")
 	argument.PageLimit(cmd, &page.Limit)
+	argument.AfterID(cmd, &page.After)
 	w.DB.AddURLFlag(cmd)
 	command.AddJSON(cmd, &w.JSON)
 	return cmd
