@@ -111,7 +111,8 @@ func (h Health) MarshalJSON() ([]byte, error) {
 	return json.Marshal(t) //nolint:wrapcheck // strings and times
 }
 
-// Health returns the state of the inbox. It does no I/O and may be called at any time.
+// Health returns the state of the inbox. It does no I/O, and may be called at any time after the last
+// handler is registered.
 func (in *Inbox) Health() Health {
 	h := in.state.snapshot()
 	h.Connected = in.nc == nil || in.nc.IsConnected() || !slices.ContainsFunc(in.loops, func(c *loop) bool { return c.sub.Stream != "" })

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,9 +95,9 @@ func (h Health) Ready() error {
 	works := h.State == Leading || h.State == Standby || h.State == Paused
 	switch {
 	case !works && h.Err != nil:
-		return fmt.Errorf("the relay is %s: %w", h.State, h.Err)
+		return fmt.Errorf("the relay is %s: %w", cmp.Or(h.State, Stopped), h.Err)
 	case !works:
-		return fmt.Errorf("the relay is %s", h.State)
+		return fmt.Errorf("the relay is %s", cmp.Or(h.State, Stopped))
 	case !h.Connected:
 		return errors.New("no connection to the broker")
 	case h.StreamsOKAt.IsZero() && len(h.Faults) > 0:
