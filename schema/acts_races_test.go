@@ -129,6 +129,63 @@ func TestForgetFindsWhatIsHeldUnderAShorterID(t *testing.T) {
 	}
 }
 
+// Retention and the sweep remove rows that forget removes, too. All three lock them in the same order.
+func TestForgetDeadlocksWithNoCleaner(t *testing.T) {
+	t.Parallel()
+	for name, cleaner := range map[string][2]string{ // the order of prune.sql, and of expire.sql with its cascade
+		"retention": {"DELETE FROM postroom.outbox", "DELETE FROM postroom.refused"},
+		"sweep":     {"SELECT FROM postroom.inbox FOR UPDATE", "DELETE FROM postroom.inbox"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := devtest.Pool(t)
+			as, _ := staff(t, pool)
+			exec(t, pool, "SELECT postroom.write('/shop', 'a', '{}', id => 'e1')")
+			exec(t, pool, "UPDATE postroom.relay SET high = 1, snap = pg_current_snapshot()")
+			exec(t, pool, "INSERT INTO postroom.refused (seq, failures) VALUES (1, '[]')")
+			exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key, result) VALUES ('h', '/shop e1', 'paid')")
+			exec(t, pool, "INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, done_at) VALUES ('h', '/shop e1', 's', 0, 'k', now())")
+			forgotten := make(chan error, 1)
+			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(t.Context(), cleaner[0]); err != nil {
+					return err
+				}
+				go func() { _, err := as["operator"].Exec(t.Context(), forgetE1); forgotten <- err }()
+				devtest.Eventually(t, 10*time.Second, "forget waits", func() bool {
+					return one[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
+				})
+				_, err := tx.Exec(t.Context(), cleaner[1])
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			if err := <-forgotten; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A replay takes a released event that is neither held nor in archive for one that succeeded.
+func TestForgetMakesNoSuccessOfADiscardedEvent(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	as, _ := staff(t, pool)
+	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key, discarded) VALUES ('h', '/shop e1', true)")
+	exec(t, pool, `INSERT INTO postroom.archive (id, audit, handler, dedupe_key, dead_at, class, held_at, solitary, attempts, revision, replays, logged_at, source, event_id, type, subject, content_type, data)
+		VALUES (7, 1, 'h', '/shop e1', now(), 'x', now(), false, 1, 0, 0, now(), '/shop', 'e1', 'a', 'a', 'text/plain', '')`)
+	exec(t, pool, "INSERT INTO postroom.replay (actor, filter, attempts, canary, stop_at, as_new, phase, items) VALUES ('ann', '{}', 1, 1, 0, false, 'canary', 1)")
+	exec(t, pool, "INSERT INTO postroom.replay_event (replay, n, through, held, handler, source, event_id, dead_at, released_at) VALUES (1, 1, 1, 7, 'h', '/shop', 'e1', now(), now())")
+	if _, err := as["operator"].Exec(t.Context(), forgetE1); err == nil || !strings.Contains(err.Error(), "a replay has not recorded yet that the event was discarded") {
+		t.Errorf("forget = %v, want an error", err)
+	}
+	exec(t, pool, "UPDATE postroom.replay_event SET outcome = 'discarded', ended_at = now()")
+	if got := one[int](t, as["operator"], forgetE1); got != 1 {
+		t.Errorf("forget = %d, want 1", got)
+	}
+}
+
 // A running republish still has to publish the event, for instance because the stream lost it.
 func TestForgetLeavesARepublishItsEvents(t *testing.T) {
 	t.Parallel()

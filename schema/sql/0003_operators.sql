@@ -618,10 +618,17 @@ BEGIN
             USING ERRCODE = 'object_in_use', HINT = 'Wait until it has ended, or give it up: cancel it, or discard it if it is dead.';
     END IF;
 
-    DELETE FROM postroom.refused f WHERE f.seq = place;
+    --guard:forget-makes-no-success-of-a-discarded-event false
+    IF EXISTS (SELECT FROM postroom.archive a JOIN postroom.replay_event i ON i.event_id = $2 AND i.held = a.id
+               WHERE a.event_id = $2 AND a.source = $1 AND i.released_at IS NOT NULL AND i.outcome IS NULL) THEN
+        RAISE EXCEPTION 'a replay has not recorded yet that the event was discarded' USING ERRCODE = 'object_in_use', HINT = 'Wait until the replay goes on, or cancel it.';
+    END IF;
+
+    -- Retention locks the rows of outbox and refused in this order, and the sweep those of inbox and receipt.
+    DELETE FROM postroom.outbox o WHERE o.seq = place;
     GET DIAGNOSTICS n = ROW_COUNT;
     changed := changed + n;
-    DELETE FROM postroom.outbox o WHERE o.seq = place;
+    DELETE FROM postroom.refused f WHERE f.seq = place;
     GET DIAGNOSTICS n = ROW_COUNT;
     changed := changed + n;
     DELETE FROM postroom.revision r WHERE r.held = ANY (copies);
@@ -630,6 +637,8 @@ BEGIN
     DELETE FROM postroom.archive a WHERE a.event_id = $2 AND a.source = $1;
     GET DIAGNOSTICS n = ROW_COUNT;
     changed := changed + n;
+    --guard:forget-deadlocks-with-no-sweep remove
+    PERFORM FROM postroom.inbox i WHERE i.handler = ANY (handlers) AND i.dedupe_key = decided ORDER BY i.handler FOR NO KEY UPDATE;
     DELETE FROM postroom.receipt r WHERE r.handler = ANY (handlers) AND r.dedupe_key = decided;
     GET DIAGNOSTICS n = ROW_COUNT;
     changed := changed + n;
@@ -648,7 +657,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.forget FROM PUBLIC; -- operators call it
 COMMENT ON FUNCTION postroom.forget(text, text, text, text, text) IS
-    'Removes the content of one event from the database: from the log, the archive, earlier versions, the results of steps and handlers, and the texts of failures. Raises SQLSTATE 55006 and changes nothing if the event is not published yet, if a running republish still has to publish it, or if it is held, or another event with this dedupe_key. Raises SQLSTATE 55000 if the transaction is not READ COMMITTED. Returns how many rows it removed or emptied. actor and reason go into audit. dedupe_key: the key of the event at handlers that have a DedupeKey function.';
+    'Removes the content of one event from the database: from the log, the archive, earlier versions, the results of steps and handlers, and the texts of failures. Raises SQLSTATE 55006 and changes nothing if the event is not published yet, if a running republish still has to publish it, if it is held, or another event with this dedupe_key, or if a replay has not recorded yet that it was discarded. Raises SQLSTATE 55000 if the transaction is not READ COMMITTED. Returns how many rows it removed or emptied. actor and reason go into audit. dedupe_key: the key of the event at handlers that have a DedupeKey function.';
 
 --
 -- Rights
