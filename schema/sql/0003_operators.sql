@@ -575,6 +575,7 @@ BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'the snapshot of the transaction may be too old' USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Call forget in a READ COMMITTED transaction.';
     END IF;
+    PERFORM pg_advisory_xact_lock_shared(postroom.event_lock(0::bigint)); -- see internal/pglog/sql/prune.sql
     SELECT o.seq INTO place FROM postroom.outbox o WHERE o.source = $1 AND o.event_id = $2;
     IF place IS NOT NULL THEN
         -- as cancel has it; while the relay catches up with a backlog, no event of the backlog counts as published
