@@ -1,5 +1,5 @@
--- The statements that repeat the grants of each role. A role has a grant if it has the right that
--- only this grant gives.
+-- The statements that repeat the grants that roles may have: a role has a right that only this grant
+-- gives. Migrate tries whether the role has the other rights of the grant, too.
 --
 -- Locks   none.
 -- Index   none; it reads the catalog.

@@ -598,3 +598,32 @@ func TestDatabaseClockThatIsAheadRemovesNoEvents(t *testing.T) {
 	prune(t, term, 72*time.Hour)
 	wantLog(t, pool)
 }
+
+// An operator may forget an event of the log in a transaction that stays open. Retention does not wait
+// for it: it has locked the row of relay, without which no relay publishes.
+func TestPruneWaitsForNoForgetting(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	write(t, pool, "a", "b", "c")
+	mustExec(t, pool, "INSERT INTO postroom.refused (seq, failures) SELECT seq, '[]' FROM postroom.outbox")
+	term := lead(t, pglog.New(pool))
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }() // no effect after the commit
+	if _, err := tx.Exec(t.Context(), "SELECT postroom.forget(source, event_id, 'ann', 'asked for') FROM postroom.outbox WHERE event_id = 'b'"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if removed, more, err := term.Prune(ctx, 0); removed != 0 || more || err != nil {
+		t.Errorf("Prune = %d, %v, %v, want no event", removed, more, err)
+	}
+	commit(t, tx)
+	prune(t, term, 0)
+	wantLog(t, pool)
+}

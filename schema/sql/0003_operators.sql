@@ -549,10 +549,10 @@ COMMENT ON FUNCTION postroom.retry(text, text, text, int) IS
     'Makes the events of a handler that wait for another attempt due now: at most so many as most says, those first that would be due first. The handler outbox means events that the broker refused. Returns how many events it made due; if these are as many as most says, call it again. actor and reason go into audit.';
 
 -- The function runs with the rights of the tables' owner, because no operator may delete from the log.
--- It refuses an event that the relay has not published or that is held, so that no event is lost. If an
--- event is cancelled, it waits until the relay has passed it, because only the row of archive keeps the
--- relay from holding it. The row of
--- inbox stays: because of it, the handler does not run again if the stream delivers the event again.
+-- It refuses an event that the relay has not published, that a republish still has to publish, or that is
+-- held, so that no event is lost. If an event is cancelled, it waits until the relay has passed it, because
+-- only the row of archive keeps the relay from holding it. The row of inbox stays: because of it, the
+-- handler does not run again if the stream delivers the event again. Each check needs a new snapshot.
 -- Called  by operators.
 CREATE FUNCTION postroom.forget(source text, id text, actor text, reason text, dedupe_key text DEFAULT NULL)
 RETURNS bigint
@@ -571,12 +571,11 @@ BEGIN
     IF coalesce($4, '') = '' THEN
         RAISE EXCEPTION 'the reason is empty: say why' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT h.handler INTO holder FROM postroom.held h WHERE h.event_id = $2 AND h.source = $1 LIMIT 1;
-    --guard:forget-loses-no-event-that-is-held false
-    IF holder IS NOT NULL THEN
-        RAISE EXCEPTION 'the event is held for %', holder
-            USING ERRCODE = 'object_in_use', HINT = 'Wait until it has ended, or give it up: cancel it, or discard it if it is dead.';
+    --guard:forget-trusts-no-old-snapshot false
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        RAISE EXCEPTION 'the snapshot of the transaction may be too old' USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Call forget in a READ COMMITTED transaction.';
     END IF;
+    PERFORM pg_advisory_xact_lock_shared(postroom.event_lock(0::bigint)); -- see internal/pglog/sql/prune.sql
     SELECT o.seq INTO place FROM postroom.outbox o WHERE o.source = $1 AND o.event_id = $2;
     IF place IS NOT NULL THEN
         -- as cancel has it; while the relay catches up with a backlog, no event of the backlog counts as published
@@ -586,6 +585,11 @@ BEGIN
         --guard:forget-loses-no-event-that-is-not-published false
         IF recorded IS NOT TRUE THEN
             RAISE EXCEPTION 'the event is not published yet' USING ERRCODE = 'object_in_use', HINT = 'Wait until the relay has published it, or cancel it.';
+        END IF;
+        --guard:forget-leaves-a-republish-its-events false
+        IF EXISTS (SELECT FROM postroom.republish p
+                   WHERE p.state = 'running' AND (p.pending @> place OR place > p.passed AND place BETWEEN p.lo AND p.hi AND coalesce(p.seqs @> place, true))) THEN
+            RAISE EXCEPTION 'a republish still has to publish the event' USING ERRCODE = 'object_in_use', HINT = 'Wait until it has ended, or cancel it.';
         END IF;
     END IF;
 
@@ -598,10 +602,34 @@ BEGIN
     )
     SELECT array_agg(known.handler) INTO handlers FROM known WHERE known.handler IS NOT NULL;
 
-    DELETE FROM postroom.refused f WHERE f.seq = place;
+    --guard:forget-waits-for-an-event-that-is-reopened remove
+    PERFORM FROM postroom.archive a WHERE a.event_id = $2 AND a.source = $1 ORDER BY a.id FOR UPDATE;
+    -- This is read last, because the relay moves an event to held when it records it, and an operator when
+    -- he reopens it. Another event may be held under the same dedupe key, and its receipts must stay.
+    SELECT h.handler INTO holder FROM postroom.held h
+    WHERE h.event_id = $2 AND h.source = $1
+       --guard:forget-finds-what-is-held-under-a-shorter-id false
+       OR h.handler = 'outbox' AND h.pos = place -- its id may be cut: see hold.sql
+       --guard:forget-removes-no-receipt-of-what-is-held false
+       OR h.handler = ANY (handlers) AND h.dedupe_key = decided
+    LIMIT 1;
+    --guard:forget-loses-no-event-that-is-held false
+    IF holder IS NOT NULL THEN
+        RAISE EXCEPTION 'the event is held for %', holder
+            USING ERRCODE = 'object_in_use', HINT = 'Wait until it has ended, or give it up: cancel it, or discard it if it is dead.';
+    END IF;
+
+    --guard:forget-makes-no-success-of-a-discarded-event false
+    IF EXISTS (SELECT FROM postroom.archive a JOIN postroom.replay_event i ON i.event_id = $2 AND i.held = a.id
+               WHERE a.event_id = $2 AND a.source = $1 AND i.released_at IS NOT NULL AND i.outcome IS NULL) THEN
+        RAISE EXCEPTION 'a replay has not recorded yet that the event was discarded' USING ERRCODE = 'object_in_use', HINT = 'Wait until the replay goes on, or cancel it.';
+    END IF;
+
+    -- Retention locks the rows of outbox and refused in this order, and the sweep those of inbox and receipt.
+    DELETE FROM postroom.outbox o WHERE o.seq = place;
     GET DIAGNOSTICS n = ROW_COUNT;
     changed := changed + n;
-    DELETE FROM postroom.outbox o WHERE o.seq = place;
+    DELETE FROM postroom.refused f WHERE f.seq = place;
     GET DIAGNOSTICS n = ROW_COUNT;
     changed := changed + n;
     DELETE FROM postroom.revision r WHERE r.held = ANY (copies);
@@ -610,6 +638,8 @@ BEGIN
     DELETE FROM postroom.archive a WHERE a.event_id = $2 AND a.source = $1;
     GET DIAGNOSTICS n = ROW_COUNT;
     changed := changed + n;
+    --guard:forget-deadlocks-with-no-sweep remove
+    PERFORM FROM postroom.inbox i WHERE i.handler = ANY (handlers) AND i.dedupe_key = decided ORDER BY i.handler FOR NO KEY UPDATE;
     DELETE FROM postroom.receipt r WHERE r.handler = ANY (handlers) AND r.dedupe_key = decided;
     GET DIAGNOSTICS n = ROW_COUNT;
     changed := changed + n;
@@ -628,7 +658,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION postroom.forget FROM PUBLIC; -- operators call it
 COMMENT ON FUNCTION postroom.forget(text, text, text, text, text) IS
-    'Removes the content of one event from the database: from the log, the archive, earlier versions, the results of steps and handlers, and the texts of failures. Raises SQLSTATE 55006 and changes nothing if the event is not published yet, or is held. Returns how many rows it removed or emptied. actor and reason go into audit. dedupe_key: the key of the event at handlers that have a DedupeKey function.';
+    'Removes the content of one event from the database: from the log, the archive, earlier versions, the results of steps and handlers, and the texts of failures. Raises SQLSTATE 55006 and changes nothing if the event is not published yet, if a running republish still has to publish it, if it is held, or another event with this dedupe_key, or if a replay has not recorded yet that it was discarded. Raises SQLSTATE 55000 if the transaction is not READ COMMITTED. Returns how many rows it removed or emptied. actor and reason go into audit. dedupe_key: the key of the event at handlers that have a DedupeKey function.';
 
 --
 -- Rights

@@ -33,15 +33,22 @@
 -- The statement also deletes the failures of these rows from the table refused. A row below $2 that
 -- became visible late stays, with its failures, until the relay begins its steps at 0 again.
 --
--- Locks   the one row of relay, then the deleted rows.
+-- An operator may forget an event in a transaction that stays open. The step does not wait for it, because
+-- it has locked the row of relay: it removes nothing, and the next step begins at 0. There is no seq 0,
+-- so event_lock(0) is the lock of the two.
+--
+-- Locks   the one row of relay, tries event_lock(0), then the deleted rows.
 -- Index   outbox_pkey (seq), republish_running (id), refused_pkey (seq).
 -- Called  by Term.Prune.
-WITH RECURSIVE leader AS (
+WITH RECURSIVE locked AS (
     SELECT floor, snap, least(high + 1, lower(pending),
                               (SELECT min(least(passed + 1, lower(pending))) FROM postroom.republish WHERE state = 'running')) AS stop
     FROM postroom.relay
     WHERE epoch = $1
     FOR UPDATE
+), leader AS MATERIALIZED (
+    --guard:pruning-waits-for-no-operator = stop
+    SELECT floor, snap, CASE WHEN pg_try_advisory_xact_lock(postroom.event_lock(0::bigint)) THEN stop ELSE 0 END AS stop FROM locked
 ), search (at, found) AS (
     SELECT $2::bigint, (SELECT seq FROM postroom.outbox WHERE seq >= $2 AND seq < $2 + 10000 ORDER BY seq LIMIT 1)
     UNION ALL
