@@ -129,7 +129,7 @@ func TestDeadUsage(t *testing.T) {
 		{"dead purge", "how old?"},
 		{"dead purge --older-than 1h", "where to keep the events?"},
 		{"replay resume", "give one id of a replay"},
-		{"replay cancel a", "an id is a number"},
+		{"replay cancel a", "want that of a replay, as 'postroom replay list' shows it"},
 	}
 	for _, tt := range tests {
 		postroom(t, env, strings.Fields(tt.line)...).want(t, exitUsage).says(t, tt.want)

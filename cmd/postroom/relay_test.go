@@ -49,6 +49,7 @@ func TestRelayUsage(t *testing.T) {
 		{"poll", env, []string{"--idle-poll", "0"}, "at least 1ms"},
 		{"drain", env, []string{"--drain-timeout", "0"}, "positive"},
 		{"checks", env, []string{"--check-every", "1ms"}, "at least 1s"},
+		{"a stream with a wildcard", env, []string{"--stream", "SHOP,order.>"}, "--stream: want names of streams"},
 		{"unknown risk", env, []string{"--accept", "rollup,bad-luck"}, "discard-old"},
 		{"risk that cannot be accepted", env, []string{"--accept", "sealed"}, "--accept: want one of"},
 		{"log format", env, []string{"--log-format", "xml"}, "want one of text, json"},

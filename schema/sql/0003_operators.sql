@@ -518,7 +518,10 @@ COMMENT ON FUNCTION postroom.discarded(bigint[], text, text, text, text, bytea, 
 
 -- The function changes only events that wait for another attempt: not scheduled ones, and not those
 -- that run, are dead or wait behind another. It passes over rows that another transaction has locked.
--- Called  by operators. It runs with their rights.
+--
+-- Locks   the rows that it makes due.
+-- Index   held_due.
+-- Called  by operators: grant_operator gives them the right. It runs with their rights.
 CREATE FUNCTION postroom.retry(handler text, actor text, reason text DEFAULT '', most int DEFAULT 10000)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -553,7 +556,12 @@ COMMENT ON FUNCTION postroom.retry(text, text, text, int) IS
 -- held, so that no event is lost. If an event is cancelled, it waits until the relay has passed it, because
 -- only the row of archive keeps the relay from holding it. The row of inbox stays: because of it, the
 -- handler does not run again if the stream delivers the event again. Each check needs a new snapshot.
--- Called  by operators.
+--
+-- Locks   event_lock(0) shared, so that retention does not wait for it; then the rows of archive, outbox,
+--         refused, revision, inbox and receipt that it removes or empties.
+-- Index   the unique index (source, event_id) of outbox, the indexes on event_id of held, archive and
+--         replay_event, and for each handler the primary keys of inbox and receipt.
+-- Called  by operators: grant_operator gives them the right.
 CREATE FUNCTION postroom.forget(source text, id text, actor text, reason text, dedupe_key text DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp

@@ -76,11 +76,14 @@ func IDs(_ *cobra.Command, args []string) error {
 // OneID accepts exactly one argument, the id of a thing. The parameter what names the thing in the
 // error.
 func OneID(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
+	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return exit.Usagef("give one id of %s", what)
 		}
-		return IDs(cmd, args)
+		if _, err := ID(args[0]); err != nil {
+			return exit.Usagef("an id is a number: want that of %s", what)
+		}
+		return nil
 	}
 }
 

@@ -148,6 +148,7 @@ func (w *options) fromEnvironment(cmd *cobra.Command, getenv func(string) string
 // check makes the flags refuse values that the relay would refuse.
 func (w *options) check(cmd *cobra.Command) {
 	c := &w.cfg
+	argument.Check(cmd, "stream", "want names of streams, without white space, '.', '*', '>', '/' and '\\'", func() bool { return argument.StreamNames(c.Streams) == nil })
 	argument.Words(cmd, "accept", risks(), func() []string { return w.accept })
 	argument.Between(cmd, "window", &c.Window, 1, 100_000)
 	argument.AtLeast(cmd, "max-unpublished", &c.MaxUnpublished, 2000)
